@@ -1,0 +1,140 @@
+//! What each kind is, as data: names, versions, schema, subresources, columns, defaults and rules.
+//!
+//! There is one engine for all kinds. A folder a group holds one value a kind; a custom resource makes the
+//! same value at run time. Nothing here handles a request.
+
+pub mod admissionregistration;
+pub mod apiextensions;
+pub mod apiregistration;
+pub mod apps;
+pub mod authentication;
+pub mod authorization;
+pub mod autoscaling;
+pub mod batch;
+pub mod certificates;
+pub mod coordination;
+pub mod core;
+pub mod discovery;
+pub mod events;
+pub mod extensions;
+pub mod flowcontrol;
+pub mod internal_apiserver;
+pub mod networking;
+pub mod node;
+pub mod policy;
+pub mod rbac;
+pub mod resource;
+pub mod scheduling;
+pub mod storage;
+pub mod storagemigration;
+
+use crate::refusal::Cause;
+use serde_json::{Map, Value};
+
+/// A kind that the server serves: one stored object type, however many groups and versions show it.
+pub struct Kind {
+    /// `Deployment`.
+    pub kind: String,
+    /// Plural, lower case: `deployments`.
+    pub resource: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub scope: Scope,
+    /// Where objects of this kind stand below the storage prefix: `deployments`, `services/specs`.
+    pub storage: String,
+    /// Every group and version that serves this kind. The first one is the hub: objects are stored in it.
+    pub versions: Vec<Version>,
+    /// False for kinds that are only ever posted (`SubjectAccessReview`): nothing is stored.
+    pub stored: bool,
+    pub subresources: Vec<Subresource>,
+    /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
+    pub selectable: Vec<Selectable>,
+    /// Columns of the Table form. Empty: Name and Age.
+    pub columns: Vec<Column>,
+    /// Whether `metadata.generation` counts changes of the desired state.
+    pub generation: bool,
+    pub hooks: Hooks,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Cluster,
+    Namespaced,
+}
+
+pub struct Version {
+    pub group: String,
+    pub version: String,
+    /// Name of the schema message: `io.k8s.api.apps.v1.Deployment`.
+    pub message: String,
+    /// How this version differs from the hub, where more than `apiVersion` does.
+    pub convert: Option<Convert>,
+}
+
+/// Conversion of whole documents, in place. `apiVersion` and `kind` are set by the caller.
+#[derive(Clone, Copy)]
+pub struct Convert {
+    pub to_hub: fn(&mut Map<String, Value>),
+    pub from_hub: fn(&mut Map<String, Value>),
+}
+
+pub struct Subresource {
+    /// `status`, `scale`, `log`, `binding`…
+    pub name: String,
+    /// Kind of its body, where it is not the parent's: `Scale` in `autoscaling/v1`.
+    pub body: Option<(String, String, String)>,
+    /// Discovery verbs: `get`, `patch`, `update`, `create`.
+    pub verbs: Vec<&'static str>,
+    /// Present for `scale`.
+    pub scale: Option<ScalePaths>,
+}
+
+/// Where a kind keeps what `/scale` shows, as dotted paths.
+#[derive(Debug, Clone)]
+pub struct ScalePaths {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    /// The label selector of the status, as an object or a map of labels; `None`: no selector.
+    pub selector: Option<String>,
+}
+
+pub struct Selectable {
+    /// As the selector names it: `spec.nodeName`.
+    pub field: String,
+    /// Its value in the hub version, as text; empty when unset.
+    pub read: fn(&Value) -> String,
+}
+
+/// One column of the Table form.
+pub struct Column {
+    pub name: String,
+    /// `string`, `integer`, `date`, `boolean`, `number`.
+    pub ty: &'static str,
+    /// `name` for the first column.
+    pub format: &'static str,
+    pub description: String,
+    /// 0 shows always, 1 only with `-o wide`.
+    pub priority: i32,
+    pub cell: Cell,
+}
+
+pub enum Cell {
+    /// Reads the hub document; the time is the request's stamp, in seconds since the epoch.
+    Read(fn(&Value, i64) -> Value),
+    /// A JSONPath, for custom resources.
+    Path(String),
+}
+
+/// The few functions that only this kind needs. All work on the hub version.
+#[derive(Default, Clone, Copy)]
+pub struct Hooks {
+    /// Before create: fields that the client may not set are set or cleared (status, phases).
+    /// `None`: `status` is dropped when the kind has a status subresource.
+    pub prepare_create: Option<fn(&mut Value)>,
+    /// Before update of the main resource: `(new, old)`.
+    /// `None`: `status` is taken from the old object when the kind has a status subresource.
+    pub prepare_update: Option<fn(&mut Value, &Value)>,
+    /// Rules beyond the schema: `(new, old on update)`.
+    pub validate: Option<fn(&Value, Option<&Value>) -> Vec<Cause>>,
+}

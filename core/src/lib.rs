@@ -1,0 +1,17 @@
+//! The state machine of Holdfast, pure: no I/O, clock, randomness, thread or log line.
+//!
+//! Start at [`decide`](mod@decide) (a request against a snapshot gives a decision or a refusal) and
+//! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
+//! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
+//! `merge` the patches, `select` the selectors, `authz` who may do what, `wire` what goes out.
+
+pub mod authz;
+pub mod kinds;
+pub mod merge;
+pub mod object;
+pub mod refusal;
+pub mod schema;
+pub mod select;
+pub mod wire;
+
+pub use refusal::{Cause, CauseReason, Refusal};

@@ -1,0 +1,1 @@
+//! Patches: a changed document from an old one and a patch.

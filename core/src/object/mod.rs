@@ -1,0 +1,1 @@
+//! Documents: decoding, metadata, encoding.

@@ -1,0 +1,127 @@
+//! The one table of field types: what every message of the built-in API looks like.
+//!
+//! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it.
+//! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
+
+use std::collections::BTreeMap;
+
+/// Index of a message in [`Schema::messages`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MessageId(pub u32);
+
+#[derive(Debug)]
+pub struct Schema {
+    /// Ordered by name.
+    pub messages: Vec<Message>,
+    pub(crate) by_name: BTreeMap<String, MessageId>,
+}
+
+#[derive(Debug)]
+pub struct Message {
+    /// The OpenAPI definition's name: `io.k8s.api.apps.v1.Deployment`.
+    pub name: String,
+    /// As JSON shows them: the fields of an inlined struct stand here, with `inline` saying where Protobuf keeps them.
+    /// Ordered by JSON name.
+    pub fields: Vec<Field>,
+    /// `+structType=atomic` on the type itself.
+    pub atomic: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// Name in JSON.
+    pub json: String,
+    /// Protobuf field number.
+    pub number: u32,
+    /// Protobuf numbers of the nested messages that JSON flattens, outermost first. Empty for most.
+    pub inline: Vec<u32>,
+    pub ty: Type,
+    pub shape: Shape,
+    pub required: bool,
+    pub zero: Zero,
+    pub list_type: ListType,
+    pub list_map_keys: Vec<String>,
+    /// `mapType` or `structType` is atomic.
+    pub atomic: bool,
+    pub patch_merge: bool,
+    pub patch_retain_keys: bool,
+    pub patch_merge_key: Option<String>,
+    /// `+default=…`, as JSON text.
+    pub default: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Single,
+    List,
+    /// Keys are strings.
+    Map,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    /// Base64 in JSON.
+    Bytes,
+    Message(MessageId),
+    IntOrString,
+    Quantity,
+    /// RFC 3339 with seconds.
+    Time,
+    /// RFC 3339 with six digits.
+    MicroTime,
+    /// Go duration string.
+    Duration,
+    /// Any JSON object; in Protobuf bytes.
+    RawExtension,
+    FieldsV1,
+    /// Any JSON value (apiextensions).
+    Json,
+    JsonSchemaPropsOrArray,
+    JsonSchemaPropsOrBool,
+    JsonSchemaPropsOrStringArray,
+    /// A message that JSON shows as a plain array of strings (`Verbs`, `ExtraValue`).
+    StringList,
+}
+
+/// How a zero scalar from Protobuf shows in JSON (see `facts-zero-values.txt`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Zero {
+    /// The plain rule for the field's type.
+    #[default]
+    Plain,
+    /// A zero on the wire is explicit: keep it.
+    Kept,
+    /// A zero shows as nothing.
+    Dropped,
+    /// Always shown, even when Protobuf says nothing.
+    Always,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map,
+}
+
+impl Schema {
+    pub fn id(&self, name: &str) -> Option<MessageId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub fn message(&self, id: MessageId) -> &Message {
+        &self.messages[id.0 as usize]
+    }
+}
+
+impl Message {
+    pub fn field(&self, json: &str) -> Option<&Field> {
+        self.fields.binary_search_by(|f| f.json.as_str().cmp(json)).ok().map(|i| &self.fields[i])
+    }
+}

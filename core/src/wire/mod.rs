@@ -1,0 +1,1 @@
+//! What goes out besides objects: discovery, OpenAPI, tables.
