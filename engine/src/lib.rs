@@ -1,1 +1,18 @@
+//! Runs the core: one writer, group commit, snapshots by pointer swap, and the watch hub.
+//!
+//! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
+//! the engine knows neither HTTP nor any storage product; it owns the trait [`EventLog`] and nothing behind it.
 
+mod engine;
+pub mod hub;
+mod janitor;
+pub mod log;
+pub mod memory;
+mod pins;
+mod watch;
+pub mod writer;
+
+pub use engine::{Clock, Engine, Options, Reply};
+pub use hub::{ChangeType, Delivery};
+pub use log::{EventLog, Fault};
+pub use watch::{Watch, WatchStart};

@@ -1,1 +1,8 @@
 //! Documents: decoding, metadata, encoding.
+//!
+//! An object crosses the core as a JSON document; only the fields that a rule reads are typed.
+
+pub mod encode;
+pub mod meta;
+
+pub use encode::Draft;

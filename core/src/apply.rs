@@ -1,0 +1,46 @@
+//! The fold: an accepted event becomes state. It cannot fail, and replay is the same function.
+
+use crate::object::meta;
+use crate::state::{Change, State};
+
+/// Folds one event into the state.
+///
+/// The caller applies every event of the log once, in order.
+pub fn apply(state: &mut State, change: &Change) {
+    debug_assert!(change.offset > state.offset, "events are applied in order");
+    state.offset = change.offset;
+    if change.deleted {
+        state.remove(change.kind, &change.key);
+    } else {
+        state.put(change.kind, change.key.clone(), change.entry.clone());
+    }
+    index_roles(state, change);
+}
+
+/// Keeps the authorizer's view of roles and bindings next to the objects themselves.
+fn index_roles(state: &mut State, change: &Change) {
+    let kind = state.registry.get(change.kind);
+    if kind.versions[0].group != "rbac.authorization.k8s.io" {
+        return;
+    }
+    let (namespace, name) = meta::split_key(&change.key);
+    let kind = kind.kind.clone();
+    if change.deleted {
+        state.rbac.delete(&kind, namespace.unwrap_or(""), name);
+    } else {
+        state.rbac.put(&kind, namespace.unwrap_or(""), name, &change.entry.document());
+    }
+}
+
+/// Takes one event back: the state before it, given the event that it replaced.
+///
+/// The caller undoes events newest first, and sets the offset it has come back to.
+pub fn undo(state: &mut State, change: &Change, previous: Option<&Change>) {
+    let before = previous.filter(|previous| !previous.deleted);
+    match before {
+        Some(before) => state.put(change.kind, change.key.clone(), before.entry.clone()),
+        None => state.remove(change.kind, &change.key),
+    }
+    let restored = Change { deleted: before.is_none(), ..before.unwrap_or(change).clone() };
+    index_roles(state, &restored);
+}

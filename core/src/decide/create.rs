@@ -1,0 +1,175 @@
+//! Create: a new object gets its name, identity and first version.
+
+use super::{Context, Decision, lifecycle};
+use crate::merge::managed;
+use crate::object::meta::{self, Document, metadata, metadata_mut, text};
+use crate::object::validate;
+use crate::refusal::{Cause, Refusal};
+use crate::schema::schema;
+use serde_json::Value;
+
+/// How many generated names are tried before giving up.
+const GENERATED_NAME_TRIES: u64 = 8;
+
+pub(super) fn decide(context: &Context) -> Result<Decision, Refusal> {
+    let mut warnings = Vec::new();
+    let document = context.decode(&mut warnings)?;
+    create(context, document, warnings)
+}
+
+/// Creates `document`, which is in the version that the path names and has been checked against its schema.
+pub(super) fn create(context: &Context, document: Document, warnings: Vec<String>) -> Result<Decision, Refusal> {
+    let mut document = document;
+    place(context, &mut document)?;
+    context.settle(&mut document)?;
+    let name = identify(context, &mut document)?;
+    reset(context, &mut document);
+    track(context, None, &mut document)?;
+    lifecycle::admit_create(context, &document)?;
+    super::service::allocate(context, None, &mut document)?;
+
+    let key = meta::key(context.request.namespace(), &name);
+    let mut causes = validate::metadata(
+        metadata(&document),
+        validate::name_rule(&context.kind.kind, &context.kind.versions[0].group),
+        context.kind.is_namespaced(),
+    );
+    if let Some(rule) = context.kind.hooks.validate {
+        causes.extend(rule(&Value::Object(document.clone()), None));
+    }
+    if !causes.is_empty() {
+        return Err(Refusal::Invalid { subject: context.kind_subject(&name), causes });
+    }
+    if context.state.get(context.request.target.kind, &key).is_some() {
+        return Err(Refusal::AlreadyExists(context.subject(&name)));
+    }
+    let write = context.write(key.into(), None, document, false);
+    let mut decision = Decision::one(write, 201, false, warnings);
+    decision.expects.extend(lifecycle::expect_namespace(context));
+    Ok(decision)
+}
+
+/// Checks what the body says of its place against the path.
+fn place(context: &Context, document: &mut Document) -> Result<(), Refusal> {
+    let meta = metadata_mut(document);
+    if !text(meta, "resourceVersion").is_empty() && text(meta, "resourceVersion") != "0" {
+        return Err(Refusal::BadRequest("resourceVersion should not be set on objects to be created".into()));
+    }
+    match_namespace(context, meta)?;
+    if let (Some(name), body) = (context.request.target.name.as_deref(), text(meta, "name"))
+        && !body.is_empty()
+        && body != name
+    {
+        return Err(name_mismatch(body, name));
+    }
+    Ok(())
+}
+
+/// The body's namespace is the path's, or empty and then becomes it.
+pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<(), Refusal> {
+    match context.request.namespace() {
+        Some(namespace) => {
+            let body = text(meta, "namespace");
+            if !body.is_empty() && body != namespace {
+                return Err(Refusal::BadRequest(
+                    "the namespace of the provided object does not match the namespace sent on the request".into(),
+                ));
+            }
+            meta.insert("namespace".into(), namespace.into());
+        }
+        // A cluster-scoped object keeps what it sent: the metadata rules refuse it by name.
+        None => {
+            if text(meta, "namespace").is_empty() {
+                meta.remove("namespace");
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn name_mismatch(body: &str, path: &str) -> Refusal {
+    Refusal::BadRequest(format!("the name of the object ({body}) does not match the name on the URL ({path})"))
+}
+
+/// Name, uid and creation time.
+fn identify(context: &Context, document: &mut Document) -> Result<String, Refusal> {
+    let meta = metadata_mut(document);
+    let mut name = text(meta, "name").to_owned();
+    let base = text(meta, "generateName").to_owned();
+    if name.is_empty() && !base.is_empty() {
+        name = generate(context, &base);
+        meta.insert("name".into(), name.as_str().into());
+    }
+    if name.is_empty() {
+        return Err(Refusal::Invalid {
+            subject: context.kind_subject(""),
+            causes: vec![Cause::required("metadata.name", "name or generateName is required")],
+        });
+    }
+    meta.insert("uid".into(), context.stamp.uid(0).into());
+    meta.insert("creationTimestamp".into(), context.stamp.rfc3339().into());
+    Ok(name)
+}
+
+/// A name that is free, if one of a few tries is.
+fn generate(context: &Context, base: &str) -> String {
+    const BASE_LENGTH_MAX: usize = 63 - 5;
+    let mut end = base.len().min(BASE_LENGTH_MAX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let candidate = |nth| format!("{}{}", &base[..end], context.stamp.name_suffix(nth));
+    let taken = |name: &str| {
+        let key = meta::key(context.request.namespace(), name);
+        context.state.get(context.request.target.kind, &key).is_some()
+    };
+    (0..GENERATED_NAME_TRIES).map(candidate).find(|name| !taken(name)).unwrap_or_else(|| candidate(0))
+}
+
+/// Clears what only the server sets.
+fn reset(context: &Context, document: &mut Document) {
+    let meta = metadata_mut(document);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        meta.remove(field);
+    }
+    if context.kind.generation {
+        meta.insert("generation".into(), 1.into());
+    } else {
+        meta.remove("generation");
+    }
+    match context.kind.hooks.prepare_create {
+        Some(prepare) => {
+            let mut value = Value::Object(std::mem::take(document));
+            prepare(&mut value);
+            if let Value::Object(prepared) = value {
+                *document = prepared;
+            }
+        }
+        None if context.kind.subresource("status").is_some() => {
+            document.remove("status");
+        }
+        None => {}
+    }
+}
+
+/// Notes in `managedFields` who wrote what.
+pub(super) fn track(context: &Context, old: Option<&Document>, document: &mut Document) -> Result<(), Refusal> {
+    let manager = context.manager();
+    let hub = &context.kind.versions[0];
+    let old = old.map(|old| Value::Object(old.clone()));
+    let mut new = Value::Object(std::mem::take(document));
+    managed::track_update(
+        schema(),
+        super::document::message(context.kind, 0)?,
+        old.as_ref(),
+        &mut new,
+        manager,
+        &hub.api_version(),
+        context.request.target.subresource.as_deref().unwrap_or(""),
+        &context.stamp.rfc3339(),
+    );
+    if let Value::Object(tracked) = new {
+        *document = tracked;
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
+
+use super::{Answer, Context, Decision, View, lifecycle, update};
+use crate::event::Offset;
+use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata, metadata_mut};
+use crate::refusal::{Cause, Refusal, Subject};
+use crate::request::DeleteOptions;
+use crate::stamp::rfc3339;
+use crate::state::Entry;
+use jiff::SignedDuration;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Kinds whose delete answers with the object that was.
+const ANSWERS_WITH_OBJECT: &[&str] = &[
+    "Pod", "Service", "PersistentVolume", "PersistentVolumeClaim", "ServiceAccount", "PodTemplate", "ResourceQuota",
+    "VolumeAttachment", "StorageClass", "CSIDriver", "CSINode", "PodSecurityPolicy",
+];
+
+pub(super) fn decide(context: &Context) -> Result<Decision, Refusal> {
+    validate(&context.request.options.delete)?;
+    lifecycle::admit_delete(context)?;
+    let (key, entry) = context.existing()?;
+    delete(context, key, entry)
+}
+
+fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decision, Refusal> {
+    let options = &context.request.options.delete;
+    let old = update::old_document(&entry);
+    let fixed = preconditions(context, options, &entry, &old)?;
+    let mut new = old.clone();
+    imply_finalizers(options, &mut new);
+    let grace = grace_seconds(context, options, &old);
+    let already = meta::is_deleting(&old);
+    if already {
+        shorten(&mut new, grace);
+    } else {
+        mark(context, &mut new, grace);
+    }
+    let gone = update::is_released(&new);
+    if !gone && update::same(context, &new, &old) {
+        return Ok(Decision::unchanged(entry, 200, Vec::new()));
+    }
+    let uid = meta::uid(&new).to_owned();
+    // An object without a second phase goes in its last state: it was never seen being deleted.
+    let last = if gone && !already { with_deletion_unmarked(new, &old) } else { new };
+    let write = context.write(key, Some(entry.offset), last, gone);
+    let mut decision = Decision::one(write, 200, fixed, Vec::new());
+    if gone && !ANSWERS_WITH_OBJECT.contains(&context.kind.kind.as_str()) {
+        decision.answer = Answer::Deleted { subject: context.subject(context.request.name()), uid };
+    } else if gone {
+        decision.answer = Answer::Written { index: 0, code: 200, view: View::Object };
+    }
+    Ok(decision)
+}
+
+fn with_deletion_unmarked(mut new: Document, old: &Document) -> Document {
+    let keep = metadata(old).contains_key("deletionTimestamp");
+    if !keep {
+        let meta = metadata_mut(&mut new);
+        meta.remove("deletionTimestamp");
+        meta.remove("deletionGracePeriodSeconds");
+    }
+    new
+}
+
+/// Options that contradict themselves or name what does not exist.
+pub fn validate(options: &DeleteOptions) -> Result<(), Refusal> {
+    let mut causes = Vec::new();
+    if options.grace_period_seconds.is_some_and(|seconds| seconds < 0) {
+        let value = options.grace_period_seconds.unwrap_or_default();
+        causes.push(Cause::invalid("gracePeriodSeconds", &value.into(), "must be greater than or equal to 0"));
+    }
+    if options.orphan_dependents.is_some() && options.propagation_policy.is_some() {
+        causes.push(Cause::invalid(
+            "propagationPolicy",
+            &options.propagation_policy.clone().into(),
+            "orphanDependents and deletionPropagation cannot be both set",
+        ));
+    }
+    if let Some(policy) = &options.propagation_policy
+        && !matches!(policy.as_str(), "Orphan" | "Background" | "Foreground" | "")
+    {
+        let supported = ["Foreground", "Background", "Orphan"];
+        causes.push(Cause::not_supported("propagationPolicy", &policy.as_str().into(), &supported));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
+}
+
+/// True when the client fixed the version.
+fn preconditions(
+    context: &Context,
+    options: &DeleteOptions,
+    entry: &Entry,
+    old: &Document,
+) -> Result<bool, Refusal> {
+    let conflict = |what: &str, wanted: &str, found: &str| Refusal::Conflict {
+        subject: context.subject(context.request.name()),
+        message: format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"),
+    };
+    if let Some(uid) = &options.precondition_uid
+        && uid != meta::uid(old)
+    {
+        return Err(conflict("UID", uid, meta::uid(old)));
+    }
+    match &options.precondition_resource_version {
+        None => Ok(false),
+        Some(version) if version.parse() == Ok(entry.offset.0) => Ok(true),
+        Some(version) => Err(conflict("ResourceVersion", version, &Offset(entry.offset.0).to_string())),
+    }
+}
+
+/// The finalizers that the propagation policy asks for, and only these two, are added or removed.
+fn imply_finalizers(options: &DeleteOptions, document: &mut Document) {
+    let wanted = match (options.orphan_dependents, options.propagation_policy.as_deref()) {
+        (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN_FINALIZER),
+        (_, Some("Foreground")) => Some(FOREGROUND_FINALIZER),
+        (Some(false), _) | (_, Some("Background")) => None,
+        // Unset: what the object carries already decides.
+        _ => return,
+    };
+    let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
+    let mut finalizers: Vec<String> =
+        meta::finalizers(document).into_iter().filter(|f| !ours.contains(f)).map(str::to_owned).collect();
+    finalizers.extend(wanted.map(str::to_owned));
+    meta::set_finalizers(document, finalizers);
+}
+
+/// Only a pod that runs on a node has time to stop; everything else goes at once.
+fn grace_seconds(context: &Context, options: &DeleteOptions, old: &Document) -> i64 {
+    if context.kind.kind != "Pod" {
+        return 0;
+    }
+    let spec = old.get("spec");
+    let field = |parent: Option<&Value>, name: &str| parent.and_then(|value| value.get(name)).cloned();
+    let scheduled = field(spec, "nodeName").is_some_and(|node| node.as_str().is_some_and(|node| !node.is_empty()));
+    let phase = field(old.get("status"), "phase");
+    let finished = matches!(phase.as_ref().and_then(Value::as_str), Some("Succeeded" | "Failed"));
+    if !scheduled || finished {
+        return 0;
+    }
+    options
+        .grace_period_seconds
+        .or_else(|| field(spec, "terminationGracePeriodSeconds").and_then(|value| value.as_i64()))
+        .unwrap_or(30)
+        .max(0)
+}
+
+/// Starts the deletion.
+fn mark(context: &Context, document: &mut Document, grace: i64) {
+    let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(context.stamp.time);
+    let meta = metadata_mut(document);
+    meta.insert("deletionTimestamp".into(), rfc3339(time).into());
+    meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+    if context.kind.generation {
+        let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
+        meta.insert("generation".into(), (generation + 1).into());
+    }
+    if context.request.target.kind == context.state.registry.namespaces() {
+        meta::set_path(document, "status.phase", "Terminating".into());
+    }
+}
+
+/// A second delete may only shorten the time that the first one gave.
+fn shorten(document: &mut Document, grace: i64) {
+    let meta = metadata_mut(document);
+    let now = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    if grace >= now {
+        return;
+    }
+    let earlier = meta
+        .get("deletionTimestamp")
+        .and_then(Value::as_str)
+        .and_then(|time| time.parse::<jiff::Timestamp>().ok())
+        .and_then(|time| time.checked_sub(SignedDuration::from_secs(now - grace)).ok());
+    if let Some(time) = earlier {
+        meta.insert("deletionTimestamp".into(), rfc3339(time).into());
+    }
+    meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+}
+
+/// Deleting through a subresource (eviction) is deleting.
+pub(super) fn evict(context: &Context) -> Result<Decision, Refusal> {
+    let (key, entry) = context.existing()?;
+    let mut decision = delete(context, key, entry)?;
+    let mut status = Document::new();
+    status.insert("kind".into(), "Status".into());
+    status.insert("apiVersion".into(), "v1".into());
+    status.insert("metadata".into(), Value::Object(Document::new()));
+    status.insert("status".into(), "Success".into());
+    status.insert("code".into(), 201.into());
+    decision.answer = Answer::Document { document: status, code: 201 };
+    Ok(decision)
+}
+

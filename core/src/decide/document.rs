@@ -1,0 +1,204 @@
+//! The first stages: bytes become a checked, defaulted document in the hub version.
+
+use super::Context;
+use crate::kinds::Kind;
+use crate::object::decode::{self, Decoded};
+use crate::object::meta::{Document, text};
+use crate::refusal::Refusal;
+use crate::request::{FieldValidation, Format};
+use crate::schema::{self, MessageId, check, schema};
+use serde_json::Value;
+
+impl Context<'_> {
+    /// The schema message of the version that the path names.
+    pub(super) fn message(&self) -> Result<MessageId, Refusal> {
+        message(self.kind, self.request.target.version)
+    }
+
+    /// Decodes the body as an object of the path's kind and version, checks and prunes it.
+    /// Unknown and duplicate fields are refused, told of, or passed over in silence, as the client asks.
+    pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Document, Refusal> {
+        let version = self.version();
+        self.decode_as(&version.group, &version.version, &self.kind.kind, self.message()?, warnings)
+    }
+
+    /// The same for a body of another kind than the path's (`Scale`, `Eviction`).
+    pub(super) fn decode_as(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+        message: MessageId,
+        warnings: &mut Vec<String>,
+    ) -> Result<Document, Refusal> {
+        let body = &self.request.body;
+        let decoded = match body.format {
+            Format::Json => decode::json(&body.bytes),
+            Format::Yaml => decode::yaml(&body.bytes),
+            Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => {
+                return Err(Refusal::UnsupportedMediaType {
+                    message: "the body of the request was in an unknown format - accepted media types include: \
+                              application/json, application/yaml"
+                        .into(),
+                });
+            }
+        };
+        let Decoded { mut value, duplicates } = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
+        let api_version = crate::kinds::api_version(group, version);
+        let found = identify(&value, &api_version, kind)?;
+        if (found.0.as_str(), found.1.as_str()) != (api_version.as_str(), kind) {
+            return Err(self.wrong_kind(&found.0, &found.1, group, version, kind));
+        }
+        let cannot = |why: String| {
+            Refusal::BadRequest(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+        };
+        if !value.is_object() {
+            return Err(cannot("the body is not an object".into()));
+        }
+        let unknown = check::check(schema(), message, &mut value).map_err(|error| cannot(error.to_string()))?;
+        let complaints = complaints(&duplicates, &unknown);
+        match self.request.options.field_validation {
+            FieldValidation::Strict if !complaints.is_empty() => {
+                return Err(cannot(format!("strict decoding error: {}", complaints.join(", "))));
+            }
+            FieldValidation::Warn => warnings.extend(complaints),
+            FieldValidation::Strict | FieldValidation::Ignore => {}
+        }
+        match value {
+            Value::Object(document) => Ok(document),
+            _ => Err(cannot("the body is not an object".into())),
+        }
+    }
+
+    /// Defaults of the document's own version, then conversion, then the hub's defaults.
+    pub(super) fn settle(&self, document: &mut Document) -> Result<(), Refusal> {
+        settle(self.kind, self.request.target.version, document)
+    }
+
+    /// Defaults within a body that is not of the path's kind.
+    fn unrecognized(&self, kind: &str, why: &str) -> Refusal {
+        let shown = summary(&self.request.body.bytes);
+        Refusal::BadRequest(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
+    }
+
+    /// The body is an object of another kind or version than the path's.
+    fn wrong_kind(&self, found_version: &str, found_kind: &str, group: &str, version: &str, kind: &str) -> Refusal {
+        let (found_group, found_short) = found_version.split_once('/').unwrap_or(("", found_version));
+        let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
+        let expected = crate::kinds::api_version(group, version);
+        if known && found_version != expected && found_kind == kind {
+            return Refusal::BadRequest(format!(
+                "the API version in the data ({found_version}) does not match the expected API version ({expected})"
+            ));
+        }
+        let why = if known {
+            let from = found_group.split('.').next().filter(|g| !g.is_empty()).map_or(found_short.to_owned(), |g| {
+                format!("{g}.{found_short}").rsplit('.').next().unwrap_or(found_short).to_owned()
+            });
+            let to = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+            format!("converting ({from}.{found_kind}) to ({to}.{kind}): unknown conversion")
+        } else {
+            format!("no kind \"{found_kind}\" is registered for version \"{found_version}\"")
+        };
+        Refusal::BadRequest(format!("{found_kind} in version \"{found_short}\" cannot be handled as a {kind}: {why}"))
+    }
+}
+
+/// Turns a document of one version of a kind into one of the hub, in place.
+pub fn to_hub(kind: &Kind, version: usize, document: &mut Document) {
+    if let Some(convert) = kind.versions[version].convert {
+        (convert.to_hub)(document);
+    }
+    stamp_version(kind, 0, document);
+}
+
+/// Turns a hub document into one of the given version, in place; what that version lacks is left out.
+pub fn from_hub(kind: &Kind, version: usize, document: &mut Document) {
+    if version != 0 {
+        if let Some(convert) = kind.versions[version].convert {
+            (convert.from_hub)(document);
+        }
+        if let Ok(message) = message(kind, version) {
+            let mut value = Value::Object(std::mem::take(document));
+            // A hub document has the types of its schema; fields that this version lacks are pruned.
+            let _ = check::check(schema(), message, &mut value);
+            if let Value::Object(pruned) = value {
+                *document = pruned;
+            }
+        }
+    }
+    stamp_version(kind, version, document);
+}
+
+/// Defaults a document of the given version, turns it into a hub document, and defaults that.
+pub(super) fn settle(kind: &Kind, version: usize, document: &mut Document) -> Result<(), Refusal> {
+    let mut value = Value::Object(std::mem::take(document));
+    schema::defaults::apply(schema(), message(kind, version)?, &mut value);
+    if version != 0 {
+        if let Value::Object(document) = &mut value {
+            to_hub(kind, version, document);
+        }
+        schema::defaults::apply(schema(), message(kind, 0)?, &mut value);
+    }
+    if let Value::Object(settled) = value {
+        *document = settled;
+    }
+    Ok(())
+}
+
+pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
+    let name = &kind.versions[version].message;
+    schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
+}
+
+/// Unknown and duplicate fields as strict decoding words them.
+pub(super) fn complaints(duplicates: &[String], unknown: &[String]) -> Vec<String> {
+    let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+    unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
+}
+
+fn stamp_version(kind: &Kind, version: usize, document: &mut Document) {
+    document.insert("apiVersion".into(), kind.versions[version].api_version().into());
+    document.insert("kind".into(), kind.kind.as_str().into());
+}
+
+/// The apiVersion and kind that the body claims; what it leaves out is the path's.
+fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
+    let Some(document) = value.as_object() else {
+        return Ok((api_version.into(), kind.into()));
+    };
+    for field in ["apiVersion", "kind"] {
+        if document.get(field).is_some_and(|v| !v.is_string() && !v.is_null()) {
+            return Err(Refusal::BadRequest(format!(
+                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+                 error: json: cannot unmarshal {} into Go struct field .{field} of type string",
+                type_name(&document[field])
+            )));
+        }
+    }
+    let or = |found: &str, default: &str| if found.is_empty() { default.to_owned() } else { found.to_owned() };
+    Ok((or(text(document, "apiVersion"), api_version), or(text(document, "kind"), kind)))
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A short look at what was sent: text when it looks like JSON, else hexadecimal.
+fn summary(body: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 30;
+    let cut = &body[..body.len().min(SHOWN_BYTES)];
+    let more = if body.len() > SHOWN_BYTES { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(cut)),
+        Some(_) => format!("{}{more}", cut.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    }
+}

@@ -1,0 +1,194 @@
+//! Judges a request against a snapshot: a pure function from what is to what should be.
+//!
+//! The stages are explicit and in this order: decode, type-check and prune, default, convert to the hub,
+//! merge (patches), admit, validate, encode. The outcome is a [`Decision`]: the writes it wants, each with the
+//! version it expects its key to have. Nothing here changes anything; the engine's writer does, later.
+
+mod create;
+mod delete;
+mod document;
+mod lifecycle;
+mod patch;
+mod service;
+mod subresource;
+mod update;
+
+pub use document::{from_hub, to_hub};
+pub use service::{ServiceRange, claims as service_claims};
+
+use crate::event::{Actor, Offset};
+use crate::kinds::{Kind, KindId, Version};
+use crate::object::Draft;
+use crate::object::meta::Document;
+use crate::refusal::{Refusal, Subject};
+use crate::request::{Request, Verb};
+use crate::stamp::Stamp;
+use crate::state::{Entry, Index, State};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What the operator set and decisions depend on.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub service_range: ServiceRange,
+    /// First and last node port.
+    pub node_ports: (u16, u16),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767) }
+    }
+}
+
+/// What a request leads to.
+#[derive(Debug)]
+pub struct Decision {
+    /// All of them are made at one offset after the other, or none.
+    pub writes: Vec<Write>,
+    /// Other objects that must be as they were seen: the namespace of a new object.
+    pub expects: Vec<Expectation>,
+    pub answer: Answer,
+    /// The client fixed the version, so a stale decision is its conflict and is not decided again.
+    pub fixed: bool,
+    pub warnings: Vec<String>,
+}
+
+/// One event to be, but for its offset.
+#[derive(Debug)]
+pub struct Write {
+    pub kind: KindId,
+    pub key: Arc<str>,
+    /// The version that the decision saw; `None`: there was no such object.
+    pub expect: Option<Offset>,
+    pub draft: Draft,
+    pub index: Index,
+    pub delete: bool,
+}
+
+/// An object and the version that the decision saw of it; `None`: it was not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expectation {
+    pub kind: KindId,
+    pub key: Arc<str>,
+    pub version: Option<Offset>,
+}
+
+/// What the client gets when the writes are done.
+pub enum Answer {
+    /// The object of the write with this index.
+    Written { index: usize, code: u16, view: View },
+    /// An object as it is already.
+    Entry { entry: Arc<Entry>, code: u16, view: View },
+    /// A document that is not stored.
+    Document { document: Document, code: u16 },
+    /// `Status` Success with details: the object is gone.
+    Deleted { subject: Subject, uid: String },
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Written { index, code, view } => write!(f, "Written({index}, {code}, {view:?})"),
+            Self::Entry { code, view, .. } => write!(f, "Entry({code}, {view:?})"),
+            Self::Document { code, .. } => write!(f, "Document({code})"),
+            Self::Deleted { subject, .. } => write!(f, "Deleted({subject})"),
+        }
+    }
+}
+
+/// How an object is shown: itself, or through a subresource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    Object,
+    Scale,
+}
+
+/// Judges `request` against `state`. Changes nothing.
+pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
+    let context = Context { state, settings, request, stamp, kind: state.kind(request.target.kind) };
+    if let Some(subresource) = request.target.subresource.as_deref() {
+        return subresource::decide(&context, subresource);
+    }
+    match request.verb {
+        Verb::Create => create::decide(&context),
+        Verb::Update => update::decide(&context, update::Scope::Main),
+        Verb::Patch => patch::decide(&context, update::Scope::Main),
+        Verb::Delete => delete::decide(&context),
+        Verb::Get | Verb::List | Verb::Watch | Verb::DeleteCollection => {
+            Err(Refusal::Internal(format!("{} is not a decision", request.verb.as_str())))
+        }
+    }
+}
+
+/// What every stage sees.
+struct Context<'a> {
+    state: &'a State,
+    settings: &'a Settings,
+    request: &'a Request,
+    stamp: Stamp,
+    kind: &'a Kind,
+}
+
+impl Context<'_> {
+    fn version(&self) -> &Version {
+        &self.kind.versions[self.request.target.version]
+    }
+
+    /// The object as refusals name it: `deployments.apps "web"`.
+    fn subject(&self, name: &str) -> Subject {
+        Subject::new(&self.version().group, &self.kind.resource, name)
+    }
+
+    /// The object as invalid ones are named: `Deployment.apps "web"`.
+    fn kind_subject(&self, name: &str) -> Subject {
+        Subject::new(&self.version().group, &self.kind.kind, name)
+    }
+
+    /// The object that the path names.
+    fn existing(&self) -> Result<(Arc<str>, Arc<Entry>), Refusal> {
+        let key = self.request.key();
+        match self.state.get(self.request.target.kind, &key) {
+            Some(entry) => Ok((key.into(), entry.clone())),
+            None => Err(Refusal::NotFound(self.subject(self.request.name()))),
+        }
+    }
+
+    /// Encodes a hub document into a write.
+    fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Document, delete: bool) -> Write {
+        let hub = &self.kind.versions[0];
+        let draft = Draft::new(&hub.api_version(), &self.kind.kind, &document);
+        let index = Index::new(self.kind, &Value::Object(document));
+        Write { kind: self.request.target.kind, key, expect, draft, index, delete }
+    }
+
+    fn manager(&self) -> &str {
+        self.request.options.field_manager.as_deref().unwrap_or("unknown")
+    }
+}
+
+impl Decision {
+    fn unchanged(entry: Arc<Entry>, code: u16, warnings: Vec<String>) -> Decision {
+        Decision {
+            writes: Vec::new(),
+            expects: Vec::new(),
+            answer: Answer::Entry { entry, code, view: View::Object },
+            fixed: false,
+            warnings,
+        }
+    }
+
+    fn one(write: Write, code: u16, fixed: bool, warnings: Vec<String>) -> Decision {
+        Decision { writes: vec![write], expects: Vec::new(), answer: Answer::Written { index: 0, code, view: View::Object }, fixed, warnings }
+    }
+}
+
+/// Who is behind a request, as the event tells it.
+pub fn actor(request: &Request) -> Actor {
+    Actor {
+        user: request.user.name.clone(),
+        manager: request.options.field_manager.clone().unwrap_or_default(),
+        verb: request.verb.as_str().into(),
+        request_id: request.id.clone(),
+    }
+}

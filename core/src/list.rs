@@ -1,0 +1,272 @@
+//! Lists and gets: reads of a snapshot.
+
+use crate::event::Offset;
+use crate::kinds::{Kind, KindId};
+use crate::object::meta;
+use crate::refusal::{Cause, Refusal, Subject};
+use crate::request::{Options, Request};
+use crate::select::{FieldSelector, LabelSelector};
+use crate::state::{Entry, State, prefix};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a list or watch picks: a part of the key space, and conditions on labels and fields.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    pub kind: KindId,
+    pub version: usize,
+    /// Key prefix: `namespace/`, or empty.
+    pub prefix: String,
+    /// The whole key, when a field selector names one object.
+    pub key: Option<String>,
+    pub labels: LabelSelector,
+    pub fields: FieldSelector,
+}
+
+/// One page of a list.
+pub struct Page {
+    pub offset: Offset,
+    pub entries: Vec<Arc<Entry>>,
+    pub continue_token: String,
+    pub remaining: Option<u64>,
+}
+
+impl Selection {
+    pub fn new(state: &State, request: &Request) -> Result<Selection, Refusal> {
+        let target = &request.target;
+        let kind = state.kind(target.kind);
+        let options = &request.options;
+        let labels = LabelSelector::parse(options.label_selector.as_deref().unwrap_or(""))
+            .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        let fields = FieldSelector::parse(options.field_selector.as_deref().unwrap_or(""))
+            .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        let mut selection = Selection {
+            kind: target.kind,
+            version: target.version,
+            prefix: prefix(request.namespace()),
+            key: None,
+            labels,
+            fields,
+        };
+        for requirement in selection.fields.requirements() {
+            if field_index(kind, &requirement.field).is_none() {
+                let version = &kind.versions[target.version];
+                return Err(Refusal::BadRequest(format!(
+                    "Unable to find \"{}\" that match label selector \"{}\", field selector \"{}\": field label not \
+                     supported: {}",
+                    version.api_version() + ", Resource=" + &kind.resource,
+                    options.label_selector.as_deref().unwrap_or(""),
+                    options.field_selector.as_deref().unwrap_or(""),
+                    requirement.field
+                )));
+            }
+        }
+        let exact = |field: &str| selection.fields.requires(field).map(str::to_owned);
+        let name = request.target.name.clone().or_else(|| exact("metadata.name"));
+        let namespace = request.namespace().map(str::to_owned).or_else(|| exact("metadata.namespace"));
+        if let Some(namespace) = &namespace {
+            selection.prefix = prefix(Some(namespace));
+        }
+        selection.key = match (name, kind.is_namespaced(), namespace) {
+            (Some(name), false, _) => Some(name),
+            (Some(name), true, Some(namespace)) => Some(meta::key(Some(&namespace), &name)),
+            _ => None,
+        };
+        Ok(selection)
+    }
+
+    /// Whether the object is picked.
+    pub fn matches(&self, kind: &Kind, key: &str, entry: &Entry) -> bool {
+        if let Some(wanted) = &self.key
+            && wanted != key
+        {
+            return false;
+        }
+        key.starts_with(&self.prefix) && self.conditions_hold(kind, key, entry)
+    }
+
+    fn conditions_hold(&self, kind: &Kind, key: &str, entry: &Entry) -> bool {
+        (self.labels.is_empty() || self.labels.matches(|label| entry.index.label(label)))
+            && (self.fields.is_empty() || self.fields.matches(|field| field_value(kind, key, entry, field)))
+    }
+
+    /// True when every object under the prefix is picked.
+    pub fn is_everything(&self) -> bool {
+        self.key.is_none() && self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+enum FieldIndex {
+    Name,
+    Namespace,
+    Kind(usize),
+}
+
+fn field_index(kind: &Kind, field: &str) -> Option<FieldIndex> {
+    match field {
+        "metadata.name" => Some(FieldIndex::Name),
+        "metadata.namespace" => Some(FieldIndex::Namespace),
+        _ => kind.selectable.iter().position(|selectable| selectable.field == field).map(FieldIndex::Kind),
+    }
+}
+
+fn field_value<'a>(kind: &Kind, key: &'a str, entry: &'a Entry, field: &str) -> &'a str {
+    let (namespace, name) = meta::split_key(key);
+    match field_index(kind, field) {
+        Some(FieldIndex::Name) => name,
+        Some(FieldIndex::Namespace) => namespace.unwrap_or(""),
+        Some(FieldIndex::Kind(index)) => &entry.index.fields[index],
+        None => "",
+    }
+}
+
+/// Where a list goes on: the version of the first page and the last key given out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continue {
+    #[serde(rename = "v")]
+    api: String,
+    #[serde(rename = "rv")]
+    pub version: u64,
+    #[serde(rename = "start")]
+    pub after: String,
+    /// How many of an unfiltered list are left.
+    #[serde(rename = "left", default, skip_serializing_if = "Option::is_none")]
+    left: Option<u64>,
+}
+
+const CONTINUE_API: &str = "meta.k8s.io/v1";
+
+impl Continue {
+    pub fn parse(token: &str) -> Result<Continue, Refusal> {
+        let bad = |why: &str| Refusal::BadRequest(format!("continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad("it is not base64"))?;
+        let token: Continue = serde_json::from_slice(&bytes).map_err(|_| bad("its content cannot be read"))?;
+        if token.api != CONTINUE_API || token.version == 0 {
+            return Err(bad("it is of another server"));
+        }
+        Ok(token)
+    }
+
+    fn encode(&self) -> String {
+        // A struct of strings and numbers always serializes.
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+}
+
+/// One page of what `selection` picks from the snapshot; `after` is the last key of the page before.
+pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Page {
+    let kind = state.kind(selection.kind);
+    let limit = limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
+    let mut page = Page { offset: state.offset, entries: Vec::new(), continue_token: String::new(), remaining: None };
+    if let Some(key) = &selection.key {
+        let found = state.get(selection.kind, key).filter(|entry| selection.matches(kind, key, entry));
+        page.entries.extend(found.cloned());
+        return page;
+    }
+    let everything = selection.is_everything();
+    let mut rest = state.scan(selection.kind, &selection.prefix, from.map(|token| token.after.as_str())).peekable();
+    let mut last: Option<Arc<str>> = None;
+    while let Some((key, entry)) = rest.peek().copied() {
+        if page.entries.len() as u64 >= limit {
+            let left = everything.then(|| left_after(state, selection, from, &page, &mut rest));
+            let after = last.as_deref().unwrap_or_default().to_owned();
+            let token = Continue { api: CONTINUE_API.into(), version: state.offset.0, after, left };
+            page.continue_token = token.encode();
+            page.remaining = left;
+            return page;
+        }
+        if everything || selection.conditions_hold(kind, key, entry) {
+            page.entries.push(entry.clone());
+        }
+        last = Some(key.clone());
+        rest.next();
+    }
+    page
+}
+
+/// How many objects follow this page. Counted once, on the first page of a namespace; afterwards subtracted.
+fn left_after<'a>(
+    state: &State,
+    selection: &Selection,
+    from: Option<&Continue>,
+    page: &Page,
+    rest: &mut impl Iterator<Item = (&'a Arc<str>, &'a Arc<Entry>)>,
+) -> u64 {
+    let given = page.entries.len() as u64;
+    match from.and_then(|token| token.left) {
+        Some(left) => left.saturating_sub(given),
+        None if selection.prefix.is_empty() && from.is_none() => state.count(selection.kind) as u64 - given,
+        None => rest.count() as u64,
+    }
+}
+
+/// The object that the path names.
+pub fn get<'a>(state: &'a State, request: &Request) -> Result<&'a Arc<Entry>, Refusal> {
+    let kind = state.kind(request.target.kind);
+    state.get(request.target.kind, &request.key()).ok_or_else(|| {
+        let group = &kind.versions[request.target.version].group;
+        Refusal::NotFound(Subject::new(group, &kind.resource, request.name()))
+    })
+}
+
+/// What a resource version on a list asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// The newest state.
+    Newest,
+    /// At least this version.
+    NotOlderThan(Offset),
+    /// This version and no other.
+    Exact(Offset),
+}
+
+/// Reads `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` together.
+pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
+    let invalid = |cause: Cause| Refusal::Invalid {
+        subject: Subject::new("meta.k8s.io", "ListOptions", ""),
+        causes: vec![cause],
+    };
+    let version = options.resource_version.as_deref().unwrap_or("");
+    let matching = options.resource_version_match.as_deref().unwrap_or("");
+    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
+        let supported = ["Exact", "NotOlderThan", ""];
+        return Err(invalid(Cause::not_supported("resourceVersionMatch", &matching.into(), &supported)));
+    }
+    if !matching.is_empty() && options.continue_token.as_deref().is_some_and(|token| !token.is_empty()) {
+        let why = "resourceVersionMatch is forbidden when continue is provided";
+        return Err(invalid(Cause::forbidden("resourceVersionMatch", why)));
+    }
+    if !matching.is_empty() && version.is_empty() && !options.watch {
+        let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+        return Err(invalid(Cause::forbidden("resourceVersionMatch", why)));
+    }
+    if version.is_empty() || version == "0" {
+        if matching == "Exact" && version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            return Err(invalid(Cause::forbidden("resourceVersionMatch", why)));
+        }
+        return Ok(Freshness::Newest);
+    }
+    let offset = parse_version(version)?;
+    let limited = options.limit.is_some_and(|limit| limit > 0);
+    Ok(match matching {
+        "Exact" => Freshness::Exact(offset),
+        "NotOlderThan" => Freshness::NotOlderThan(offset),
+        _ if limited && !options.watch => Freshness::Exact(offset),
+        _ => Freshness::NotOlderThan(offset),
+    })
+}
+
+/// A resource version as a client sends it.
+pub fn parse_version(version: &str) -> Result<Offset, Refusal> {
+    version.parse().map(Offset).map_err(|_| Refusal::Invalid {
+        subject: Subject::new("meta.k8s.io", "ListOptions", ""),
+        causes: vec![Cause::invalid(
+            "resourceVersion",
+            &version.into(),
+            &format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"),
+        )],
+    })
+}

@@ -1,0 +1,285 @@
+//! Canonical JSON: the one form in which an object is stored, sent and compared.
+//!
+//! `apiVersion` and `kind` come first, so that a list can leave them off by slicing; then `metadata`; then
+//! the other fields in byte order, at every depth. The resource version is known only when the writer numbers
+//! the event, so a [`Draft`] has a hole in its place.
+
+use super::meta::Document;
+use crate::event::Offset;
+use bytes::Bytes;
+use serde_json::Value;
+
+/// Canonical JSON of an object, ended by a newline, with a hole where the digits of its version go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    json: Vec<u8>,
+    /// Invariant: `json[..hole]` ends with `"resourceVersion":"` and `json[hole..]` begins with `"`.
+    hole: usize,
+    /// Length of `{"apiVersion":"…","kind":"…",`.
+    head: usize,
+}
+
+impl Draft {
+    pub fn new(api_version: &str, kind: &str, document: &Document) -> Draft {
+        let mut json = Vec::with_capacity(1024);
+        json.extend_from_slice(b"{\"apiVersion\":");
+        string(&mut json, api_version);
+        json.extend_from_slice(b",\"kind\":");
+        string(&mut json, kind);
+        json.push(b',');
+        let head = json.len();
+        json.extend_from_slice(b"\"metadata\":");
+        let hole = metadata(&mut json, super::meta::metadata(document));
+        each_sorted(document, |name, value| {
+            if !matches!(name, "apiVersion" | "kind" | "metadata") {
+                json.push(b',');
+                string(&mut json, name);
+                json.push(b':');
+                encode(&mut json, value);
+            }
+        });
+        json.extend_from_slice(b"}\n");
+        Draft { json, hole, head }
+    }
+
+    /// The final bytes, once the version is known.
+    pub fn seal(&self, version: Offset) -> Bytes {
+        let mut digits = [0u8; 20];
+        let digits = decimal(version.0, &mut digits);
+        let mut json = Vec::with_capacity(self.json.len() + digits.len());
+        json.extend_from_slice(&self.json[..self.hole]);
+        json.extend_from_slice(digits);
+        json.extend_from_slice(&self.json[self.hole..]);
+        Bytes::from(json)
+    }
+
+    /// Whether `sealed`, which holds `version`, is this draft: nothing but the version would change.
+    pub fn is(&self, sealed: &[u8], version: Offset) -> bool {
+        let mut digits = [0u8; 20];
+        let digits = decimal(version.0, &mut digits);
+        sealed.len() == self.json.len() + digits.len()
+            && sealed[..self.hole] == self.json[..self.hole]
+            && &sealed[self.hole..self.hole + digits.len()] == digits
+            && sealed[self.hole + digits.len()..] == self.json[self.hole..]
+    }
+
+    /// How much a list item leaves off at its beginning, after the brace.
+    pub fn head(&self) -> usize {
+        self.head
+    }
+
+    pub fn len(&self) -> usize {
+        self.json.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.json.is_empty()
+    }
+}
+
+/// Canonical JSON of any value.
+pub fn encode(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Object(map) => object(out, map),
+        Value::Array(list) => {
+            out.push(b'[');
+            for (index, item) in list.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                encode(out, item);
+            }
+            out.push(b']');
+        }
+        Value::String(text) => string(out, text),
+        other => scalar(out, other),
+    }
+}
+
+/// Canonical JSON of a whole document that has no hole: `apiVersion` and `kind` first.
+pub fn document(document: &Document) -> Vec<u8> {
+    let mut json = Vec::with_capacity(512);
+    json.push(b'{');
+    let mut first = true;
+    let mut field = |json: &mut Vec<u8>, name: &str, value: &Value| {
+        if !std::mem::take(&mut first) {
+            json.push(b',');
+        }
+        string(json, name);
+        json.push(b':');
+        encode(json, value);
+    };
+    for name in ["kind", "apiVersion", "metadata"] {
+        if let Some(value) = document.get(name) {
+            field(&mut json, name, value);
+        }
+    }
+    each_sorted(document, |name, value| {
+        if !matches!(name, "apiVersion" | "kind" | "metadata") {
+            field(&mut json, name, value);
+        }
+    });
+    json.extend_from_slice(b"}\n");
+    json
+}
+
+fn object(out: &mut Vec<u8>, map: &Document) {
+    out.push(b'{');
+    let mut first = true;
+    each_sorted(map, |name, value| {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        string(out, name);
+        out.push(b':');
+        encode(out, value);
+    });
+    out.push(b'}');
+}
+
+/// Writes the metadata with an empty `resourceVersion` at its place in the order; returns where its digits go.
+fn metadata(out: &mut Vec<u8>, map: &Document) -> usize {
+    const FIELD: &[u8] = b"\"resourceVersion\":\"";
+    let mut hole = 0;
+    out.push(b'{');
+    let mut first = true;
+    let mut place = |out: &mut Vec<u8>, first: &mut bool| {
+        if !std::mem::take(first) {
+            out.push(b',');
+        }
+        out.extend_from_slice(FIELD);
+        hole = out.len();
+        out.push(b'"');
+    };
+    let mut placed = false;
+    each_sorted(map, |name, value| {
+        if name == "resourceVersion" {
+            return;
+        }
+        if !placed && name > "resourceVersion" {
+            place(out, &mut first);
+            placed = true;
+        }
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        string(out, name);
+        out.push(b':');
+        encode(out, value);
+    });
+    if !placed {
+        place(out, &mut first);
+    }
+    out.push(b'}');
+    hole
+}
+
+/// Visits the fields in byte order, whatever order the map keeps.
+fn each_sorted(map: &Document, mut visit: impl FnMut(&str, &Value)) {
+    let sorted = map.keys().zip(map.keys().skip(1)).all(|(a, b)| a < b);
+    if sorted {
+        map.iter().for_each(|(name, value)| visit(name, value));
+    } else {
+        let mut fields: Vec<_> = map.iter().collect();
+        fields.sort_unstable_by_key(|(name, _)| *name);
+        fields.into_iter().for_each(|(name, value)| visit(name, value));
+    }
+}
+
+fn string(out: &mut Vec<u8>, text: &str) {
+    let plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
+    if plain {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        serialize(out, text);
+    }
+}
+
+fn scalar(out: &mut Vec<u8>, value: &Value) {
+    serialize(out, value);
+}
+
+fn serialize<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    // Strings, numbers, booleans and null always serialize, and a Vec always takes them.
+    serde_json::to_writer(out, value).unwrap_or_else(|never| unreachable!("serializing a scalar: {never}"));
+}
+
+fn decimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
+    let mut at = buffer.len();
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &buffer[at..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn draft(value: Value) -> Draft {
+        Draft::new("v1", "ConfigMap", value.as_object().unwrap())
+    }
+
+    #[test]
+    fn the_version_goes_into_its_place() {
+        let cases = [
+            (json!({}), r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"7"}}"#),
+            (
+                json!({"metadata": {"uid": "u", "name": "a", "resourceVersion": "3"}, "data": {"b": "1", "a": "x\"y"}}),
+                r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7","uid":"u"},"data":{"a":"x\"y","b":"1"}}"#,
+            ),
+        ];
+        for (document, expected) in cases {
+            let sealed = draft(document).seal(Offset(7));
+            assert_eq!(std::str::from_utf8(&sealed).unwrap(), format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn a_draft_knows_itself() {
+        let one = draft(json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
+        let sealed = one.seal(Offset(1234));
+        assert!(one.is(&sealed, Offset(1234)));
+        assert!(!one.is(&sealed, Offset(123)));
+        assert!(!draft(json!({"metadata": {"name": "a"}, "data": {"k": "w"}})).is(&sealed, Offset(1234)));
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                proptest::collection::btree_map(".{0,6}", inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn canonical_json_reads_back(value in any_value()) {
+            let mut out = Vec::new();
+            encode(&mut out, &value);
+            prop_assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), value);
+        }
+
+        #[test]
+        fn decimals_are_decimal(number in any::<u64>()) {
+            let mut buffer = [0u8; 20];
+            prop_assert_eq!(decimal(number, &mut buffer), number.to_string().as_bytes());
+        }
+    }
+}

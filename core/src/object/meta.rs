@@ -1,0 +1,109 @@
+//! Reading and writing the metadata that every object has, straight in the document.
+
+use serde_json::{Map, Value};
+
+pub type Document = Map<String, Value>;
+
+/// The finalizer that foreground deletion waits for.
+pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+/// The finalizer that orphaning dependents waits for.
+pub const ORPHAN_FINALIZER: &str = "orphan";
+
+static EMPTY: std::sync::LazyLock<Document> = std::sync::LazyLock::new(Document::new);
+
+/// The object's metadata; an empty one when there is none.
+pub fn metadata(document: &Document) -> &Document {
+    document.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)
+}
+
+/// The object's metadata, made when missing.
+pub fn metadata_mut(document: &mut Document) -> &mut Document {
+    object_mut(document, "metadata")
+}
+
+/// The named object field, made (or replaced, when it is no object) if need be.
+pub fn object_mut<'a>(document: &'a mut Document, field: &str) -> &'a mut Document {
+    let value = document.entry(field).or_insert_with(|| Value::Object(Document::new()));
+    if !value.is_object() {
+        *value = Value::Object(Document::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("made an object just above"),
+    }
+}
+
+/// A string field, empty when absent or of another type.
+pub fn text<'a>(document: &'a Document, field: &str) -> &'a str {
+    document.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+pub fn name(document: &Document) -> &str {
+    text(metadata(document), "name")
+}
+
+pub fn namespace(document: &Document) -> &str {
+    text(metadata(document), "namespace")
+}
+
+pub fn uid(document: &Document) -> &str {
+    text(metadata(document), "uid")
+}
+
+pub fn is_deleting(document: &Document) -> bool {
+    metadata(document).get("deletionTimestamp").is_some_and(|v| !v.is_null())
+}
+
+pub fn finalizers(document: &Document) -> Vec<&str> {
+    metadata(document)
+        .get("finalizers")
+        .and_then(Value::as_array)
+        .map(|list| list.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default()
+}
+
+pub fn set_finalizers(document: &mut Document, finalizers: Vec<String>) {
+    let meta = metadata_mut(document);
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".into(), finalizers.into());
+    }
+}
+
+/// `a.b.c` within a document.
+pub fn path<'a>(document: &'a Value, dotted: &str) -> Option<&'a Value> {
+    dotted.split('.').try_fold(document, |value, field| value.get(field))
+}
+
+/// Sets `a.b.c`, making the objects on the way.
+pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
+    match dotted.split_once('.') {
+        None => {
+            document.insert(dotted.into(), value);
+        }
+        Some((head, rest)) => set_path(object_mut(document, head), rest, value),
+    }
+}
+
+/// `namespace/name`, or the name alone: an object's key within its kind.
+pub fn key(namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) if !namespace.is_empty() => {
+            let mut key = String::with_capacity(namespace.len() + 1 + name.len());
+            key.push_str(namespace);
+            key.push('/');
+            key.push_str(name);
+            key
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// The two parts of a key.
+pub fn split_key(key: &str) -> (Option<&str>, &str) {
+    match key.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, key),
+    }
+}

@@ -1,0 +1,134 @@
+//! What a client asks for, in terms that every transport shares.
+
+use crate::authz::User;
+use crate::kinds::KindId;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// One request on a resource.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub user: Arc<User>,
+    pub verb: Verb,
+    pub target: Target,
+    pub options: Options,
+    pub body: Body,
+    /// Identifies the request in logs and in the event's actor.
+    pub id: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+
+    pub fn is_mutating(self) -> bool {
+        !matches!(self, Self::Get | Self::List | Self::Watch)
+    }
+}
+
+/// Where the request points: resolved against the registry, so that a target is always servable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub kind: KindId,
+    /// Index into the kind's versions: the one that the path names.
+    pub version: usize,
+    pub namespace: Option<String>,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    pub dry_run: bool,
+    pub field_manager: Option<String>,
+    pub field_validation: FieldValidation,
+    pub force: Option<bool>,
+    pub label_selector: Option<String>,
+    pub field_selector: Option<String>,
+    pub limit: Option<u64>,
+    pub continue_token: Option<String>,
+    pub resource_version: Option<String>,
+    pub resource_version_match: Option<String>,
+    pub timeout_seconds: Option<u64>,
+    pub watch: bool,
+    pub allow_watch_bookmarks: bool,
+    pub send_initial_events: Option<bool>,
+    pub delete: DeleteOptions,
+}
+
+/// What happens to unknown and duplicate fields.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    pub grace_period_seconds: Option<i64>,
+    pub orphan_dependents: Option<bool>,
+    pub propagation_policy: Option<String>,
+    pub precondition_uid: Option<String>,
+    pub precondition_resource_version: Option<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    pub bytes: Bytes,
+    pub format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    #[default]
+    Json,
+    Yaml,
+    JsonPatch,
+    MergePatch,
+    StrategicMergePatch,
+    ApplyPatch,
+}
+
+impl Request {
+    pub fn name(&self) -> &str {
+        self.target.name.as_deref().unwrap_or("")
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        self.target.namespace.as_deref()
+    }
+
+    /// The object's key within its kind.
+    pub fn key(&self) -> String {
+        self.key_of(self.name())
+    }
+
+    /// The key of an object of this name beside it.
+    pub fn key_of(&self, name: &str) -> String {
+        crate::object::meta::key(self.namespace(), name)
+    }
+}

@@ -1,0 +1,309 @@
+//! Current state as a projection of the log: persistent maps, so that a snapshot costs nothing.
+
+use crate::authz::rbac::RbacIndex;
+use crate::event::{Offset, Record};
+use crate::kinds::{Kind, KindId, Registry};
+use crate::object::meta;
+use bytes::Bytes;
+use imbl::OrdMap;
+use serde_json::Value;
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
+
+/// Everything the server knows at one offset. Cloning shares all of it.
+#[derive(Clone)]
+pub struct State {
+    /// The last event folded in.
+    pub offset: Offset,
+    pub registry: Arc<Registry>,
+    pub rbac: RbacIndex,
+    collections: OrdMap<KindId, Collection>,
+    /// Who holds what only one object may hold (`ip/10.0.0.1`): claim to `resource/key`.
+    claims: OrdMap<Arc<str>, Arc<str>>,
+}
+
+/// All objects of one kind, by key (`namespace/name`, or the name alone).
+#[derive(Clone, Default)]
+pub struct Collection {
+    objects: OrdMap<Arc<str>, Arc<Entry>>,
+}
+
+/// One object at one version.
+pub struct Entry {
+    /// Canonical JSON in the hub version, `resourceVersion` in place, ended by a newline.
+    pub json: Bytes,
+    pub offset: Offset,
+    /// Length of the part before `"metadata"` that a list item leaves off.
+    head: u32,
+    pub index: Index,
+    /// The other versions' JSON, made on first use.
+    forms: OnceLock<Box<[OnceLock<Bytes>]>>,
+}
+
+/// What selectors read, taken out once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Index {
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// Values of the kind's selectable fields, in the kind's order.
+    pub fields: Box<[Box<str>]>,
+    pub claims: Box<[Arc<str>]>,
+}
+
+/// One event, ready to be folded in.
+#[derive(Clone)]
+pub struct Change {
+    pub offset: Offset,
+    pub kind: KindId,
+    pub key: Arc<str>,
+    /// The object after the event; on delete its last state.
+    pub entry: Arc<Entry>,
+    pub deleted: bool,
+}
+
+impl State {
+    pub fn new(registry: Arc<Registry>) -> State {
+        State {
+            offset: Offset::ZERO,
+            registry,
+            rbac: RbacIndex::default(),
+            collections: OrdMap::new(),
+            claims: OrdMap::new(),
+        }
+    }
+
+    pub fn kind(&self, id: KindId) -> &Kind {
+        self.registry.get(id)
+    }
+
+    pub fn get(&self, kind: KindId, key: &str) -> Option<&Arc<Entry>> {
+        self.collections.get(&kind)?.objects.get(key)
+    }
+
+    /// Objects in key order whose keys start with `prefix` and come after `after`.
+    pub fn scan<'a>(
+        &'a self,
+        kind: KindId,
+        prefix: &'a str,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Entry>)> + 'a {
+        let start: Bound<&str> = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        self.collections
+            .get(&kind)
+            .map(|collection| collection.objects.range::<_, str>((start, Bound::Unbounded)))
+            .into_iter()
+            .flatten()
+            .take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    /// How many objects of this kind there are, in all namespaces.
+    pub fn count(&self, kind: KindId) -> usize {
+        self.collections.get(&kind).map_or(0, |collection| collection.objects.len())
+    }
+
+    /// The offset of the newest event on an object, which a write to it must name.
+    pub fn version_of(&self, kind: KindId, key: &str) -> Option<Offset> {
+        self.get(kind, key).map(|entry| entry.offset)
+    }
+
+    /// `resource/key` of the object that holds `claim`.
+    pub fn claimant(&self, claim: &str) -> Option<&Arc<str>> {
+        self.claims.get(claim)
+    }
+
+    pub(crate) fn put(&mut self, kind: KindId, key: Arc<str>, entry: Arc<Entry>) {
+        self.forget(kind, &key);
+        if !entry.index.claims.is_empty() {
+            let owner = self.owner(kind, &key);
+            for claim in entry.index.claims.iter() {
+                self.claims.insert(claim.clone(), owner.clone());
+            }
+        }
+        self.collections.entry(kind).or_default().objects.insert(key, entry);
+    }
+
+    pub(crate) fn remove(&mut self, kind: KindId, key: &str) {
+        self.forget(kind, key);
+        if let Some(collection) = self.collections.get_mut(&kind) {
+            collection.objects.remove(key);
+        }
+    }
+
+    /// Drops the claims of the object's present version.
+    fn forget(&mut self, kind: KindId, key: &str) {
+        let Some(entry) = self.get(kind, key) else { return };
+        if entry.index.claims.is_empty() {
+            return;
+        }
+        for claim in entry.clone().index.claims.iter() {
+            self.claims.remove(claim);
+        }
+    }
+
+    /// How this object signs its claims.
+    pub fn owner(&self, kind: KindId, key: &str) -> Arc<str> {
+        format!("{}/{key}", self.kind(kind).storage).into()
+    }
+}
+
+impl Collection {
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+}
+
+impl Index {
+    pub fn new(kind: &Kind, document: &Value) -> Index {
+        let labels = document
+            .get("metadata")
+            .and_then(|metadata| metadata.get("labels"))
+            .and_then(Value::as_object)
+            .map(|labels| {
+                labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
+            })
+            .unwrap_or_default();
+        let fields = kind.selectable.iter().map(|field| (field.read)(document).into()).collect();
+        let claims = kind
+            .hooks
+            .claims
+            .map(|claims| claims(document).into_iter().map(Arc::from).collect())
+            .unwrap_or_default();
+        Index { labels, fields, claims }
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
+    }
+}
+
+impl Entry {
+    pub fn new(json: Bytes, head: usize, offset: Offset, index: Index) -> Entry {
+        Entry { json, offset, head: head as u32, index, forms: OnceLock::new() }
+    }
+
+    /// The object as a document.
+    pub fn document(&self) -> Value {
+        parse(&self.json)
+    }
+
+    /// The JSON without `apiVersion` and `kind`, as list items have it, after the opening brace; no newline.
+    pub fn item(json: &Bytes) -> &[u8] {
+        let head = head_length(json);
+        &json[head..json.len() - 1]
+    }
+
+    /// The object in the given version of its kind: the stored bytes for the hub, converted once for others.
+    pub fn json_in(&self, kind: &Kind, version: usize) -> Bytes {
+        if version == 0 {
+            return self.json.clone();
+        }
+        let forms = self.forms.get_or_init(|| (1..kind.versions.len()).map(|_| OnceLock::new()).collect());
+        forms[version - 1].get_or_init(|| self.convert(kind, version)).clone()
+    }
+
+    /// The object as a document in the given version of its kind.
+    pub fn document_in(&self, kind: &Kind, version: usize) -> Value {
+        let mut value = self.document();
+        if let Value::Object(document) = &mut value {
+            crate::decide::from_hub(kind, version, document);
+        }
+        value
+    }
+
+    fn convert(&self, kind: &Kind, version: usize) -> Bytes {
+        match self.document_in(kind, version) {
+            Value::Object(document) => {
+                let draft = crate::object::Draft::new(&kind.versions[version].api_version(), &kind.kind, &document);
+                draft.seal(self.offset)
+            }
+            _ => self.json.clone(),
+        }
+    }
+
+    /// The same object under another version: as a watcher sees one that left its selection.
+    pub fn at_version(&self, version: Offset) -> Entry {
+        let digits = self.offset.to_string();
+        let field = format!("\"resourceVersion\":\"{digits}\"");
+        let at = self.json.windows(field.len()).position(|window| window == field.as_bytes());
+        let Some(at) = at else { return Entry::new(self.json.clone(), self.head as usize, version, self.index.clone()) };
+        let end = at + field.len() - 1;
+        let start = end - digits.len();
+        let mut json = Vec::with_capacity(self.json.len() + 2);
+        json.extend_from_slice(&self.json[..start]);
+        json.extend_from_slice(version.to_string().as_bytes());
+        json.extend_from_slice(&self.json[end..]);
+        Entry::new(json.into(), self.head as usize, version, self.index.clone())
+    }
+
+    /// The part of the stored JSON that a list item keeps.
+    pub fn hub_item(&self) -> &[u8] {
+        &self.json[self.head as usize..self.json.len() - 1]
+    }
+}
+
+impl Change {
+    /// Reads a record back, as replay does.
+    pub fn from_record(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
+        let kind = registry
+            .by_storage(&record.resource)
+            .ok_or_else(|| UnknownResource { resource: record.resource.clone(), offset: record.offset() })?;
+        let index = Index::new(registry.get(kind), &parse(&record.object));
+        let head = head_length(&record.object);
+        Ok(Change {
+            offset: record.offset(),
+            kind,
+            key: record.key.as_str().into(),
+            entry: Arc::new(Entry::new(record.object.clone(), head, record.offset(), index)),
+            deleted: record.is_delete(),
+        })
+    }
+}
+
+/// The log holds an object of a kind that this release does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownResource {
+    pub resource: String,
+    pub offset: Offset,
+}
+
+impl std::fmt::Display for UnknownResource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the log's event {} is on {:?}, a resource that this release does not know", self.offset, self.resource)
+    }
+}
+
+impl std::error::Error for UnknownResource {}
+
+/// Stored JSON is canonical, so its checksum having matched it parses.
+fn parse(json: &[u8]) -> Value {
+    serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is no JSON: {error}"))
+}
+
+/// Finds `"metadata":` after `apiVersion` and `kind`; neither of these ever needs an escape.
+fn head_length(json: &[u8]) -> usize {
+    const METADATA: &[u8] = b"\"metadata\":";
+    json.windows(METADATA.len()).position(|window| window == METADATA).unwrap_or(1)
+}
+
+/// The key prefix of a namespace's objects; empty for all namespaces.
+pub fn prefix(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) if !namespace.is_empty() => format!("{namespace}/"),
+        _ => String::new(),
+    }
+}
+
+/// Whether a namespace is there, and if so whether it is going away.
+pub fn namespace_phase(state: &State, name: &str) -> Option<bool> {
+    let entry = state.get(state.registry.namespaces(), name)?;
+    match entry.document() {
+        Value::Object(document) => Some(meta::is_deleting(&document)),
+        _ => None,
+    }
+}

@@ -1,0 +1,337 @@
+//! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
+
+use crate::hub::Hub;
+use crate::log::{EventLog, Fault};
+use crate::pins::Pins;
+use crate::watch::{Watch, WatchStart};
+use crate::writer::{Command, Rejection, Writer};
+use arc_swap::ArcSwap;
+use crossbeam::channel::{Sender, TrySendError, bounded};
+use holdfast_core::Refusal;
+use holdfast_core::apply::{apply, undo};
+use holdfast_core::decide::{self, Answer, Decision, Settings, View};
+use holdfast_core::event::{Actor, Offset};
+use holdfast_core::kinds::Registry;
+use holdfast_core::list::{Continue, Freshness, Selection};
+use holdfast_core::object::meta::{Document, metadata_mut};
+use holdfast_core::refusal::Subject;
+use holdfast_core::request::{Request, Verb};
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::{Change, Entry, State};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How many decisions may wait for the writer before the server says that it is busy.
+const QUEUE_COMMANDS_MAX: usize = 4096;
+/// How often a stale decision is made again before the client is told to try again.
+const DECISIONS_MAX: usize = 64;
+/// How far back a list at an exact version is answered by undoing events.
+const UNDO_EVENTS_MAX: u64 = 200_000;
+/// How long a read of a version that is not there yet waits for it.
+const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
+
+/// Where time and seeds come from.
+pub trait Clock: Send + Sync + 'static {
+    fn stamp(&self) -> Stamp;
+}
+
+pub struct Options {
+    pub settings: Settings,
+    pub clock: Arc<dyn Clock>,
+}
+
+pub struct Engine {
+    published: Arc<ArcSwap<State>>,
+    hub: Arc<Hub>,
+    log: Arc<dyn EventLog>,
+    commands: Sender<Command>,
+    pins: Pins,
+    options: Options,
+}
+
+/// What a mutation came to.
+pub enum Reply {
+    Object { entry: Arc<Entry>, code: u16, view: View, warnings: Vec<String> },
+    Document { document: Document, code: u16, warnings: Vec<String> },
+    Deleted { subject: Subject, uid: String, warnings: Vec<String> },
+}
+
+impl Engine {
+    /// Folds the log into a state and starts the writer.
+    pub fn open(log: Arc<dyn EventLog>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
+        let state = load(log.as_ref(), registry)?;
+        let hub = Arc::new(Hub::default());
+        hub.start_at(state.offset);
+        let published = Arc::new(ArcSwap::from_pointee(state.clone()));
+        let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
+        let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
+        std::thread::Builder::new()
+            .name("writer".into())
+            .spawn(move || writer.run(queue))
+            .map_err(|error| Fault::io("start the writer", error))?;
+        Ok(Arc::new(Engine { published, hub, log, commands, pins: Pins::default(), options }))
+    }
+
+    /// The newest state. Costs a pointer.
+    pub fn snapshot(&self) -> Arc<State> {
+        self.published.load_full()
+    }
+
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    pub fn log(&self) -> &Arc<dyn EventLog> {
+        &self.log
+    }
+
+    pub fn stamp(&self) -> Stamp {
+        self.options.clock.stamp()
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.options.settings
+    }
+
+    /// Judges a mutation and makes it durable, deciding again whenever the state moved on in between.
+    pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
+        let stamp = self.stamp();
+        for _ in 0..DECISIONS_MAX {
+            let snapshot = self.snapshot();
+            let decision = decide::decide(&snapshot, &self.options.settings, request, stamp)?;
+            if request.options.dry_run {
+                return Ok(rehearse(decision));
+            }
+            let fixed = decision.fixed;
+            match self.submit(decision, decide::actor(request), stamp).await {
+                Ok(reply) => return Ok(reply),
+                Err(Rejection::Stale) if fixed => return Err(stale(&snapshot, request)),
+                Err(Rejection::Stale) => continue,
+                Err(rejection) => return Err(refusal(rejection)),
+            }
+        }
+        Err(Refusal::Timeout {
+            message: "the object changes faster than this request can be decided; please try again".into(),
+            retry_after_seconds: 1,
+        })
+    }
+
+    /// Hands a decision to the writer and waits until it is durable.
+    pub async fn submit(&self, decision: Decision, actor: Actor, stamp: Stamp) -> Result<Reply, Rejection> {
+        let Decision { writes, expects, answer, warnings, .. } = decision;
+        if writes.is_empty() {
+            return Ok(reply(answer, &[], warnings));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
+        self.commands.try_send(command).map_err(|error| match error {
+            TrySendError::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
+            TrySendError::Disconnected(_) => Rejection::Poisoned("the server is stopping".into()),
+        })?;
+        match receiver.await {
+            Ok(result) => result.map(|entries| reply(answer, &entries, warnings)),
+            Err(_) => Err(Rejection::Failed("the writer stopped before it answered".into())),
+        }
+    }
+
+    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
+    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
+        decide::validate_delete_options(&request.options.delete)?;
+        let snapshot = self.snapshot();
+        let selection = Selection::new(&snapshot, request)?;
+        let page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
+        let mut deletions = tokio::task::JoinSet::new();
+        let mut count = 0;
+        for entry in page.entries {
+            let document = entry.document();
+            let meta = &document["metadata"];
+            let mut one = request.clone();
+            one.verb = Verb::Delete;
+            one.target.name = meta["name"].as_str().map(str::to_owned);
+            one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
+            let engine = self.clone();
+            deletions.spawn(async move { engine.mutate(&one).await });
+            count += 1;
+            if deletions.len() >= 256 {
+                settle(deletions.join_next().await)?;
+            }
+        }
+        while let Some(result) = deletions.join_next().await {
+            settle(Some(result))?;
+        }
+        Ok(count)
+    }
+
+    /// The state that a list wants to read, and where in it to go on.
+    pub async fn state_for(&self, freshness: Freshness, from: Option<&Continue>) -> Result<Arc<State>, Refusal> {
+        if let Some(token) = from {
+            return self.state_at(Offset(token.version));
+        }
+        match freshness {
+            Freshness::Newest => Ok(self.snapshot()),
+            Freshness::NotOlderThan(offset) => {
+                self.reach(offset).await?;
+                Ok(self.snapshot())
+            }
+            Freshness::Exact(offset) => {
+                self.reach(offset).await?;
+                self.state_at(offset)
+            }
+        }
+    }
+
+    /// Keeps the snapshot for the pages that follow.
+    pub fn pin(&self, state: &Arc<State>) {
+        self.pins.pin(state);
+    }
+
+    /// Waits a little for a version that is yet to come.
+    pub async fn reach(&self, offset: Offset) -> Result<(), Refusal> {
+        let deadline = tokio::time::Instant::now() + FUTURE_VERSION_WAIT;
+        loop {
+            let committed = self.hub.committed().notified();
+            let current = self.snapshot().offset;
+            if current >= offset {
+                return Ok(());
+            }
+            if tokio::time::timeout_at(deadline, committed).await.is_err() {
+                return Err(Refusal::Timeout {
+                    message: format!("Too large resource version: {offset}, current: {current}"),
+                    retry_after_seconds: 1,
+                });
+            }
+        }
+    }
+
+    /// The state as it was at `offset`: a kept snapshot, or the newest one with the events since undone.
+    fn state_at(&self, offset: Offset) -> Result<Arc<State>, Refusal> {
+        let newest = self.snapshot();
+        if newest.offset == offset {
+            return Ok(newest);
+        }
+        if let Some(state) = self.pins.get(offset) {
+            return Ok(state);
+        }
+        let expired = || Refusal::Expired {
+            message: format!("The provided resource version {offset} is too old to be listed at."),
+            continue_token: None,
+        };
+        if offset > newest.offset || newest.offset.0 - offset.0 > UNDO_EVENTS_MAX {
+            return Err(expired());
+        }
+        let fault = |fault: Fault| Refusal::Internal(fault.to_string());
+        let records = self.log.scan(None, offset, UNDO_EVENTS_MAX as usize).map_err(fault)?;
+        let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
+        if records.first().is_some_and(|record| record.time_ms < limit_ms) {
+            return Err(expired());
+        }
+        let mut state = State::clone(&newest);
+        let read = |record| {
+            Change::from_record(&newest.registry, record).map_err(|unknown| Refusal::Internal(unknown.to_string()))
+        };
+        for record in records.iter().rev().filter(|record| record.offset() <= newest.offset) {
+            let previous = match record.replaces {
+                0 => None,
+                replaces => match self.log.read(Offset(replaces)).map_err(fault)? {
+                    Some(previous) => Some(read(&previous)?),
+                    None => return Err(expired()),
+                },
+            };
+            undo(&mut state, &read(record)?, previous.as_ref());
+        }
+        state.offset = offset;
+        let state = Arc::new(state);
+        self.pins.pin(&state);
+        Ok(state)
+    }
+
+    /// Follows what the selection picks.
+    pub fn watch(self: &Arc<Self>, selection: Selection, start: WatchStart) -> Watch {
+        Watch::new(self.clone(), selection, start)
+    }
+
+    /// Cleans up behind namespaces that are going away, for as long as the engine lives.
+    pub async fn keep_house(self: Arc<Self>) {
+        crate::janitor::run(self).await;
+    }
+}
+
+/// Folds what the log holds now.
+pub(crate) fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
+    let mut changes = Vec::new();
+    log.current(&mut |record| {
+        let change = Change::from_record(&registry, &record)
+            .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
+        changes.push(change);
+        Ok(())
+    })?;
+    changes.sort_unstable_by_key(|change| change.offset);
+    let mut state = State::new(registry);
+    for change in &changes {
+        apply(&mut state, change);
+    }
+    state.offset = log.last()?;
+    Ok(state)
+}
+
+fn settle(result: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
+    match result {
+        Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
+        Some(Ok(Err(refusal))) => Err(refusal),
+        Some(Err(error)) => Err(Refusal::Internal(error.to_string())),
+    }
+}
+
+/// The same answer, from a decision that is thrown away.
+fn rehearse(decision: Decision) -> Reply {
+    let entries: Vec<Arc<Entry>> = decision
+        .writes
+        .into_iter()
+        .map(|write| {
+            let version = write.expect.unwrap_or(Offset::ZERO);
+            Arc::new(Entry::new(write.draft.seal(version), write.draft.head(), version, write.index))
+        })
+        .collect();
+    match reply(decision.answer, &entries, decision.warnings) {
+        // What was never stored has no version.
+        Reply::Object { entry, code, view: View::Object, warnings } if entry.offset == Offset::ZERO => {
+            let mut document = match entry.document() {
+                Value::Object(document) => document,
+                _ => Document::new(),
+            };
+            metadata_mut(&mut document).remove("resourceVersion");
+            Reply::Document { document, code, warnings }
+        }
+        other => other,
+    }
+}
+
+fn reply(answer: Answer, entries: &[Arc<Entry>], warnings: Vec<String>) -> Reply {
+    match answer {
+        Answer::Written { index, code, view } => Reply::Object { entry: entries[index].clone(), code, view, warnings },
+        Answer::Entry { entry, code, view } => Reply::Object { entry, code, view, warnings },
+        Answer::Document { document, code } => Reply::Document { document, code, warnings },
+        Answer::Deleted { subject, uid } => Reply::Deleted { subject, uid, warnings },
+    }
+}
+
+/// A decision on a version that the client fixed has gone stale.
+fn stale(snapshot: &State, request: &Request) -> Refusal {
+    let kind = snapshot.kind(request.target.kind);
+    let group = &kind.versions[request.target.version].group;
+    Refusal::Conflict {
+        subject: Subject::new(group, &kind.resource, request.name()),
+        message: "the object has been modified; please apply your changes to the latest version and try again".into(),
+    }
+}
+
+fn refusal(rejection: Rejection) -> Refusal {
+    match rejection {
+        Rejection::Full(why) => Refusal::InsufficientStorage(why),
+        Rejection::Failed(why) => Refusal::Internal(why),
+        Rejection::Poisoned(why) => Refusal::Unavailable(why),
+        Rejection::Stale => Refusal::Internal("a stale decision is decided again".into()),
+    }
+}

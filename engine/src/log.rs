@@ -1,0 +1,56 @@
+//! The log that everything else is a projection of, as the engine needs it.
+
+use holdfast_core::event::{Damage, Offset, Record};
+
+/// An append-only, durable sequence of records with dense offsets from 1.
+///
+/// Every backend passes the same suite. The trait holds what every backend can do, and no more.
+pub trait EventLog: Send + Sync + 'static {
+    /// Appends the batch and makes it durable: when this returns, no crash loses it. All of it or nothing.
+    ///
+    /// The batch's offsets follow the log's last one without a gap. After a fault it is not known whether the
+    /// batch is there: the caller must [`recover`](Self::recover) before it appends again.
+    fn append(&self, batch: &[Record]) -> Result<(), Fault>;
+
+    /// The last offset, zero when the log is empty.
+    fn last(&self) -> Result<Offset, Fault>;
+
+    /// One record; `None` when it is not (or no longer) in the log.
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault>;
+
+    /// The newest record of every object that exists, in no particular order.
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault>;
+
+    /// Up to `limit` records after `after`, in order; of one resource, or of all.
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
+
+    /// Makes the log writable again after a fault, if the cause is gone.
+    fn recover(&self) -> Result<(), Fault>;
+}
+
+/// The log failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("the disk under the log is full ({operation})")]
+    Full { operation: &'static str },
+    #[error("the log's event {offset} is damaged: {damage}. {way_out}")]
+    Damaged { offset: Offset, damage: Damage, way_out: String },
+    #[error("the log is damaged after its event {after}: {what}. {way_out}")]
+    DamagedStore { after: Offset, what: String, way_out: String },
+    #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
+    InUse { path: String, holder: String },
+    #[error("{what}")]
+    Unreadable { what: String },
+    #[error("the log cannot {operation}: {source}")]
+    Io { operation: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+impl Fault {
+    pub fn io(operation: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> Fault {
+        Fault::Io { operation, source: Box::new(source) }
+    }
+
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+}

@@ -1,0 +1,125 @@
+//! A log in memory, with faults on demand: for tests, simulation, and the naive twin of the real ones.
+
+use crate::log::{EventLog, Fault};
+use holdfast_core::event::{Offset, Record};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+#[derive(Default)]
+pub struct MemoryLog {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Durable records, encoded, in order.
+    records: Vec<Vec<u8>>,
+    fault: Option<Planned>,
+    broken: bool,
+}
+
+/// A fault that the next append meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planned {
+    /// Nothing of the batch becomes durable, and the writer is told that the disk is full.
+    Full,
+    /// Nothing of the batch becomes durable.
+    Lost,
+    /// All of the batch becomes durable, but the writer is told that it failed.
+    Unacknowledged,
+}
+
+impl MemoryLog {
+    /// Plans a fault for the next append.
+    pub fn plan(&self, fault: Planned) {
+        self.lock().fault = Some(fault);
+    }
+
+    /// A copy of what is durable, as after a crash.
+    pub fn survivor(&self) -> MemoryLog {
+        let records = self.lock().records.clone();
+        MemoryLog { inner: Mutex::new(Inner { records, fault: None, broken: false }) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Inner {
+    fn decode(&self, index: usize) -> Result<Record, Fault> {
+        Record::decode_record(&self.records[index]).map_err(|damage| Fault::Damaged {
+            offset: Offset(index as u64 + 1),
+            damage,
+            way_out: "A log in memory has no backup.".into(),
+        })
+    }
+}
+
+impl EventLog for MemoryLog {
+    fn append(&self, batch: &[Record]) -> Result<(), Fault> {
+        let mut inner = self.lock();
+        let failed = || Fault::io("append", std::io::Error::other("planned fault"));
+        if inner.broken {
+            return Err(failed());
+        }
+        let fault = inner.fault.take();
+        if !matches!(fault, Some(Planned::Full | Planned::Lost)) {
+            for record in batch {
+                assert_eq!(record.offset, inner.records.len() as u64 + 1, "offsets are dense");
+                inner.records.push(record.encode_record());
+            }
+        }
+        inner.broken = fault.is_some();
+        match fault {
+            None => Ok(()),
+            Some(Planned::Full) => Err(Fault::Full { operation: "append" }),
+            Some(Planned::Lost | Planned::Unacknowledged) => Err(failed()),
+        }
+    }
+
+    fn last(&self) -> Result<Offset, Fault> {
+        Ok(Offset(self.lock().records.len() as u64))
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        let inner = self.lock();
+        match offset.0 {
+            0 => Ok(None),
+            offset if offset as usize > inner.records.len() => Ok(None),
+            offset => inner.decode(offset as usize - 1).map(Some),
+        }
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        let mut newest = BTreeMap::new();
+        let inner = self.lock();
+        for index in 0..inner.records.len() {
+            let record = inner.decode(index)?;
+            let key = (record.resource.clone(), record.key.clone());
+            if record.is_delete() { newest.remove(&key) } else { newest.insert(key, record) };
+        }
+        drop(inner);
+        newest.into_values().try_for_each(visit)
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        let inner = self.lock();
+        let mut found = Vec::new();
+        for index in after.0 as usize..inner.records.len() {
+            let record = inner.decode(index)?;
+            if resource.is_none_or(|resource| resource == record.resource) {
+                found.push(record);
+            }
+            if found.len() >= limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn recover(&self) -> Result<(), Fault> {
+        self.lock().broken = false;
+        Ok(())
+    }
+}

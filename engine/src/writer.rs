@@ -1,0 +1,219 @@
+//! The single writer: the order of a commit, written once.
+//!
+//! 1. Check each decision's expectations against the newest state, decisions before it in the batch included.
+//! 2. Number the writes that hold.
+//! 3. Append them to the log, durable, with one fsync for the batch.
+//! 4. Publish the new state.
+//! 5. Wake the watchers.
+//! 6. Answer.
+//!
+//! Nothing is answered, shown to a reader or sent to a watcher before it is durable.
+
+use crate::hub::Hub;
+use crate::log::{EventLog, Fault};
+use arc_swap::ArcSwap;
+use crossbeam::channel::{Receiver, RecvTimeoutError};
+use holdfast_core::apply::apply;
+use holdfast_core::decide::{Expectation, Write};
+use holdfast_core::event::{Actor, Operation, Record};
+use holdfast_core::state::{Change, Entry, State};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How many commands share one fsync at most.
+const BATCH_COMMANDS_MAX: usize = 512;
+/// How many bytes of objects share one fsync at most.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// How long a writer without work waits before it looks whether a faulty log has recovered.
+const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
+
+/// A decision on its way into the log.
+pub struct Command {
+    pub writes: Vec<Write>,
+    pub expects: Vec<Expectation>,
+    pub actor: Actor,
+    pub time_ms: i64,
+    pub answer: oneshot::Sender<Result<Vec<Arc<Entry>>, Rejection>>,
+}
+
+/// Why a decision did not make it into the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejection {
+    /// Something it counted on has changed: decide again.
+    Stale,
+    /// The disk is full.
+    Full(String),
+    /// The log failed; it is not known whether the write is durable.
+    Failed(String),
+    /// The log failed before, and writes wait until it works again.
+    Poisoned(String),
+}
+
+/// Owns the newest state and is alone in changing it.
+pub struct Writer {
+    state: State,
+    log: Arc<dyn EventLog>,
+    published: Arc<ArcSwap<State>>,
+    hub: Arc<Hub>,
+    /// Why the log may not be appended to; `None` when all is well.
+    poison: Option<(bool, String)>,
+}
+
+impl Writer {
+    pub fn new(state: State, log: Arc<dyn EventLog>, published: Arc<ArcSwap<State>>, hub: Arc<Hub>) -> Writer {
+        Writer { state, log, published, hub, poison: None }
+    }
+
+    /// Serves commands until every sender is gone.
+    pub fn run(mut self, commands: Receiver<Command>) {
+        let mut batch = Vec::with_capacity(BATCH_COMMANDS_MAX);
+        loop {
+            match commands.recv_timeout(RECOVERY_PERIOD) {
+                Ok(command) => batch.push(command),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.heal();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let mut bytes = 0;
+            while batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
+                match commands.try_recv() {
+                    Ok(command) => {
+                        bytes += command.writes.iter().map(|write| write.draft.len()).sum::<usize>();
+                        batch.push(command);
+                    }
+                    Err(_) => break,
+                }
+            }
+            self.commit(&mut batch);
+        }
+    }
+
+    /// Commits a batch and answers every command in it.
+    pub fn commit(&mut self, batch: &mut Vec<Command>) {
+        self.heal();
+        if let Some((full, why)) = &self.poison {
+            for command in batch.drain(..) {
+                let rejection = if *full { Rejection::Full(why.clone()) } else { Rejection::Poisoned(why.clone()) };
+                let _ = command.answer.send(Err(rejection));
+            }
+            return;
+        }
+        let mut next = self.state.clone();
+        let mut records = Vec::with_capacity(batch.len());
+        let mut changes = Vec::with_capacity(batch.len());
+        let mut answers = Vec::with_capacity(batch.len());
+        for command in batch.drain(..) {
+            if !holds(&next, &command) {
+                let _ = command.answer.send(Err(Rejection::Stale));
+                continue;
+            }
+            let mut entries = Vec::with_capacity(command.writes.len());
+            for write in command.writes {
+                let (record, change) = number(&next, write, &command.actor, command.time_ms);
+                let previous = next.get(change.kind, &change.key).cloned();
+                apply(&mut next, &change);
+                entries.push(change.entry.clone());
+                records.push(record);
+                changes.push((change, previous));
+            }
+            answers.push((command.answer, entries));
+        }
+        if records.is_empty() {
+            for (answer, entries) in answers {
+                let _ = answer.send(Ok(entries));
+            }
+            return;
+        }
+        if let Err(fault) = self.log.append(&records) {
+            tracing::error!(%fault, "the log did not take a batch of {} events", records.len());
+            let why = fault.to_string();
+            self.poison = Some((fault.is_full(), why.clone()));
+            for (answer, _) in answers {
+                let rejection =
+                    if fault.is_full() { Rejection::Full(why.clone()) } else { Rejection::Failed(why.clone()) };
+                let _ = answer.send(Err(rejection));
+            }
+            return;
+        }
+        self.state = next;
+        self.published.store(Arc::new(self.state.clone()));
+        self.hub.deliver(&self.state, changes);
+        for (answer, entries) in answers {
+            let _ = answer.send(Ok(entries));
+        }
+    }
+
+    /// After a fault: makes the log work again if it can, and takes over what had become durable after all.
+    fn heal(&mut self) {
+        if self.poison.is_none() {
+            return;
+        }
+        match self.catch_up() {
+            Ok(()) => {
+                tracing::info!(offset = %self.state.offset, "the log takes writes again");
+                self.poison = None;
+            }
+            Err(fault) => self.poison = Some((fault.is_full(), fault.to_string())),
+        }
+    }
+
+    fn catch_up(&mut self) -> Result<(), Fault> {
+        self.log.recover()?;
+        loop {
+            let records = self.log.scan(None, self.state.offset, BATCH_COMMANDS_MAX)?;
+            if records.is_empty() {
+                return Ok(());
+            }
+            let mut next = self.state.clone();
+            let mut changes = Vec::with_capacity(records.len());
+            for record in &records {
+                let change = Change::from_record(&next.registry, record)
+                    .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
+                let previous = next.get(change.kind, &change.key).cloned();
+                apply(&mut next, &change);
+                changes.push((change, previous));
+            }
+            self.state = next;
+            self.published.store(Arc::new(self.state.clone()));
+            self.hub.deliver(&self.state, changes);
+        }
+    }
+}
+
+/// Whether everything the decision counted on is still so.
+fn holds(state: &State, command: &Command) -> bool {
+    let unchanged = |expectation: &Expectation| {
+        state.version_of(expectation.kind, &expectation.key) == expectation.version
+    };
+    let free = |write: &Write| {
+        write.delete
+            || write.index.claims.is_empty()
+            || write.index.claims.iter().all(|claim| {
+                state.claimant(claim).is_none_or(|owner| *owner == state.owner(write.kind, &write.key))
+            })
+    };
+    command.expects.iter().all(unchanged)
+        && command.writes.iter().all(|write| state.version_of(write.kind, &write.key) == write.expect && free(write))
+}
+
+/// Gives the write its offset.
+fn number(state: &State, write: Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
+    let offset = state.offset.next();
+    let json = write.draft.seal(offset);
+    let operation = if write.delete { Operation::Delete } else { Operation::Put };
+    let record = Record {
+        offset: offset.0,
+        time_ms,
+        resource: state.kind(write.kind).storage.clone(),
+        key: write.key.to_string(),
+        replaces: write.expect.map_or(0, |offset| offset.0),
+        operation: operation as i32,
+        actor: actor.clone(),
+        object: json.clone(),
+    };
+    let entry = Arc::new(Entry::new(json, write.draft.head(), offset, write.index));
+    (record, Change { offset, kind: write.kind, key: write.key, entry, deleted: write.delete })
+}
