@@ -1,0 +1,48 @@
+//! RocksDB's errors as the engine knows them.
+
+use holdfast_core::event::{Damage, Offset, Record};
+use holdfast_engine::Fault;
+use std::path::Path;
+
+pub fn fault(operation: &'static str, error: rocksdb::Error) -> Fault {
+    let text = error.to_string();
+    let full = ["No space left on device", "Disk quota exceeded", "File too large", "Max allowed space"];
+    if full.iter().any(|sign| text.contains(sign)) {
+        return Fault::Full { operation };
+    }
+    Fault::io(operation, error)
+}
+
+/// The same where a corruption is reported with the last event that could still be read.
+pub fn damage(operation: &'static str, folder: &Path, after: Offset, error: rocksdb::Error) -> Fault {
+    match error.kind() {
+        rocksdb::ErrorKind::Corruption => {
+            Fault::DamagedStore { after, what: error.to_string(), way_out: way_out(folder) }
+        }
+        _ => fault(operation, error),
+    }
+}
+
+pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fault> {
+    Record::decode_record(bytes).and_then(|record| check_offset(offset, record)).map_err(|damage| Fault::Damaged {
+        offset,
+        way_out: match damage {
+            Damage::NewerFormat { .. } => "Start the release that wrote it, or a newer one.".into(),
+            _ => way_out(folder),
+        },
+        damage,
+    })
+}
+
+/// A record under another's key is as wrong as a flipped bit.
+fn check_offset(offset: Offset, record: Record) -> Result<Record, Damage> {
+    if record.offset() == offset { Ok(record) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
+}
+
+pub fn way_out(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "The way out: restore the folder from a backup; or run `holdfast log repair --data-dir {folder}`, which puts \
+         the objects concerned back to their last intact version and tells which"
+    )
+}

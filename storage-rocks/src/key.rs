@@ -1,0 +1,82 @@
+//! Every kind of key, with its layout, value and lifetime. Layouts are never changed, only added to.
+//!
+//! | column family | key | value | lifetime |
+//! | --- | --- | --- | --- |
+//! | `events` | offset, 8 bytes big endian | encoded record | until compacted |
+//! | `current` | `/registry/RESOURCE/KEY` | offset of its newest event | while the object exists |
+//! | `history` | `/registry/RESOURCE/KEY`, 0, offset | nothing | as its event |
+//! | `by_resource` | resource, 0, offset | `KEY` | as its event |
+//! | `meta` | a word | see [`META_FORMAT`] | for ever |
+//!
+//! Byte order is logical order: offsets sort by value, and the events of one key or resource are neighbours.
+
+use holdfast_core::event::Offset;
+
+pub const EVENTS: &str = "events";
+pub const CURRENT: &str = "current";
+pub const HISTORY: &str = "history";
+pub const BY_RESOURCE: &str = "by_resource";
+pub const META: &str = "meta";
+pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
+
+/// In `meta`: the folder's format version, one byte.
+pub const META_FORMAT: &[u8] = b"format";
+
+/// The root of all storage keys, as in Kubernetes.
+pub const PREFIX: &str = "/registry";
+
+pub fn offset(offset: Offset) -> [u8; 8] {
+    offset.0.to_be_bytes()
+}
+
+pub fn parse_offset(bytes: &[u8]) -> Option<Offset> {
+    Some(Offset(u64::from_be_bytes(bytes.try_into().ok()?)))
+}
+
+/// `/registry/deployments/default/web`
+pub fn object(resource: &str, key: &str) -> Vec<u8> {
+    format!("{PREFIX}/{resource}/{key}").into_bytes()
+}
+
+/// A name, a zero byte, an offset: for `history` and `by_resource`. Names hold no zero byte.
+pub fn versioned(name: &[u8], at: Offset) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len() + 9);
+    key.extend_from_slice(name);
+    key.push(0);
+    key.extend_from_slice(&offset(at));
+    key
+}
+
+pub fn parse_versioned(key: &[u8]) -> Option<(&[u8], Offset)> {
+    let split = key.len().checked_sub(9)?;
+    if key[split] != 0 {
+        return None;
+    }
+    Some((&key[..split], parse_offset(&key[split + 1..])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn offsets_sort_by_value(a: u64, b: u64) {
+            prop_assert_eq!(offset(Offset(a)).cmp(&offset(Offset(b))), a.cmp(&b));
+            prop_assert_eq!(parse_offset(&offset(Offset(a))), Some(Offset(a)));
+        }
+
+        #[test]
+        fn versioned_keys_read_back_and_sort(name in "[a-z/.-]{1,20}", a: u64, b: u64) {
+            let key = versioned(name.as_bytes(), Offset(a));
+            prop_assert_eq!(parse_versioned(&key), Some((name.as_bytes(), Offset(a))));
+            prop_assert_eq!(key.cmp(&versioned(name.as_bytes(), Offset(b))), a.cmp(&b));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = parse_versioned(&bytes);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! One server a data folder: the lock says by whom the folder is held.
+
+use holdfast_engine::Fault;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// Held as long as it lives, by the operating system: a crash releases it.
+pub struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    pub fn take(folder: &Path) -> Result<FolderLock, Fault> {
+        let path = folder.join("holder");
+        let mut file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .write(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|error| Fault::io("open the data folder's lock", error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                let holder = match holder.trim() {
+                    "" => "another process".to_owned(),
+                    name => name.to_owned(),
+                };
+                return Err(Fault::InUse { path: folder.display().to_string(), holder });
+            }
+            Err(std::fs::TryLockError::Error(error)) => return Err(Fault::io("lock the data folder", error)),
+        }
+        let name = std::env::args().collect::<Vec<_>>().join(" ");
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.seek(SeekFrom::Start(0)))
+            .and_then(|_| write!(file, "process {} ({name})", std::process::id()));
+        // A full disk must not keep a server from starting: the name in the lock is a courtesy.
+        if let Err(error) = written
+            && error.kind() != std::io::ErrorKind::StorageFull
+        {
+            return Err(Fault::io("write the data folder's lock", error));
+        }
+        Ok(FolderLock { _file: file })
+    }
+}

@@ -1,0 +1,268 @@
+//! The writing side: one synced write a batch, and what a start reads.
+
+use crate::fault::{damage, fault, record, way_out};
+use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT};
+use crate::lock::FolderLock;
+use holdfast_core::event::{Offset, Record};
+use holdfast_engine::{EventLog, Fault};
+use rocksdb::{
+    ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
+    WriteBatch, WriteOptions,
+};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{RwLock, RwLockReadGuard};
+
+/// The folder's format that this release writes.
+const FORMAT: u8 = 1;
+/// What must fit on the disk again before writes are taken after it was full.
+const RECOVERY_PROBE_BYTES: usize = 4 << 20;
+
+pub struct RocksLog {
+    folder: PathBuf,
+    /// `None` only between closing and opening again.
+    db: RwLock<Option<DB>>,
+    _lock: FolderLock,
+}
+
+impl RocksLog {
+    /// Opens the log in `folder`, making both when they are not there.
+    pub fn open(folder: &Path) -> Result<RocksLog, Fault> {
+        std::fs::create_dir_all(folder).map_err(|error| Fault::io("make the data folder", error))?;
+        let lock = FolderLock::take(folder)?;
+        let db = open(folder)?;
+        Ok(RocksLog { folder: folder.to_owned(), db: RwLock::new(Some(db)), _lock: lock })
+    }
+
+    fn db(&self) -> Result<Guard<'_>, Fault> {
+        let guard = self.db.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if guard.is_none() {
+            return Err(Fault::io("use the log", std::io::Error::other("it is closed after a fault")));
+        }
+        Ok(Guard(guard))
+    }
+}
+
+struct Guard<'a>(RwLockReadGuard<'a, Option<DB>>);
+
+impl std::ops::Deref for Guard<'_> {
+    type Target = DB;
+
+    fn deref(&self) -> &DB {
+        match self.0.as_ref() {
+            Some(db) => db,
+            None => unreachable!("a guard is made only while the log is open"),
+        }
+    }
+}
+
+pub(crate) fn options() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    // A torn last record was never acknowledged; damage anywhere else is reported, not skipped.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_paranoid_checks(true);
+    options.set_db_write_buffer_size(24 << 20);
+    options.set_max_total_wal_size(64 << 20);
+    options.set_max_background_jobs(2);
+    options.set_max_open_files(256);
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_stats_dump_period_sec(0);
+    options
+}
+
+pub(crate) fn family_options() -> Options {
+    let mut options = Options::default();
+    options.set_write_buffer_size(8 << 20);
+    options.set_max_write_buffer_number(2);
+    options.set_arena_block_size(256 << 10);
+    options
+}
+
+pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
+    FAMILIES.iter().map(|name| ColumnFamilyDescriptor::new(*name, family_options())).collect()
+}
+
+fn open(folder: &Path) -> Result<DB, Fault> {
+    let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors())
+        .map_err(|error| damage("open", folder, Offset::ZERO, error))?;
+    match db.get_cf(family(&db, META)?, META_FORMAT).map_err(|error| fault("read its format", error))? {
+        None => {
+            let mut sync = WriteOptions::default();
+            sync.set_sync(true);
+            db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &sync)
+                .map_err(|error| fault("write its format", error))?;
+        }
+        Some(found) if found.first().is_some_and(|format| *format <= FORMAT) => {}
+        Some(found) => {
+            return Err(Fault::Unreadable {
+                what: format!(
+                    "the data folder {} has format {}, which a newer release wrote; this release reads up to format \
+                     {FORMAT}",
+                    folder.display(),
+                    found.first().copied().unwrap_or_default()
+                ),
+            });
+        }
+    }
+    Ok(db)
+}
+
+pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fault> {
+    db.cf_handle(name)
+        .ok_or_else(|| Fault::Unreadable { what: format!("the log has no column family {name:?}: it is no Holdfast log") })
+}
+
+/// Puts a record and all that points at it into the batch.
+pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<(), Fault> {
+    let offset = record.offset();
+    let object = key::object(&record.resource, &record.key);
+    batch.put_cf(family(db, EVENTS)?, key::offset(offset), record.encode_record());
+    batch.put_cf(family(db, HISTORY)?, key::versioned(&object, offset), b"");
+    batch.put_cf(family(db, BY_RESOURCE)?, key::versioned(record.resource.as_bytes(), offset), record.key.as_bytes());
+    if record.is_delete() {
+        batch.delete_cf(family(db, CURRENT)?, object);
+    } else {
+        batch.put_cf(family(db, CURRENT)?, object, key::offset(offset));
+    }
+    Ok(())
+}
+
+/// The last offset in the log.
+pub(crate) fn last(db: &DB, folder: &Path) -> Result<Offset, Fault> {
+    match db.iterator_cf(family(db, EVENTS)?, IteratorMode::End).next() {
+        None => Ok(Offset::ZERO),
+        Some(Ok((found, _))) => key::parse_offset(&found).ok_or_else(|| foreign(EVENTS, folder)),
+        Some(Err(error)) => Err(damage("read its end", folder, Offset::ZERO, error)),
+    }
+}
+
+pub(crate) fn read(db: &DB, folder: &Path, offset: Offset) -> Result<Option<Record>, Fault> {
+    match db.get_cf(family(db, EVENTS)?, key::offset(offset)) {
+        Ok(None) => Ok(None),
+        Ok(Some(bytes)) => record(folder, offset, &bytes).map(Some),
+        Err(error) => Err(damage("read an event", folder, Offset(offset.0.saturating_sub(1)), error)),
+    }
+}
+
+pub(crate) fn scan(
+    db: &DB,
+    folder: &Path,
+    resource: Option<&str>,
+    after: Offset,
+    limit: usize,
+) -> Result<Vec<Record>, Fault> {
+    let mut found = Vec::new();
+    let from = after.next();
+    let Some(resource) = resource else {
+        let start = key::offset(from);
+        for item in db.iterator_cf(family(db, EVENTS)?, IteratorMode::From(&start, Direction::Forward)).take(limit) {
+            let last = found.last().map_or(after, Record::offset);
+            let (offset, bytes) = item.map_err(|error| damage("read events", folder, last, error))?;
+            let offset = key::parse_offset(&offset).ok_or_else(|| foreign(EVENTS, folder))?;
+            found.push(record(folder, offset, &bytes)?);
+        }
+        return Ok(found);
+    };
+    let start = key::versioned(resource.as_bytes(), from);
+    let mut bounds = ReadOptions::default();
+    let mut end = resource.as_bytes().to_vec();
+    end.push(1);
+    bounds.set_iterate_upper_bound(end);
+    let mode = IteratorMode::From(&start, Direction::Forward);
+    for item in db.iterator_cf_opt(family(db, BY_RESOURCE)?, bounds, mode).take(limit) {
+        let last = found.last().map_or(after, Record::offset);
+        let (entry, _) = item.map_err(|error| damage("read events", folder, last, error))?;
+        let (_, offset) = key::parse_versioned(&entry).ok_or_else(|| foreign(BY_RESOURCE, folder))?;
+        found.push(read(db, folder, offset)?.ok_or_else(|| missing(folder, offset))?);
+    }
+    Ok(found)
+}
+
+fn foreign(family: &str, folder: &Path) -> Fault {
+    Fault::Unreadable { what: format!("{family:?} in {} holds a key that Holdfast did not write", folder.display()) }
+}
+
+fn missing(folder: &Path, offset: Offset) -> Fault {
+    Fault::DamagedStore {
+        after: Offset(offset.0 - 1),
+        what: format!("event {offset} is pointed at, and is not there"),
+        way_out: way_out(folder),
+    }
+}
+
+impl EventLog for RocksLog {
+    fn append(&self, batch: &[Record]) -> Result<(), Fault> {
+        let db = self.db()?;
+        let mut writes = WriteBatch::default();
+        for record in batch {
+            stage(&db, &mut writes, record)?;
+        }
+        let mut sync = WriteOptions::default();
+        sync.set_sync(true);
+        db.write_opt(&writes, &sync).map_err(|error| fault("append", error))
+    }
+
+    fn last(&self) -> Result<Offset, Fault> {
+        last(&*self.db()?, &self.folder)
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        read(&*self.db()?, &self.folder, offset)
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        let db = self.db()?;
+        let mut offsets = Vec::new();
+        for item in db.iterator_cf(family(&db, CURRENT)?, IteratorMode::Start) {
+            let (_, offset) = item.map_err(|error| damage("read what is current", &self.folder, Offset::ZERO, error))?;
+            offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, &self.folder))?);
+        }
+        // In the log's order, so that neighbours are read together.
+        offsets.sort_unstable();
+        let events = family(&db, EVENTS)?;
+        for chunk in offsets.chunks(1024) {
+            let keys: Vec<[u8; 8]> = chunk.iter().map(|offset| key::offset(*offset)).collect();
+            for (offset, found) in chunk.iter().zip(db.batched_multi_get_cf(events, &keys, true)) {
+                let before = Offset(offset.0 - 1);
+                match found.map_err(|error| damage("read an object", &self.folder, before, error))? {
+                    Some(bytes) => visit(record(&self.folder, *offset, &bytes)?)?,
+                    None => return Err(missing(&self.folder, *offset)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        scan(&*self.db()?, &self.folder, resource, after, limit)
+    }
+
+    fn recover(&self) -> Result<(), Fault> {
+        probe(&self.folder)?;
+        let mut db = self.db.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // RocksDB refuses writes after a failed one until it is opened again; opening also settles
+        // whether the batch that failed is there or not.
+        *db = None;
+        *db = Some(open(&self.folder)?);
+        Ok(())
+    }
+}
+
+/// Whether the disk takes a few megabytes again.
+fn probe(folder: &Path) -> Result<(), Fault> {
+    let path = folder.join("probe");
+    let tried = std::fs::File::create(&path).and_then(|mut file| {
+        file.write_all(&vec![0u8; RECOVERY_PROBE_BYTES])?;
+        file.sync_all()
+    });
+    let _ = std::fs::remove_file(&path);
+    tried.map_err(|error| match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded | std::io::ErrorKind::FileTooLarge => {
+            Fault::Full { operation: "recover" }
+        }
+        _ => Fault::io("recover", error),
+    })
+}
