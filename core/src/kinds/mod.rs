@@ -13,6 +13,7 @@ pub mod autoscaling;
 pub mod batch;
 mod build;
 pub mod certificates;
+mod convert;
 pub mod coordination;
 pub mod core;
 pub mod discovery;

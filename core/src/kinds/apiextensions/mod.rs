@@ -1,6 +1,7 @@
 //! `apiextensions.k8s.io`: definitions of custom kinds.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
@@ -14,7 +15,8 @@ const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind::cluster("CustomResourceDefinition", "customresourcedefinitions")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::DEFINITION)
             .short(["crd", "crds"])
             .category("api-extensions")
             .storage("apiextensions.k8s.io/customresourcedefinitions")

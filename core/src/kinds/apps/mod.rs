@@ -1,6 +1,7 @@
 //! `apps`: workloads that go on.
 
 pub mod columns;
+mod convert;
 mod daemon_set;
 pub mod defaults;
 
@@ -16,8 +17,9 @@ const EXTENSIONS: &str = "io.k8s.api.extensions";
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind::namespaced("Deployment", "deployments")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
-            .versions("extensions", EXTENSIONS, ["v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::ROLLBACK)
+            .converted("extensions", EXTENSIONS, "v1beta1", convert::ROLLBACK)
             .short(["deploy"])
             .category("all")
             .columns(columns::of("Deployment"))
@@ -26,7 +28,7 @@ pub fn kinds() -> Vec<Kind> {
             .generation(),
         Kind::namespaced("DaemonSet", "daemonsets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
-            .versions("extensions", EXTENSIONS, ["v1beta1"])
+            .converted("extensions", EXTENSIONS, "v1beta1", convert::TEMPLATE)
             .short(["ds"])
             .category("all")
             .columns(columns::of("DaemonSet"))

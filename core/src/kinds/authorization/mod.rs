@@ -1,6 +1,7 @@
 //! `authorization.k8s.io`: questions about what a user may do. Nothing here is stored.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
@@ -20,5 +21,8 @@ pub fn kinds() -> Vec<Kind> {
 
 fn review(kind: Kind) -> Kind {
     let columns = columns::of(&kind.kind);
-    kind.versions(GROUP, PACKAGE, ["v1", "v1beta1"]).columns(columns).unstored(["create"])
+    kind.versions(GROUP, PACKAGE, ["v1"])
+        .converted(GROUP, PACKAGE, "v1beta1", convert::GROUPS)
+        .columns(columns)
+        .unstored(["create"])
 }

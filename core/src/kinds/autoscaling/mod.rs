@@ -1,6 +1,7 @@
 //! `autoscaling`: workloads that follow their load. A Scale is only the body of a subresource.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
@@ -12,7 +13,10 @@ const PACKAGE: &str = "io.k8s.api.autoscaling";
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind::namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers")
-            .versions(GROUP, PACKAGE, ["v2", "v1", "v2beta2", "v2beta1"])
+            .versions(GROUP, PACKAGE, ["v2"])
+            .converted(GROUP, PACKAGE, "v1", convert::V1)
+            .versions(GROUP, PACKAGE, ["v2beta2"])
+            .converted(GROUP, PACKAGE, "v2beta1", convert::V2BETA1)
             .short(["hpa"])
             .category("all")
             .columns(columns::of("HorizontalPodAutoscaler"))

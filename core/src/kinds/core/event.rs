@@ -3,14 +3,17 @@
 use super::columns;
 use crate::kinds::Kind;
 use crate::kinds::build::{text, text_or};
+use crate::kinds::events::convert::RENAMED;
 use serde_json::Value;
 
 const EVENTS: &str = "events.k8s.io";
+const PACKAGE: &str = "io.k8s.api.events";
 
 pub fn kind() -> Kind {
     let kind = Kind::namespaced("Event", "events")
         .versions("", super::PACKAGE, ["v1"])
-        .versions(EVENTS, "io.k8s.api.events", ["v1", "v1beta1"])
+        .converted(EVENTS, PACKAGE, "v1", RENAMED)
+        .converted(EVENTS, PACKAGE, "v1beta1", RENAMED)
         .short(["ev"])
         .columns(columns::of("Event"))
         .select("reason", |event| text(event, "/reason"))

@@ -1,6 +1,7 @@
 //! `events.k8s.io`: how its versions of an Event differ from the core group's, where the kind itself stands.
 
 pub mod columns;
+pub mod convert;
 pub mod defaults;
 
 use super::Kind;

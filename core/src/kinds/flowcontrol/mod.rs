@@ -1,6 +1,7 @@
 //! `flowcontrol.apiserver.k8s.io`: who waits how long when the server is busy.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
@@ -17,7 +18,10 @@ pub fn kinds() -> Vec<Kind> {
             .status()
             .generation(),
         Kind::cluster("PriorityLevelConfiguration", "prioritylevelconfigurations")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta3", "v1beta2", "v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta3", convert::ZERO_SHARES)
+            .converted(GROUP, PACKAGE, "v1beta2", convert::ASSURED_SHARES)
+            .converted(GROUP, PACKAGE, "v1beta1", convert::ASSURED_SHARES)
             .columns(columns::of("PriorityLevelConfiguration"))
             .status()
             .generation(),

@@ -1,6 +1,7 @@
 //! `networking.k8s.io`: ways into the cluster, walls inside it, and addresses of services.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
@@ -13,8 +14,9 @@ const EXTENSIONS: &str = "io.k8s.api.extensions";
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind::namespaced("Ingress", "ingresses")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
-            .versions("extensions", EXTENSIONS, ["v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::INGRESS)
+            .converted("extensions", EXTENSIONS, "v1beta1", convert::INGRESS)
             .short(["ing"])
             .storage("ingress")
             .columns(columns::of("Ingress"))

@@ -1,15 +1,20 @@
 //! `policy`: how much disruption a workload bears. An Eviction is only the body of a pod's subresource.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
+
+const GROUP: &str = "policy";
+const PACKAGE: &str = "io.k8s.api.policy";
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind::namespaced("PodDisruptionBudget", "poddisruptionbudgets")
-            .versions("policy", "io.k8s.api.policy", ["v1", "v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::EMPTY_SELECTOR)
             .short(["pdb"])
             .columns(columns::of("PodDisruptionBudget"))
             .status()

@@ -1,6 +1,7 @@
 //! `rbac.authorization.k8s.io`: roles, and who has them.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
@@ -15,13 +16,15 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("ClusterRole")),
         Kind::cluster("ClusterRoleBinding", "clusterrolebindings")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
             .columns(columns::of("ClusterRoleBinding")),
         Kind::namespaced("Role", "roles")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("Role")),
         Kind::namespaced("RoleBinding", "rolebindings")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
             .columns(columns::of("RoleBinding")),
     ]
 }

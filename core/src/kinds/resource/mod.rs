@@ -1,6 +1,7 @@
 //! `resource.k8s.io`: devices, and the claims that pods make on them.
 
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
@@ -17,14 +18,17 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("DeviceClass"))
             .generation(),
         Kind::namespaced("ResourceClaim", "resourceclaims")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM)
             .columns(columns::of("ResourceClaim"))
             .status(),
         Kind::namespaced("ResourceClaimTemplate", "resourceclaimtemplates")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)
             .columns(columns::of("ResourceClaimTemplate")),
         Kind::cluster("ResourceSlice", "resourceslices")
-            .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::SLICE)
             .columns(columns::of("ResourceSlice"))
             .generation()
             .select("spec.nodeName", |object| text(object, "/spec/nodeName"))
