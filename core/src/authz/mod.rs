@@ -1,1 +1,213 @@
-//! Who may do what.
+//! Who may do what: users, the attributes of what they ask for, and the authorizers that judge it.
+//!
+//! Start at [`Authorizer`](chain::Authorizer), which asks the configured modes in order. `rbac` holds the
+//! index of roles and bindings, `bootstrap` and `bootstrap_objects` what a fresh server creates, `reviews`
+//! answers the access review kinds. Authentication happens elsewhere: a [`User`] arrives proven.
+
+pub mod aggregation;
+pub mod chain;
+pub mod escalation;
+pub mod rbac;
+pub mod rule;
+
+pub use chain::{Authorizer, Mode};
+pub use rbac::RbacIndex;
+pub use rule::PolicyRule;
+
+use std::collections::BTreeMap;
+
+/// Members of this group may do everything, whatever the modes and the roles say.
+pub const PRIVILEGED_GROUP: &str = "system:masters";
+
+/// Who asks. Shared behind an `Arc`, as it lives as long as a connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
+        Self { name: name.into(), groups: groups.iter().map(|group| group.to_string()).collect(), ..Self::default() }
+    }
+
+    /// The user that a service account's token stands for, with the groups that every service account has.
+    pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
+        let groups = vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ];
+        Self { name: service_account_user(namespace, name), uid: uid.to_owned(), groups, extra: BTreeMap::new() }
+    }
+
+    pub fn is_privileged(&self) -> bool {
+        self.groups.iter().any(|group| group == PRIVILEGED_GROUP)
+    }
+}
+
+/// `system:serviceaccount:default:builder`.
+pub fn service_account_user(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes<'a> {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, a special verb such
+    /// as `bind`, or the lower-case HTTP method for a path.
+    pub verb: &'a str,
+    pub target: Target<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    Resource(ResourceTarget<'a>),
+    /// A path that is no resource: `/metrics`.
+    Path(&'a str),
+}
+
+/// A resource, or one object of it. Empty text stands for absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResourceTarget<'a> {
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    /// Empty: the cluster, or all namespaces.
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+impl<'a> Attributes<'a> {
+    pub fn resource(verb: &'a str, target: ResourceTarget<'a>) -> Self {
+        Self { verb, target: Target::Resource(target) }
+    }
+
+    pub fn path(verb: &'a str, path: &'a str) -> Self {
+        Self { verb, target: Target::Path(path) }
+    }
+}
+
+/// An authorizer's answer. What nobody allows is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Allow { reason: String },
+    Deny { reason: String },
+    NoOpinion { reason: String },
+}
+
+impl Verdict {
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allow { .. })
+    }
+
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Allow { reason } | Self::Deny { reason } | Self::NoOpinion { reason } => reason,
+        }
+    }
+}
+
+/// What follows `is forbidden: ` when `user` may not do what `attributes` say.
+pub fn forbidden_message(user: &User, attributes: &Attributes<'_>, reason: &str) -> String {
+    let who = quoted(&user.name);
+    let verb = attributes.verb;
+    let mut message = match &attributes.target {
+        Target::Path(path) => format!("User {who} cannot {verb} path {}", quoted(path)),
+        Target::Resource(target) => {
+            let resource = match target.subresource {
+                "" => quoted(target.resource),
+                subresource => quoted(&format!("{}/{subresource}", target.resource)),
+            };
+            let group = quoted(target.group);
+            let place = match target.namespace {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {}", quoted(namespace)),
+            };
+            format!("User {who} cannot {verb} resource {resource} in API group {group} {place}")
+        }
+    };
+    if !reason.is_empty() {
+        message.push_str(": ");
+        message.push_str(reason);
+    }
+    message
+}
+
+/// `text` in double quotes, escaped the way clients know it from Go.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            control if (control as u32) < 0x20 || control as u32 == 0x7f => {
+                out.push_str(&format!("\\x{:02x}", control as u32));
+            }
+            control if control.is_control() => out.push_str(&format!("\\u{:04x}", control as u32)),
+            plain => out.push(plain),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// `["a" "b"]`: a list as clients know it from Go.
+pub(crate) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
+    let items: Vec<String> = items.iter().map(|item| quoted(item.as_ref())).collect();
+    format!("[{}]", items.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_messages_read_as_kubernetes_writes_them() {
+        let pods = ResourceTarget { resource: "pods", namespace: "default", ..Default::default() };
+        let log = ResourceTarget { subresource: "log", name: "web", ..pods };
+        let nodes = ResourceTarget { resource: "nodes", ..Default::default() };
+        let leases =
+            ResourceTarget { group: "coordination.k8s.io", resource: "leases", namespace: "", ..Default::default() };
+        let rows = [
+            (
+                Attributes::resource("list", pods),
+                "",
+                r#"User "jane" cannot list resource "pods" in API group "" in the namespace "default""#,
+            ),
+            (
+                Attributes::resource("get", log),
+                "",
+                r#"User "jane" cannot get resource "pods/log" in API group "" in the namespace "default""#,
+            ),
+            (
+                Attributes::resource("list", nodes),
+                "",
+                r#"User "jane" cannot list resource "nodes" in API group "" at the cluster scope"#,
+            ),
+            (
+                Attributes::resource("watch", leases),
+                "Everything is forbidden.",
+                r#"User "jane" cannot watch resource "leases" in API group "coordination.k8s.io" at the cluster scope: Everything is forbidden."#,
+            ),
+            (Attributes::path("get", "/metrics"), "", r#"User "jane" cannot get path "/metrics""#),
+        ];
+        for (attributes, reason, wanted) in rows {
+            assert_eq!(forbidden_message(&User::new("jane", &[]), &attributes, reason), wanted);
+        }
+    }
+
+    #[test]
+    fn quoting_escapes_what_could_forge_a_message() {
+        assert_eq!(quoted("a\"b\\c\n\u{1}é"), "\"a\\\"b\\\\c\\n\\x01é\"");
+        assert_eq!(quoted_list(&["a", "b"]), r#"["a" "b"]"#);
+        assert_eq!(quoted_list::<&str>(&[]), "[]");
+    }
+}

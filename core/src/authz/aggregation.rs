@@ -1,0 +1,214 @@
+//! The rules of a ClusterRole that gathers other ClusterRoles by their labels.
+
+use super::rule::PolicyRule;
+use imbl::OrdMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The rules that one document holds.
+pub type RuleBlock = Arc<[PolicyRule]>;
+
+/// A ClusterRole as the index keeps it.
+#[derive(Debug, Clone)]
+pub struct ClusterRole {
+    pub labels: BTreeMap<String, String>,
+    /// The rules written in the document.
+    pub written: RuleBlock,
+    /// Present when the role gathers others; `written` then only mirrors what was gathered.
+    pub selectors: Option<Vec<LabelSelector>>,
+    /// What the role grants: `written`, or the rules of every role that it gathers.
+    pub granted: Arc<[RuleBlock]>,
+}
+
+impl ClusterRole {
+    pub fn from_value(document: &Value) -> Self {
+        let labels = document.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+        let labels = labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+        let written: RuleBlock = PolicyRule::list_from(document).into();
+        let selectors = LabelSelector::list_from(document);
+        let granted = if selectors.is_some() { Arc::from([]) } else { Arc::from([written.clone()]) };
+        Self { labels, written, selectors, granted }
+    }
+}
+
+/// What the role called `name` gathers: selector by selector, the matching roles in order of their names.
+///
+/// A gathered role may gather others itself. Each role is visited once, so that roles which gather each other
+/// end up with the rules of them all instead of never ending.
+pub fn gathered(name: &str, roles: &OrdMap<Arc<str>, Arc<ClusterRole>>) -> Vec<RuleBlock> {
+    fn visit<'a>(
+        role: &'a ClusterRole,
+        roles: &'a OrdMap<Arc<str>, Arc<ClusterRole>>,
+        seen: &mut BTreeSet<&'a str>,
+        out: &mut Vec<RuleBlock>,
+    ) {
+        let Some(selectors) = &role.selectors else {
+            out.push(role.written.clone());
+            return;
+        };
+        for selector in selectors {
+            for (name, member) in roles.iter().filter(|(_, member)| selector.matches(&member.labels)) {
+                if seen.insert(name) {
+                    visit(member, roles, seen, out);
+                }
+            }
+        }
+    }
+    let mut out = Vec::new();
+    if let Some((name, role)) = roles.get_key_value(name) {
+        visit(role, roles, &mut BTreeSet::from([&**name]), &mut out);
+    }
+    out
+}
+
+/// The rules of `blocks` in order, each once: what the aggregation controller writes into a gathering role.
+pub fn flattened(blocks: &[RuleBlock]) -> Vec<PolicyRule> {
+    let mut seen = BTreeSet::new();
+    blocks.iter().flat_map(|block| block.iter()).filter(|rule| seen.insert(*rule)).cloned().collect()
+}
+
+/// A label selector in parsed form. Without any requirement it matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Requirement {
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Exists(String),
+    DoesNotExist(String),
+    /// An operator that does not exist: the selector matches nothing.
+    Never,
+}
+
+impl LabelSelector {
+    pub fn from_value(value: &Value) -> Self {
+        let mut requirements = Vec::new();
+        for (key, wanted) in value.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+            requirements.push(Requirement::In(key.clone(), vec![wanted.as_str().unwrap_or_default().to_owned()]));
+        }
+        for expression in value.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            requirements.push(Requirement::from_value(expression));
+        }
+        Self { requirements }
+    }
+
+    /// The selectors of a ClusterRole document; `None` when it does not aggregate.
+    pub fn list_from(role: &Value) -> Option<Vec<Self>> {
+        let rule = role.get("aggregationRule").filter(|rule| rule.is_object())?;
+        let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
+        Some(selectors.map(Self::from_value).collect())
+    }
+
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.requirements.iter().all(|requirement| match requirement {
+            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Requirement::Exists(key) => labels.contains_key(key),
+            Requirement::DoesNotExist(key) => !labels.contains_key(key),
+            Requirement::Never => false,
+        })
+    }
+}
+
+impl Requirement {
+    fn from_value(expression: &Value) -> Self {
+        let key = expression.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let values = values.filter_map(|value| value.as_str().map(str::to_owned)).collect();
+        match expression.get("operator").and_then(Value::as_str) {
+            Some("In") => Self::In(key, values),
+            Some("NotIn") => Self::NotIn(key, values),
+            Some("Exists") => Self::Exists(key),
+            Some("DoesNotExist") => Self::DoesNotExist(key),
+            _ => Self::Never,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    #[test]
+    fn selectors() {
+        let rows = [
+            (json!({}), true),
+            (json!({"matchLabels": {"a": "1"}}), true),
+            (json!({"matchLabels": {"a": "1", "b": "3"}}), false),
+            (json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["0", "1"]}]}), true),
+            (json!({"matchExpressions": [{"key": "c", "operator": "In", "values": ["1"]}]}), false),
+            (json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}), false),
+            (json!({"matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["1"]}]}), true),
+            (json!({"matchExpressions": [{"key": "b", "operator": "Exists"}]}), true),
+            (json!({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}), false),
+            (json!({"matchExpressions": [{"key": "b", "operator": "Sideways"}]}), false),
+        ];
+        for (selector, wanted) in rows {
+            let matched = LabelSelector::from_value(&selector).matches(&labels(&[("a", "1"), ("b", "2")]));
+            assert_eq!(matched, wanted, "{selector}");
+        }
+    }
+
+    fn roles(documents: &[(&str, Value)]) -> OrdMap<Arc<str>, Arc<ClusterRole>> {
+        documents
+            .iter()
+            .map(|(name, document)| (Arc::from(*name), Arc::new(ClusterRole::from_value(document))))
+            .collect()
+    }
+
+    /// The first verb of each rule that `name` gathers.
+    fn verbs(name: &str, roles: &OrdMap<Arc<str>, Arc<ClusterRole>>) -> Vec<String> {
+        flattened(&gathered(name, roles)).into_iter().map(|rule| rule.verbs[0].clone()).collect()
+    }
+
+    fn role(label: &str, verbs: &[&str]) -> Value {
+        let rules: Vec<Value> = verbs.iter().map(|verb| json!({"verbs": [verb]})).collect();
+        json!({"metadata": {"labels": {label: "true"}}, "rules": rules})
+    }
+
+    fn gathering(label: &str, wanted: &str) -> Value {
+        let mut document = role(label, &["stale"]);
+        document["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {wanted: "true"}}]});
+        document
+    }
+
+    #[test]
+    fn rules_are_gathered_in_order_of_names_and_once() {
+        let roles = roles(&[
+            ("b", role("to-x", &["list", "watch"])),
+            ("a", role("to-x", &["get", "list"])),
+            ("c", role("other", &["delete"])),
+            ("x", gathering("to-x", "to-x")),
+        ]);
+        assert_eq!(verbs("x", &roles), ["get", "list", "watch"]);
+        assert_eq!(verbs("absent", &roles), [""; 0]);
+    }
+
+    #[test]
+    fn a_gathered_role_may_gather_and_a_circle_ends() {
+        let nested = roles(&[
+            ("edit", gathering("to-admin", "to-edit")),
+            ("admin", gathering("none", "to-admin")),
+            ("e", role("to-edit", &["update"])),
+            ("z", role("to-admin", &["bind"])),
+        ]);
+        assert_eq!(verbs("admin", &nested), ["update", "bind"]);
+        let circle = roles(&[
+            ("one", gathering("to-two", "to-one")),
+            ("two", gathering("to-one", "to-two")),
+            ("p", role("to-one", &["get"])),
+            ("q", role("to-two", &["put"])),
+        ]);
+        assert_eq!(verbs("one", &circle), ["get", "put"]);
+        assert_eq!(verbs("two", &circle), ["get", "put"]);
+    }
+}

@@ -1,0 +1,382 @@
+//! Tables for the verdicts of the index, and a property against a twin that reads every document each time.
+
+use super::*;
+use crate::authz::ResourceTarget;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn role(verbs: &[&str], resources: &[&str]) -> Value {
+    json!({"rules": [{"verbs": verbs, "apiGroups": [""], "resources": resources}]})
+}
+
+fn binding(kind: &str, role: &str, subjects: Value) -> Value {
+    json!({"roleRef": {"kind": kind, "name": role}, "subjects": subjects})
+}
+
+fn ask<'a>(verb: &'a str, resource: &'a str, namespace: &'a str) -> Attributes<'a> {
+    Attributes::resource(verb, ResourceTarget { resource, namespace, ..Default::default() })
+}
+
+fn sample() -> RbacIndex {
+    let mut index = RbacIndex::default();
+    index.put("ClusterRole", "", "reader", &role(&["get", "list"], &["pods"]));
+    index.put("Role", "work", "writer", &role(&["update"], &["pods"]));
+    let group = json!([{"kind": "Group", "name": "dev"}]);
+    index.put("ClusterRoleBinding", "", "devs-read", &binding("ClusterRole", "reader", group.clone()));
+    index.put("RoleBinding", "work", "devs-write", &binding("Role", "writer", group.clone()));
+    index.put("RoleBinding", "work", "broken", &binding("Role", "absent", group));
+    let bot = json!([{"kind": "ServiceAccount", "name": "bot"}]);
+    index.put("RoleBinding", "work", "bot-reads", &binding("ClusterRole", "reader", bot.clone()));
+    index.put("ClusterRoleBinding", "", "bot-without-namespace", &binding("ClusterRole", "reader", bot));
+    let far = json!([{"kind": "ServiceAccount", "name": "bot", "namespace": "far"}]);
+    index.put("RoleBinding", "work", "far-bot-writes", &binding("Role", "writer", far));
+    let everyone = json!([{"kind": "Group", "name": "system:serviceaccounts:far"}]);
+    index.put("ClusterRoleBinding", "", "far-accounts", &binding("ClusterRole", "reader", everyone));
+    index
+}
+
+#[test]
+fn verdicts_and_their_reasons() {
+    let dev = User::new("jane", &["dev"]);
+    let bot = User::service_account("work", "bot", "");
+    let far = User::service_account("far", "bot", "");
+    let rows = [
+        (
+            &dev,
+            ask("get", "pods", "any"),
+            Ok(r#"RBAC: allowed by ClusterRoleBinding "devs-read" of ClusterRole "reader" to Group "dev""#),
+        ),
+        (
+            &dev,
+            ask("update", "pods", "work"),
+            Ok(r#"RBAC: allowed by RoleBinding "devs-write/work" of Role "writer" to Group "dev""#),
+        ),
+        (&dev, ask("update", "pods", "any"), Err("")),
+        (&dev, ask("update", "pods", ""), Err("")),
+        (&dev, ask("delete", "pods", "work"), Err(r#"RBAC: role.rbac.authorization.k8s.io "absent" not found"#)),
+        (&dev, Attributes::path("get", "/metrics"), Err("")),
+        (
+            &bot,
+            ask("list", "pods", "work"),
+            Ok(r#"RBAC: allowed by RoleBinding "bot-reads/work" of ClusterRole "reader" to ServiceAccount "bot/work""#),
+        ),
+        (&bot, ask("list", "pods", "far"), Err("")),
+        (&bot, ask("list", "pods", ""), Err("")),
+        (
+            &far,
+            ask("update", "pods", "work"),
+            Ok(r#"RBAC: allowed by RoleBinding "far-bot-writes/work" of Role "writer" to ServiceAccount "bot/far""#),
+        ),
+        (
+            &far,
+            ask("list", "pods", ""),
+            Ok(
+                r#"RBAC: allowed by ClusterRoleBinding "far-accounts" of ClusterRole "reader" to Group "system:serviceaccounts:far""#,
+            ),
+        ),
+    ];
+    let index = sample();
+    for (user, attributes, wanted) in rows {
+        let verdict = index.authorize(user, &attributes);
+        let got = if verdict.is_allowed() { Ok(verdict.reason()) } else { Err(verdict.reason()) };
+        assert_eq!(got, wanted, "{} {attributes:?}", user.name);
+    }
+}
+
+#[test]
+fn several_missing_roles_read_as_a_list() {
+    let mut index = sample();
+    let group = json!([{"kind": "Group", "name": "dev"}]);
+    index.put("ClusterRoleBinding", "", "gone", &binding("ClusterRole", "gone", group));
+    assert_eq!(
+        index.authorize(&User::new("jane", &["dev"]), &ask("delete", "pods", "work")).reason(),
+        "RBAC: [clusterrole.rbac.authorization.k8s.io \"gone\" not found, \
+         role.rbac.authorization.k8s.io \"absent\" not found]"
+    );
+}
+
+#[test]
+fn a_new_document_replaces_and_a_deletion_leaves_nothing() {
+    let mut index = sample();
+    let dev = User::new("jane", &["dev"]);
+    let before = index.clone();
+    index.put(
+        "ClusterRoleBinding",
+        "",
+        "devs-read",
+        &binding("ClusterRole", "reader", json!([{"kind": "User", "name": "joe"}])),
+    );
+    assert!(!index.authorize(&dev, &ask("get", "pods", "any")).is_allowed());
+    assert!(index.authorize(&User::new("joe", &[]), &ask("get", "pods", "any")).is_allowed());
+    assert!(before.authorize(&dev, &ask("get", "pods", "any")).is_allowed(), "a clone keeps its own state");
+    for (kind, namespace, name) in [
+        ("ClusterRole", "", "reader"),
+        ("Role", "work", "writer"),
+        ("ClusterRoleBinding", "", "devs-read"),
+        ("ClusterRoleBinding", "", "bot-without-namespace"),
+        ("ClusterRoleBinding", "", "far-accounts"),
+        ("RoleBinding", "work", "devs-write"),
+        ("RoleBinding", "work", "broken"),
+        ("RoleBinding", "work", "bot-reads"),
+        ("RoleBinding", "work", "far-bot-writes"),
+    ] {
+        index.delete(kind, namespace, name);
+    }
+    assert!(index.cluster_roles.is_empty() && index.roles.is_empty() && index.scopes.is_empty());
+}
+
+#[test]
+fn rules_for_a_user_name_each_binding_once() {
+    let index = sample();
+    let mut both = User::new("jane", &["dev", "dev"]);
+    let found = index.rules_for(&both, "work");
+    let verbs: Vec<&str> = found.rules.iter().map(|rule| rule.verbs[0].as_str()).collect();
+    assert_eq!(verbs, ["get", "update"]);
+    assert_eq!(found.errors, ["role.rbac.authorization.k8s.io \"absent\" not found"]);
+    assert_eq!(index.rules_for(&both, "").rules.len(), 1);
+    both.groups.clear();
+    assert_eq!(index.rules_for(&both, "work"), RulesForUser::default());
+}
+
+#[test]
+fn a_gathering_role_acts_on_what_it_gathers_and_says_what_to_write() {
+    let part = |verb: &str, label: &str| {
+        let mut document = role(&[verb], &["pods"]);
+        document["metadata"] = json!({"labels": {label: "true"}});
+        document
+    };
+    let gathering = json!({
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to-view": "true"}}]},
+        "rules": [{"verbs": ["delete"], "apiGroups": [""], "resources": ["pods"]}]
+    });
+    let mut index = RbacIndex::default();
+    let subject = json!([{"kind": "User", "name": "jane"}]);
+    index.put("ClusterRoleBinding", "", "b", &binding("ClusterRole", "view", subject));
+    index.put("ClusterRole", "", "part", &part("get", "to-view"));
+    index.put("ClusterRole", "", "view", &gathering);
+    let may =
+        |index: &RbacIndex, verb: &str| index.authorize(&User::new("jane", &[]), &ask(verb, "pods", "")).is_allowed();
+    assert!(may(&index, "get") && !may(&index, "delete"));
+    let wanted = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+    assert_eq!(index.aggregate("view"), Some(wanted.clone()));
+    assert_eq!(index.stale_aggregates(), ["view"]);
+
+    let mut written = gathering.clone();
+    written["rules"] = wanted;
+    index.put("ClusterRole", "", "view", &written);
+    assert_eq!(index.aggregate("view"), None);
+    assert_eq!(index.aggregate("part"), None);
+
+    index.put("ClusterRole", "", "more", &part("list", "to-view"));
+    assert!(may(&index, "list"));
+    assert_eq!(index.stale_aggregates(), ["view"]);
+    index.put("ClusterRole", "", "part", &part("get", "to-nobody"));
+    assert!(!may(&index, "get"), "a role that loses its label is gathered no more");
+    index.delete("ClusterRole", "", "more");
+    assert!(!may(&index, "list"));
+    assert_eq!(index.aggregate("view"), Some(json!([])));
+}
+
+/// One change of the documents, from small alphabets so that names collide.
+#[derive(Debug, Clone)]
+struct Change {
+    kind: &'static str,
+    namespace: &'static str,
+    name: &'static str,
+    document: Option<Value>,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let namespace = || prop::sample::select(vec!["n1", "n2"]);
+    let name = || prop::sample::select(vec!["a", "b", "c"]);
+    let list = |items: &'static [&'static str]| prop::sample::subsequence(items, 0..=items.len());
+    let rule = (
+        list(&["get", "list", "*"]),
+        list(&["", "apps", "*"]),
+        list(&["pods", "pods/log", "*/log", "*"]),
+        list(&["x", "y"]),
+        list(&["/a", "/a/*", "*"]),
+        any::<bool>(),
+    )
+        .prop_map(|(verbs, groups, resources, names, urls, of_resources)| {
+            if of_resources {
+                json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names})
+            } else {
+                json!({"verbs": verbs, "nonResourceURLs": urls})
+            }
+        });
+    let role = (prop::collection::vec(rule, 0..3), list(&["l1", "l2"]), prop::option::of(list(&["l1", "l2"])))
+        .prop_map(|(rules, labels, gathers)| {
+            let labels: BTreeMap<&str, &str> = labels.into_iter().map(|label| (label, "true")).collect();
+            let mut document = json!({"metadata": {"labels": labels}, "rules": rules});
+            if let Some(selectors) = gathers.filter(|labels| !labels.is_empty()) {
+                let selectors: Vec<Value> =
+                    selectors.into_iter().map(|label| json!({"matchLabels": {label: "true"}})).collect();
+                document["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
+            }
+            document
+        });
+    let subject = prop::sample::select(vec![
+        json!({"kind": "User", "name": "u"}),
+        json!({"kind": "User", "name": "system:serviceaccount:n1:s"}),
+        json!({"kind": "Group", "name": "g"}),
+        json!({"kind": "ServiceAccount", "name": "s"}),
+        json!({"kind": "ServiceAccount", "name": "s", "namespace": "n1"}),
+    ]);
+    let binding = (prop::sample::select(vec!["Role", "ClusterRole"]), name(), prop::collection::vec(subject, 0..3))
+        .prop_map(|(kind, role, subjects)| binding(kind, role, Value::Array(subjects)));
+    let change = (namespace(), name(), role, binding, 0..4_usize, 0..4_u8).prop_map(
+        |(namespace, name, role, binding, kind, deletes)| {
+            let (kind, document) = [
+                ("Role", role.clone()),
+                ("ClusterRole", role),
+                ("RoleBinding", binding.clone()),
+                ("ClusterRoleBinding", binding),
+            ][kind]
+                .clone();
+            let namespace = if kind.starts_with("Cluster") { "" } else { namespace };
+            Change { kind, namespace, name, document: (deletes > 0).then_some(document) }
+        },
+    );
+    prop::collection::vec(change, 0..40)
+}
+
+type Documents = BTreeMap<(&'static str, &'static str, &'static str), Value>;
+
+/// The twin: goes through every binding, and through every role for each.
+fn naive(documents: &Documents, user: &User, attributes: &Attributes<'_>) -> bool {
+    let namespace = match attributes.target {
+        Target::Resource(target) => target.namespace,
+        Target::Path(_) => "",
+    };
+    documents.iter().any(|((kind, own, _), document)| {
+        let in_scope = *kind == "ClusterRoleBinding" || (*kind == "RoleBinding" && *own == namespace);
+        let applies = |subject: &Value| {
+            let name = subject["name"].as_str().expect("a name");
+            match subject["kind"].as_str() {
+                Some("User") => user.name == name,
+                Some("Group") => user.groups.iter().any(|group| group == name),
+                _ => {
+                    let namespace = subject["namespace"].as_str().unwrap_or(own);
+                    !namespace.is_empty() && user.name == format!("system:serviceaccount:{namespace}:{name}")
+                }
+            }
+        };
+        in_scope
+            && document["subjects"].as_array().expect("subjects").iter().any(applies)
+            && match document["roleRef"]["kind"].as_str() {
+                Some("Role") => role_allows(documents, "Role", own, &document["roleRef"]["name"], attributes),
+                _ => role_allows(documents, "ClusterRole", "", &document["roleRef"]["name"], attributes),
+            }
+    })
+}
+
+fn role_allows(documents: &Documents, kind: &str, namespace: &str, name: &Value, attributes: &Attributes<'_>) -> bool {
+    let mut reached: BTreeSet<&str> = documents
+        .keys()
+        .filter(|(k, ns, n)| *k == kind && *ns == namespace && Some(*n) == name.as_str())
+        .map(|(_, _, n)| *n)
+        .collect();
+    // Follows gathering to its end by plain repetition.
+    for _ in 0..if kind == "ClusterRole" { 4 } else { 0 } {
+        for name in reached.clone() {
+            let gathering = &documents[&("ClusterRole", "", name)]["aggregationRule"]["clusterRoleSelectors"];
+            for selector in gathering.as_array().into_iter().flatten() {
+                let labels = selector["matchLabels"].as_object().expect("labels");
+                reached.extend(
+                    documents
+                        .iter()
+                        .filter(|((k, _, _), document)| {
+                            *k == "ClusterRole"
+                                && labels.keys().all(|label| document["metadata"]["labels"].get(label).is_some())
+                        })
+                        .map(|((_, _, name), _)| *name),
+                );
+            }
+        }
+    }
+    reached.into_iter().any(|name| {
+        let document = documents.iter().find(|((k, ns, n), _)| *k == kind && *ns == namespace && *n == name);
+        let document = document.expect("a reached role").1;
+        let gathers = kind == "ClusterRole" && document.get("aggregationRule").is_some();
+        !gathers && document["rules"].as_array().expect("rules").iter().any(|rule| naive_rule(rule, attributes))
+    })
+}
+
+fn naive_rule(rule: &Value, attributes: &Attributes<'_>) -> bool {
+    let list = |key: &str| -> Vec<String> {
+        rule[key].as_array().into_iter().flatten().map(|item| item.as_str().expect("text").to_owned()).collect()
+    };
+    let has = |key: &str, item: &str| list(key).iter().any(|own| own == item);
+    let verb = has("verbs", attributes.verb) || has("verbs", "*");
+    verb && match attributes.target {
+        Target::Path(path) => list("nonResourceURLs").iter().any(|url| match url.strip_suffix('*') {
+            Some(start) => path.starts_with(start),
+            None => path == url,
+        }),
+        Target::Resource(target) => {
+            let names = list("resourceNames");
+            let combined = match target.subresource {
+                "" => target.resource.to_owned(),
+                subresource => format!("{}/{subresource}", target.resource),
+            };
+            let any_parent = !target.subresource.is_empty() && has("resources", &format!("*/{}", target.subresource));
+            (has("apiGroups", target.group) || has("apiGroups", "*"))
+                && (has("resources", &combined) || has("resources", "*") || any_parent)
+                && (names.is_empty() || names.iter().any(|name| name == target.name))
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn the_index_agrees_with_its_twin(changes in changes()) {
+        let mut index = RbacIndex::default();
+        let mut documents = Documents::new();
+        for change in changes {
+            match change.document {
+                Some(document) => {
+                    index.put(change.kind, change.namespace, change.name, &document);
+                    documents.insert((change.kind, change.namespace, change.name), document);
+                }
+                None => {
+                    index.delete(change.kind, change.namespace, change.name);
+                    documents.remove(&(change.kind, change.namespace, change.name));
+                }
+            }
+        }
+        let users = [User::new("u", &["g"]), User::new("u", &[]), User::new("v", &["g"]), User::service_account("n1", "s", "")];
+        let mut questions = vec![Attributes::path("get", "/a"), Attributes::path("get", "/a/b")];
+        for verb in ["get", "list"] {
+            for namespace in ["", "n1", "n2"] {
+                for (resource, subresource, name) in [("pods", "", ""), ("pods", "log", "x"), ("jobs", "log", "y")] {
+                    let target = ResourceTarget { resource, subresource, namespace, name, ..Default::default() };
+                    questions.push(Attributes::resource(verb, target));
+                }
+            }
+        }
+        for user in &users {
+            for question in &questions {
+                let allowed = index.authorize(user, question).is_allowed();
+                prop_assert_eq!(allowed, naive(&documents, user, question), "{} {:?}", user.name, question);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_verdict_does_not_grow_with_bindings_of_others() {
+    let mut index = sample();
+    for number in 0..2_000 {
+        let subject = json!([{"kind": "User", "name": format!("u{number}")}]);
+        index.put("RoleBinding", "work", &format!("b{number}"), &binding("Role", "writer", subject));
+    }
+    let mut visited = 0;
+    index.each_binding(&User::new("u7", &["dev"]), "work", |_| {
+        visited += 1;
+        false
+    });
+    assert_eq!(visited, 4, "one of the user itself, three of its group");
+}
