@@ -5,8 +5,11 @@
 //! paths) and [`typed`] (what the schema says about comparing, merging and removing).
 //! Nothing here panics, whatever a stranger sends.
 
+mod field_set;
 pub mod json;
-
 pub mod strategic;
 #[cfg(test)]
 mod testing;
+mod typed;
+
+pub use field_set::FieldSet;

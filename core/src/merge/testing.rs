@@ -22,9 +22,7 @@ pub(super) fn schema() -> Schema {
         message(
             "test.Root",
             vec![
-                field("apiVersion", Type::String),
                 field("data", Type::String).map(),
-                field("kind", Type::String),
                 field("metadata", META).always(),
                 field("spec", SPEC).always(),
                 field("status", STRATEGY).always(),
@@ -86,7 +84,7 @@ pub(super) fn schema() -> Schema {
         message("test.Selector", vec![field("matchLabels", Type::String).map()]),
     ];
     let by_name = messages.iter().enumerate().map(|(at, m)| (m.name.clone(), MessageId(at as u32))).collect();
-    Schema { messages, by_name }
+    Schema { messages, by_name, resources: Default::default() }
 }
 
 /// A document that fits `test.Root`, its lists without repeated keys.
@@ -141,7 +139,7 @@ pub(super) fn any_document() -> impl Strategy<Value = Value> {
 
 fn message(name: &str, fields: Vec<Field>) -> Message {
     assert!(fields.is_sorted_by(|a, b| a.json < b.json), "{name}: fields are looked up by binary search");
-    Message { name: name.into(), fields, atomic: false }
+    Message { name: name.into(), typed: name == "test.Root", fields, atomic: false }
 }
 
 fn field(json: &str, ty: Type) -> Field {
