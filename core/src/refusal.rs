@@ -64,6 +64,10 @@ pub enum Refusal {
         subject: Subject,
         causes: Vec<Cause>,
     },
+    /// A well-formed request that cannot be carried out, such as a JSON patch whose test fails (422, reason Invalid).
+    Unprocessable {
+        message: String,
+    },
     NotAcceptable {
         message: String,
     },

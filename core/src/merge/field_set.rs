@@ -1,0 +1,367 @@
+//! Sets of paths into a document: what `fieldsV1` of a managed-fields entry holds.
+//!
+//! A path element is kept as `fieldsV1` writes it: `f:name` for a field, `k:{"name":"x"}` for an element of a keyed
+//! list, `v:"x"` for one of a set, `i:0` for a position. In this form elements compare by their text alone.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSet {
+    /// Invariant: ordered by element, without repetition, and none that is neither a member nor holds one.
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Node {
+    element: String,
+    /// Whether the path that ends here is in the set, apart from what lies below.
+    member: bool,
+    below: FieldSet,
+}
+
+impl FieldSet {
+    /// Reads `fieldsV1`. Elements of kinds that this release does not know are passed over.
+    pub fn parse(fields: &Value) -> Option<Self> {
+        let mut set = Self::default();
+        for (key, value) in fields.as_object()? {
+            if key == "." {
+                continue;
+            }
+            let below = Self::parse(value)?;
+            let member = value.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."));
+            if let Some(element) = canonical(key)? {
+                set.add(element, member, below);
+            }
+        }
+        Some(set)
+    }
+
+    /// Writes `fieldsV1`.
+    pub fn into_value(self) -> Value {
+        let mut map = Map::new();
+        for node in self.nodes {
+            let mut inner = node.below.into_value();
+            if let Value::Object(below) = &mut inner
+                && node.member
+                && !below.is_empty()
+            {
+                below.insert(".".into(), Value::Object(Map::new()));
+            }
+            map.insert(node.element, inner);
+        }
+        Value::Object(map)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Adds what a subtree holds; one call an element is the usual case.
+    pub(super) fn add(&mut self, element: String, member: bool, below: Self) {
+        if !member && below.is_empty() {
+            return;
+        }
+        if self.nodes.last().is_none_or(|last| last.element < element) {
+            self.nodes.push(Node { element, member, below });
+            return;
+        }
+        match self.place(&element) {
+            Ok(at) => {
+                self.nodes[at].member |= member;
+                self.nodes[at].below.union(below);
+            }
+            Err(at) => self.nodes.insert(at, Node { element, member, below }),
+        }
+    }
+
+    pub fn union(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        for node in other.nodes {
+            self.add(node.element, node.member, node.below);
+        }
+    }
+
+    /// Takes out the members of `other`. Says whether any was there.
+    pub fn subtract(&mut self, other: &Self) -> bool {
+        let mut changed = false;
+        self.pair(other, |node, theirs| {
+            changed |= node.member && theirs.member;
+            node.member &= !theirs.member;
+            changed |= node.below.subtract(&theirs.below);
+        });
+        changed
+    }
+
+    /// What both hold.
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut shared = Self::default();
+        let (mut ours, mut theirs) = (self.nodes.iter().peekable(), other.nodes.iter().peekable());
+        while let (Some(our), Some(their)) = (ours.peek(), theirs.peek()) {
+            match our.element.cmp(&their.element) {
+                Ordering::Less => _ = ours.next(),
+                Ordering::Greater => _ = theirs.next(),
+                Ordering::Equal => {
+                    let below = our.below.intersection(&their.below);
+                    shared.add(our.element.clone(), our.member && their.member, below);
+                    ours.next();
+                    theirs.next();
+                }
+            }
+        }
+        shared
+    }
+
+    /// Takes one path of fields out, leaving what lies below it.
+    pub(super) fn remove_member(&mut self, fields: &[&str]) {
+        self.remove(fields, false);
+    }
+
+    /// Takes one path of fields out with all that lies below it.
+    pub(super) fn remove_tree(&mut self, fields: &[&str]) {
+        self.remove(fields, true);
+    }
+
+    pub(super) fn contains(&self, element: &str) -> bool {
+        self.place(element).is_ok_and(|at| self.nodes[at].member)
+    }
+
+    /// What the set holds below an element.
+    pub(super) fn below(&self, element: &str) -> Option<&Self> {
+        self.place(element).ok().map(|at| &self.nodes[at].below).filter(|below| !below.is_empty())
+    }
+
+    /// The same set with members added where `adds` says so of an element that holds some.
+    /// `enter` gives what belongs to the element's subtree.
+    pub(super) fn with_members<C: Copy>(
+        &self,
+        context: C,
+        adds: &impl Fn(C, &str) -> bool,
+        enter: &impl Fn(C, &str) -> C,
+    ) -> Self {
+        let widened = self.nodes.iter().map(|node| Node {
+            member: node.member || (!node.below.is_empty() && adds(context, &node.element)),
+            below: node.below.with_members(enter(context, &node.element), adds, enter),
+            element: node.element.clone(),
+        });
+        Self { nodes: widened.collect() }
+    }
+
+    /// Every path, as messages show it: `.spec.containers[name="x"].image`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.collect_paths(&mut String::new(), &mut paths);
+        paths
+    }
+
+    fn collect_paths(&self, prefix: &mut String, paths: &mut Vec<String>) {
+        for node in self.nodes.iter().filter(|node| node.member) {
+            paths.push(format!("{prefix}{}", shown(&node.element)));
+        }
+        for node in self.nodes.iter().filter(|node| !node.below.is_empty()) {
+            let length = prefix.len();
+            prefix.push_str(&shown(&node.element));
+            node.below.collect_paths(prefix, paths);
+            prefix.truncate(length);
+        }
+    }
+
+    /// Calls `change` on every node that both sets have, and drops what is left empty.
+    fn pair(&mut self, other: &Self, mut change: impl FnMut(&mut Node, &Node)) {
+        if other.is_empty() {
+            return;
+        }
+        let mut theirs = other.nodes.iter().peekable();
+        self.nodes.retain_mut(|node| {
+            while theirs.peek().is_some_and(|their| their.element < node.element) {
+                theirs.next();
+            }
+            if let Some(their) = theirs.peek().filter(|their| their.element == node.element) {
+                change(node, their);
+            }
+            node.member || !node.below.is_empty()
+        });
+    }
+
+    fn remove(&mut self, fields: &[&str], whole: bool) {
+        let Some((first, rest)) = fields.split_first() else { return };
+        let wanted = |node: &Node| node.element.strip_prefix("f:").map_or(Ordering::Greater, |name| name.cmp(first));
+        let Ok(at) = self.nodes.binary_search_by(wanted) else { return };
+        let node = &mut self.nodes[at];
+        if !rest.is_empty() {
+            node.below.remove(rest, whole);
+        } else {
+            node.member = false;
+            if whole {
+                node.below = Self::default();
+            }
+        }
+        if !node.member && node.below.is_empty() {
+            self.nodes.remove(at);
+        }
+    }
+
+    fn place(&self, element: &str) -> Result<usize, usize> {
+        self.nodes.binary_search_by(|node| node.element.as_str().cmp(element))
+    }
+}
+
+pub(super) fn field_element(name: &str) -> String {
+    let mut element = String::with_capacity(2 + name.len());
+    element.push_str("f:");
+    element.push_str(name);
+    element
+}
+
+pub(super) fn value_element(value: &Value) -> String {
+    format!("v:{value}")
+}
+
+/// `keys` in any order.
+pub(super) fn key_element<'v>(keys: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
+    let mut element = String::from("k:{");
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_by(|left, right| left.0.cmp(right.0));
+    for (position, (name, value)) in keys.iter().enumerate() {
+        let comma = if position == 0 { "" } else { "," };
+        let _ = write!(element, "{comma}{}:{value}", Value::from(*name));
+    }
+    element.push('}');
+    element
+}
+
+/// The one way to write an element. `Some(None)` for kinds of later releases, `None` for what cannot be read.
+fn canonical(element: &str) -> Option<Option<String>> {
+    let (kind, content) = element.split_once(':')?;
+    Some(Some(match kind {
+        "f" => element.into(),
+        "i" => format!("i:{}", content.parse::<i64>().ok()?),
+        "v" => value_element(&serde_json::from_str(content).ok()?),
+        "k" => {
+            let keys: BTreeMap<String, Value> = serde_json::from_str(content).ok()?;
+            key_element(keys.iter().map(|(name, value)| (name.as_str(), value)))
+        }
+        _ if kind.len() == 1 => return Some(None),
+        _ => return None,
+    }))
+}
+
+pub(super) fn shown(element: &str) -> String {
+    match element.split_once(':') {
+        Some(("f", name)) => format!(".{name}"),
+        Some(("v", value)) => format!("[={value}]"),
+        Some(("k", keys)) => {
+            let keys: BTreeMap<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+            let keys: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("[{}]", keys.join(","))
+        }
+        Some((_, position)) => format!("[{position}]"),
+        None => element.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    type Paths = BTreeSet<Vec<String>>;
+
+    fn set_of(paths: &Paths) -> FieldSet {
+        let mut set = FieldSet::default();
+        for path in paths {
+            let mut tree = FieldSet::default();
+            for (at, element) in path.iter().rev().enumerate() {
+                let below = std::mem::take(&mut tree);
+                tree.add(element.clone(), at == 0, below);
+            }
+            set.union(tree);
+        }
+        set
+    }
+
+    fn any_paths() -> impl Strategy<Value = Paths> {
+        let element = prop_oneof![
+            "f:[a-c]",
+            "i:[0-2]",
+            "[x-y]".prop_map(|text| value_element(&json!(text))),
+            (80..82).prop_map(|port| key_element([("port", &json!(port)), ("name", &json!("x"))].into_iter())),
+        ];
+        prop::collection::btree_set(prop::collection::vec(element, 1..4), 0..8)
+    }
+
+    #[test]
+    fn reads_and_writes_as_kubernetes_does() {
+        let fields = json!({
+            "f:metadata": {"f:labels": {".": {}, "f:app": {}}, "f:finalizers": {".": {}, "v:\"a\"": {}}},
+            "f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}, "f:list": {"i:0": {}}},
+        });
+        let set = FieldSet::parse(&fields).unwrap();
+        assert_eq!(
+            set.paths(),
+            [
+                ".metadata.finalizers",
+                ".metadata.labels",
+                ".metadata.finalizers[=\"a\"]",
+                ".metadata.labels.app",
+                ".spec.list[0]",
+                ".spec.ports[port=80,protocol=\"TCP\"]",
+                ".spec.ports[port=80,protocol=\"TCP\"].port",
+            ]
+        );
+        assert_eq!(set.into_value(), fields);
+    }
+
+    #[test]
+    fn equal_elements_read_alike_and_broken_ones_not_at_all() {
+        let one = FieldSet::parse(&json!({"k:{\"b\": 1,\"a\":2}": {}})).unwrap();
+        assert_eq!(one, FieldSet::parse(&json!({"k:{\"a\":2,\"b\":1}": {}})).unwrap());
+        assert_eq!(FieldSet::parse(&json!({"z:later": {}})), Some(FieldSet::default()));
+        for broken in
+            [json!([]), json!({"x": {}}), json!({"f:a": 1}), json!({"k:1": {}}), json!({"i:x": {}}), json!({"v:{": {}})]
+        {
+            assert_eq!(FieldSet::parse(&broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn removing_one_path_or_a_whole_tree() {
+        let fields = json!({"f:a": {".": {}, "f:b": {"f:c": {}}}, "v:1": {}});
+        let mut set = FieldSet::parse(&fields).unwrap();
+        set.remove_member(&["a"]);
+        assert_eq!(set.clone().into_value(), json!({"f:a": {"f:b": {"f:c": {}}}, "v:1": {}}));
+        set.remove_tree(&["a", "b"]);
+        assert_eq!(set.into_value(), json!({"v:1": {}}));
+    }
+
+    proptest! {
+        #[test]
+        fn parse_undoes_write(paths in any_paths()) {
+            let set = set_of(&paths);
+            prop_assert_eq!(FieldSet::parse(&set.clone().into_value()), Some(set));
+        }
+
+        #[test]
+        fn operations_agree_with_plain_sets(left in any_paths(), right in any_paths()) {
+            let (ours, theirs) = (set_of(&left), set_of(&right));
+            let mut union = ours.clone();
+            union.union(theirs.clone());
+            prop_assert_eq!(union, set_of(&left.union(&right).cloned().collect()));
+            let mut difference = ours.clone();
+            let changed = difference.subtract(&theirs);
+            prop_assert_eq!(difference, set_of(&left.difference(&right).cloned().collect()));
+            prop_assert_eq!(changed, left.intersection(&right).next().is_some());
+            prop_assert_eq!(ours.intersection(&theirs), set_of(&left.intersection(&right).cloned().collect()));
+        }
+    }
+}

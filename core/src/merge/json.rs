@@ -1,0 +1,327 @@
+//! The two patch formats that know no schema: JSON merge patch (RFC 7386) and JSON patch (RFC 6902).
+//!
+//! Limits and texts are those of Kubernetes, whose clients match on them.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{
+    AddOperation, CopyOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
+};
+use serde_json::{Map, Value};
+
+use crate::Refusal;
+
+/// What clients see for every JSON patch that is well formed and does not apply.
+const DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
+const OPERATIONS_MAX: usize = 10_000;
+/// `copy` is the one operation that makes more out of less, so what it copies in all is bounded.
+const COPIED_BYTES_MAX: usize = 3 << 20;
+/// Documents are parsed again when the log is replayed, and the parser stops at 128 levels.
+const DEPTH_MAX: usize = 120;
+
+/// A patch of either format from a request's body.
+pub fn decode(body: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(body).map_err(|fault| bad_patch(&fault.to_string()))
+}
+
+/// `original` with a merge patch applied.
+pub fn merge_patch(original: &Value, patch: &Value) -> Result<Value, Refusal> {
+    if !patch.is_object() {
+        return Err(bad_patch(&format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            type_name(patch)
+        )));
+    }
+    let mut merged = original.clone();
+    merge(&mut merged, patch);
+    Ok(merged)
+}
+
+/// `original` with the operations of a JSON patch applied one after the other, or not at all.
+pub fn json_patch(original: &Value, patch: &Value) -> Result<Value, Refusal> {
+    let Value::Array(items) = patch else {
+        let found = type_name(patch);
+        return Err(bad_patch(&format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")));
+    };
+    for item in items {
+        check_form(item)?;
+    }
+    if items.len() > OPERATIONS_MAX {
+        let message =
+            format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}", items.len());
+        return Err(Refusal::TooLarge { message });
+    }
+    let mut document = original.clone();
+    let mut copied_bytes = 0;
+    for item in items {
+        let operation = operation(item, &document).ok_or_else(does_not_apply)?;
+        if !is_bounded(&operation, &document, &mut copied_bytes) {
+            return Err(does_not_apply());
+        }
+        json_patch::patch(&mut document, std::slice::from_ref(&operation)).map_err(|_| does_not_apply())?;
+    }
+    if document.is_object() { Ok(document) } else { Err(does_not_apply()) }
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else { return };
+    for (key, change) in patch {
+        if change.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.as_str()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+/// An operation is an object whose `op`, `path` and `from` are strings when they are there at all.
+fn check_form(item: &Value) -> Result<(), Refusal> {
+    let Value::Object(fields) = item else {
+        if item.is_null() {
+            return Ok(());
+        }
+        let found = type_name(item);
+        return Err(bad_patch(&format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp")));
+    };
+    for name in ["op", "path", "from"] {
+        if let Some(value) = fields.get(name).filter(|value| !value.is_string() && !value.is_null()) {
+            return Err(bad_patch(&format!(
+                "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
+                type_name(value)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// `None` when no document could take the operation: an unknown name or a path that is no pointer.
+fn operation(item: &Value, document: &Value) -> Option<PatchOperation> {
+    let pointer = |name: &str| {
+        let text = item.get(name)?.as_str()?;
+        PointerBuf::parse(last_elements(text, document)).ok()
+    };
+    let path = pointer("path")?;
+    let value = || item.get("value").cloned().unwrap_or(Value::Null);
+    let whole = path.is_root();
+    Some(match item.get("op")?.as_str()? {
+        "add" if !whole => PatchOperation::Add(AddOperation { path, value: value() }),
+        "remove" if !whole => PatchOperation::Remove(RemoveOperation { path }),
+        "replace" => PatchOperation::Replace(ReplaceOperation { path, value: value() }),
+        "move" if !whole => PatchOperation::Move(MoveOperation { from: pointer("from")?, path }),
+        "copy" if !whole => PatchOperation::Copy(CopyOperation { from: pointer("from")?, path }),
+        "test" => PatchOperation::Test(TestOperation { path, value: value() }),
+        _ => return None,
+    })
+}
+
+/// Kubernetes counts negative indices from the end of a list; the standard knows none, so they are rewritten.
+fn last_elements(pointer: &str, document: &Value) -> String {
+    if !pointer.contains("/-") {
+        return pointer.into();
+    }
+    let mut written = String::with_capacity(pointer.len());
+    let mut here = Some(document);
+    for (position, token) in pointer.split('/').enumerate() {
+        if position == 0 {
+            written.push_str(token);
+            continue;
+        }
+        let mut token = token.to_string();
+        if let Some(Value::Array(items)) = here
+            && let Some(back) = token.strip_prefix('-').and_then(|back| back.parse::<usize>().ok())
+            && (1..=items.len()).contains(&back)
+        {
+            token = (items.len() - back).to_string();
+        }
+        written.push('/');
+        written.push_str(&token);
+        here = match here {
+            Some(Value::Object(map)) => map.get(&token.replace("~1", "/").replace("~0", "~")),
+            Some(Value::Array(items)) => token.parse::<usize>().ok().and_then(|index| items.get(index)),
+            _ => None,
+        };
+    }
+    written
+}
+
+/// Holds depth and copied size inside their bounds before an operation runs.
+fn is_bounded(operation: &PatchOperation, document: &Value, copied_bytes: &mut usize) -> bool {
+    let (path, value) = match operation {
+        PatchOperation::Add(add) => (&add.path, Some(&add.value)),
+        PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
+        PatchOperation::Move(change) => (&change.path, document.pointer(change.from.as_str())),
+        PatchOperation::Copy(copy) => {
+            let source = document.pointer(copy.from.as_str());
+            *copied_bytes += source.map_or(0, |source| source.to_string().len());
+            (&copy.path, source)
+        }
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => return true,
+    };
+    *copied_bytes <= COPIED_BYTES_MAX && path.count() + value.map_or(0, depth) <= DEPTH_MAX
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn bad_patch(fault: &str) -> Refusal {
+    Refusal::BadRequest(format!("error decoding patch: {fault}"))
+}
+
+fn does_not_apply() -> Refusal {
+    Refusal::Unprocessable { message: DOES_NOT_APPLY.into() }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The examples of RFC 7386, appendix A, that patch an object with an object.
+    #[test]
+    fn merge_patch_follows_the_standard() {
+        let rows = [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ];
+        for (original, patch, expected) in rows {
+            assert_eq!(merge_patch(&original, &patch).unwrap(), expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn json_patch_operations() {
+        let rows = [
+            (json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), Some(json!({"a": 1, "b": 2}))),
+            (json!({"a": [1, 3]}), json!([{"op": "add", "path": "/a/1", "value": 2}]), Some(json!({"a": [1, 2, 3]}))),
+            (json!({"a": [1]}), json!([{"op": "add", "path": "/a/-", "value": 2}]), Some(json!({"a": [1, 2]}))),
+            (json!({"a": [1, 2]}), json!([{"op": "remove", "path": "/a/-1"}]), Some(json!({"a": [1]}))),
+            (json!({"a/b": 1}), json!([{"op": "replace", "path": "/a~1b", "value": 2}]), Some(json!({"a/b": 2}))),
+            (json!({"a": 1}), json!([{"op": "move", "from": "/a", "path": "/b"}]), Some(json!({"b": 1}))),
+            (json!({"a": 1}), json!([{"op": "copy", "from": "/a", "path": "/b"}]), Some(json!({"a": 1, "b": 1}))),
+            (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 1}]), Some(json!({"a": 1}))),
+            (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 2}]), None),
+            (json!({"a": 1}), json!([{"op": "remove", "path": "/b"}]), None),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "/b", "value": 1}]), None),
+            (json!({"a": 1}), json!([{"op": "add", "path": "/b/c", "value": 1}]), None),
+            (json!({"a": 1}), json!([{"op": "add", "path": "b", "value": 1}]), None),
+            (json!({"a": [1]}), json!([{"op": "add", "path": "/a/7", "value": 1}]), None),
+            (json!({"a": 1}), json!([{"op": "frobnicate", "path": "/a"}]), None),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": 1}]), None),
+            (json!({"a": {}}), json!([{"op": "move", "from": "/a", "path": "/a/b"}]), None),
+        ];
+        for (original, patch, expected) in rows {
+            let got = json_patch(&original, &patch);
+            match expected {
+                Some(document) => assert_eq!(got.unwrap(), document, "{patch}"),
+                None => assert_eq!(got.unwrap_err(), does_not_apply(), "{patch}"),
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_bodies_are_bad_requests() {
+        let rows = [
+            (json!({}), "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
+            (json!(["x"]), "json: cannot unmarshal string into Go value of type handlers.jsonPatchOp"),
+            (json!([{"op": 1}]), "json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string"),
+        ];
+        for (patch, fault) in rows {
+            let expected = Refusal::BadRequest(format!("error decoding patch: {fault}"));
+            assert_eq!(json_patch(&json!({}), &patch).unwrap_err(), expected);
+        }
+        assert!(matches!(merge_patch(&json!({}), &json!([])), Err(Refusal::BadRequest(_))));
+        assert!(matches!(decode(b"{"), Err(Refusal::BadRequest(_))));
+    }
+
+    #[test]
+    fn limits_hold() {
+        let many = Value::Array(vec![json!({"op": "test", "path": "/a", "value": 1}); OPERATIONS_MAX + 1]);
+        let expected = "The allowed maximum operations in a JSON patch is 10000, got 10001".to_string();
+        assert_eq!(json_patch(&json!({"a": 1}), &many).unwrap_err(), Refusal::TooLarge { message: expected });
+
+        // Each copy doubles the document: without a bound forty of them would be a terabyte.
+        let doubling: Vec<_> =
+            (0..40).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a/{n}x")})).collect();
+        let refused = json_patch(&json!({"a": {"text": "0123456789"}}), &Value::Array(doubling));
+        assert_eq!(refused.unwrap_err(), does_not_apply());
+
+        let deeper: Vec<_> = (0..500)
+            .flat_map(|_| {
+                [
+                    json!({"op": "add", "path": "/b", "value": {}}),
+                    json!({"op": "move", "from": "/a", "path": "/b/a"}),
+                    json!({"op": "move", "from": "/b", "path": "/a"}),
+                ]
+            })
+            .collect();
+        assert_eq!(json_patch(&json!({"a": {}}), &Value::Array(deeper)).unwrap_err(), does_not_apply());
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf =
+            prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), "[a-c]{0,2}".prop_map(Value::from)];
+        leaf.prop_recursive(3, 16, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map("[a-c/~]{1,2}", inner, 0..3)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn merging_twice_is_merging_once(original in any_json(), patch in any_json()) {
+            if let Ok(once) = merge_patch(&original, &patch) {
+                prop_assert_eq!(merge_patch(&once, &patch).unwrap(), once);
+            }
+        }
+
+        #[test]
+        fn no_patch_panics(
+            original in any_json(),
+            operations in prop::collection::vec(
+                ("add|remove|replace|move|copy|test", "(/([a-c~-]|[0-2]|-1|~0)){0,3}", "(/([a-c]|-)){0,3}", any_json()),
+                0..6,
+            ),
+        ) {
+            let patch: Vec<_> = operations
+                .into_iter()
+                .map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
+                .collect();
+            let _ = json_patch(&original, &Value::Array(patch));
+        }
+    }
+}

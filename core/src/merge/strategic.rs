@@ -1,0 +1,377 @@
+//! Strategic merge patch: a merge patch that knows from the schema which lists merge, and by which key.
+//!
+//! A patch may carry directives: `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/<field>` and
+//! `$setElementOrder/<field>`. Faults keep the codes and texts of Kubernetes, odd as some of them are.
+//! Fields that the schema does not know merge as plain JSON: maps merge, lists are replaced.
+
+mod order;
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+use crate::Refusal;
+use crate::schema::{Field, Message, MessageId, Schema, Shape, Type};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
+const SET_ELEMENT_ORDER: &str = "$setElementOrder";
+
+/// `original`, a document of `message`, with `patch` applied.
+pub fn strategic_merge(original: &Value, patch: &Value, schema: &Schema, message: MessageId) -> Result<Value, Refusal> {
+    let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
+        return Err(Refusal::BadRequest("invalid JSON document".into()));
+    };
+    let place = Place::Struct(schema.message(message));
+    Merge { schema }.maps(original.clone(), patch.clone(), place).map(Value::Object)
+}
+
+/// What the schema says of the values inside a map.
+#[derive(Clone, Copy)]
+enum Place<'s> {
+    Struct(&'s Message),
+    /// A map by free keys; the field says what its values are.
+    MapOf(&'s Field),
+    Unknown,
+}
+
+/// What the schema says of one value of a map.
+struct Member<'s> {
+    /// For a list, the place of its elements.
+    place: Place<'s>,
+    merges: bool,
+    merge_key: Option<&'s str>,
+}
+
+struct Merge<'s> {
+    schema: &'s Schema,
+}
+
+impl<'s> Merge<'s> {
+    fn maps(
+        &self,
+        mut original: Map<String, Value>,
+        mut patch: Map<String, Value>,
+        place: Place<'s>,
+    ) -> Result<Map<String, Value>, Refusal> {
+        if let Some(directive) = patch.remove(PATCH) {
+            return match directive.as_str() {
+                Some("replace") => Ok(patch),
+                Some("delete") => Ok(Map::new()),
+                _ => {
+                    patch.insert(PATCH.into(), directive);
+                    Err(unknown_directive(&patch))
+                }
+            };
+        }
+        retain_keys(&mut original, &mut patch)?;
+        self.order_lists(&mut original, &mut patch, place)?;
+        for (key, change) in patch {
+            match key.strip_prefix(DELETE_FROM_PRIMITIVE_LIST) {
+                Some(rest) => {
+                    let name = rest.strip_prefix('/').ok_or_else(|| bad("invalid patch format of primitive list"))?;
+                    self.value(&mut original, name, change, place, true)?;
+                }
+                None => self.value(&mut original, &key, change, place, false)?,
+            }
+        }
+        Ok(original)
+    }
+
+    /// Merges one value of a patch into the map that holds its counterpart.
+    fn value(
+        &self,
+        original: &mut Map<String, Value>,
+        key: &str,
+        change: Value,
+        place: Place<'s>,
+        deletes: bool,
+    ) -> Result<(), Refusal> {
+        if change.is_null() {
+            original.remove(key);
+            return Ok(());
+        }
+        let Some(slot) = original.get_mut(key) else {
+            if !deletes {
+                original.insert(key.into(), plain(change));
+            }
+            return Ok(());
+        };
+        let member = self.member(place, key);
+        *slot = match (slot.take(), change) {
+            (Value::Object(old), Value::Object(change)) => Value::Object(self.maps(old, change, member.place)?),
+            (Value::Array(old), Value::Array(change)) if member.merges => {
+                Value::Array(self.lists(old, change, &member, deletes)?)
+            }
+            (old, _) if deletes => old,
+            (_, change) => plain(change),
+        };
+        Ok(())
+    }
+
+    fn lists(
+        &self,
+        mut original: Vec<Value>,
+        patch: Vec<Value>,
+        member: &Member<'s>,
+        deletes: bool,
+    ) -> Result<Vec<Value>, Refusal> {
+        if original.is_empty() && patch.is_empty() {
+            return Ok(original);
+        }
+        if !elements_are_maps(&original, &patch)? {
+            if deletes {
+                original.retain(|item| !patch.contains(item));
+                return Ok(original);
+            }
+            let mut merged = original.clone();
+            merged.extend(patch.iter().cloned());
+            return Ok(order::arrange(unique(merged), &patch, &patch, &original, None));
+        }
+        let Some(merge_key) = member.merge_key else {
+            return Err(Refusal::Internal("cannot merge lists without merge key for type struct".into()));
+        };
+        let (original, patch) = special_elements(original, patch, merge_key)?;
+        let server_order = original.clone();
+        let mut merged = original;
+        for element in &patch {
+            let Value::Object(change) = element else { continue };
+            let key = change.get(merge_key).ok_or_else(|| no_merge_key(change, merge_key))?;
+            match merged.iter_mut().find(|item| item.get(merge_key) == Some(key)) {
+                Some(slot) => {
+                    if let Value::Object(old) = slot.take() {
+                        *slot = Value::Object(self.maps(old, change.clone(), member.place)?);
+                    }
+                }
+                None => merged.push(plain(element.clone())),
+            }
+        }
+        require_keys(&merged, merge_key)?;
+        Ok(order::arrange(merged, &patch, &patch, &server_order, Some(merge_key)))
+    }
+
+    /// Carries out every `$setElementOrder/<field>` together with the patch of its list.
+    fn order_lists(
+        &self,
+        original: &mut Map<String, Value>,
+        patch: &mut Map<String, Value>,
+        place: Place<'s>,
+    ) -> Result<(), Refusal> {
+        let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
+        for directive in directives {
+            let bad_format = || bad("invalid patch format of setElementOrder list");
+            let wanted = match patch.remove(&directive) {
+                Some(Value::Array(wanted)) => wanted,
+                other => return Err(expected_list(&other.unwrap_or(Value::Null))),
+            };
+            let name = directive[SET_ELEMENT_ORDER.len()..].strip_prefix('/').ok_or_else(bad_format)?;
+            let live = list_at(original.get(name))?;
+            let changes = patch.remove(name);
+            let changes = list_at(changes.as_ref())?;
+            let member = self.member(place, name);
+            order::check(changes.map_or(&[], Vec::as_slice), &wanted, member.merge_key)?;
+            let merged = match (live, changes) {
+                (None, None) => continue,
+                (Some(live), None) => live.clone(),
+                (None, Some(changes)) => changes.iter().cloned().map(plain).collect(),
+                (Some(live), Some(changes)) if member.merges => {
+                    self.lists(live.clone(), changes.clone(), &member, false)?
+                }
+                (Some(_), Some(changes)) => changes.iter().cloned().map(plain).collect(),
+            };
+            if elements_are_maps(&merged, &[])? {
+                let Some(merge_key) = member.merge_key else { return Err(bad_format()) };
+                require_keys(&merged, merge_key)?;
+            }
+            let server_order = live.cloned().unwrap_or_default();
+            let arranged = order::arrange(merged, &wanted, &wanted, &server_order, member.merge_key);
+            original.insert(name.into(), Value::Array(arranged));
+        }
+        Ok(())
+    }
+
+    fn member(&self, place: Place<'s>, key: &str) -> Member<'s> {
+        match place {
+            Place::Unknown => Member { place: Place::Unknown, merges: false, merge_key: None },
+            Place::MapOf(field) => Member { place: self.inside(field.ty), merges: false, merge_key: None },
+            Place::Struct(message) => match message.field(key) {
+                None => Member { place: Place::Unknown, merges: false, merge_key: None },
+                Some(field) => Member {
+                    place: if field.shape == Shape::Map { Place::MapOf(field) } else { self.inside(field.ty) },
+                    merges: field.patch_merge,
+                    merge_key: field.patch_merge_key.as_deref(),
+                },
+            },
+        }
+    }
+
+    fn inside(&self, ty: Type) -> Place<'s> {
+        match ty {
+            Type::Message(id) => Place::Struct(self.schema.message(id)),
+            _ => Place::Unknown,
+        }
+    }
+}
+
+/// With `$retainKeys`, only the keys it names stay in the original; the patch may set no others.
+fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Refusal> {
+    let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let bad_format = || bad("invalid patch format of retainKeys");
+    let Value::Array(kept) = directive else { return Err(bad_format()) };
+    let is_kept = |key: &str| kept.iter().any(|kept| kept.as_str() == Some(key));
+    for (key, value) in patch.iter() {
+        let is_list_directive = key.starts_with(DELETE_FROM_PRIMITIVE_LIST) || key.starts_with(SET_ELEMENT_ORDER);
+        if !value.is_null() && !is_list_directive && !is_kept(key) {
+            return Err(bad_format());
+        }
+    }
+    original.retain(|key, _| is_kept(key));
+    Ok(())
+}
+
+/// Carries out the elements of a patched list that hold `$patch`, and gives back what is left to merge.
+fn special_elements(
+    mut original: Vec<Value>,
+    patch: Vec<Value>,
+    merge_key: &str,
+) -> Result<(Vec<Value>, Vec<Value>), Refusal> {
+    let mut rest = Vec::with_capacity(patch.len());
+    let mut replaces = false;
+    for element in patch {
+        let Some(directive) = element.get(PATCH) else {
+            rest.push(element);
+            continue;
+        };
+        let Value::Object(fields) = &element else { continue };
+        match directive.as_str() {
+            Some("delete") => {
+                let key = fields.get(merge_key).ok_or_else(|| no_merge_key(fields, merge_key))?;
+                original.retain(|item| item.get(merge_key) != Some(key));
+            }
+            Some("replace") => replaces = true,
+            Some("merge") => {
+                return Err(Refusal::Internal("merging lists cannot yet be specified in the patch".into()));
+            }
+            _ => return Err(unknown_directive(fields)),
+        }
+    }
+    if replaces { Ok((rest, Vec::new())) } else { Ok((original, rest)) }
+}
+
+/// A value of a patch that meets nothing to merge with: what is left without nulls and directives.
+fn plain(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let is_directive = |key: &str| {
+                key == PATCH
+                    || key == RETAIN_KEYS
+                    || key.starts_with(DELETE_FROM_PRIMITIVE_LIST)
+                    || key.starts_with(SET_ELEMENT_ORDER)
+            };
+            let kept = map.into_iter().filter(|(key, value)| !value.is_null() && !is_directive(key));
+            Value::Object(kept.map(|(key, value)| (key, plain(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(plain).collect()),
+        scalar => scalar,
+    }
+}
+
+/// All elements must be of one type, and that not a list. Says whether they are maps.
+fn elements_are_maps(original: &[Value], patch: &[Value]) -> Result<bool, Refusal> {
+    let mut types = original.iter().chain(patch).map(go_type);
+    let Some(first) = types.next() else { return Ok(false) };
+    if first == "[]interface {}" {
+        return Err(Refusal::Unprocessable { message: "lists of lists are not supported".into() });
+    }
+    match types.find(|other| *other != first) {
+        Some(other) => Err(Refusal::Internal(format!("list element types are not identical: {first} {other}"))),
+        None => Ok(first == "map[string]interface {}"),
+    }
+}
+
+fn require_keys(items: &[Value], merge_key: &str) -> Result<(), Refusal> {
+    for item in items {
+        if let Value::Object(map) = item
+            && !map.contains_key(merge_key)
+        {
+            return Err(no_merge_key(map, merge_key));
+        }
+    }
+    Ok(())
+}
+
+fn list_at(value: Option<&Value>) -> Result<Option<&Vec<Value>>, Refusal> {
+    match value {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(other) => Err(expected_list(other)),
+    }
+}
+
+/// Without repetitions, the first of each kept.
+fn unique(items: Vec<Value>) -> Vec<Value> {
+    let mut seen = std::collections::BTreeSet::new();
+    items.into_iter().filter(|item| seen.insert(item.to_string())).collect()
+}
+
+fn bad(text: &str) -> Refusal {
+    Refusal::BadRequest(text.into())
+}
+
+fn expected_list(found: &Value) -> Refusal {
+    Refusal::Internal(format!("expected a []interface {{}}, but received a {}", go_type(found)))
+}
+
+fn no_merge_key(map: &Map<String, Value>, merge_key: &str) -> Refusal {
+    Refusal::Internal(format!("map: {} does not contain declared merge key: {merge_key}", go_map(map)))
+}
+
+fn unknown_directive(map: &Map<String, Value>) -> Refusal {
+    let shown = match map.get(PATCH) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => format!("%!s({}={})", go_type(other), go_value(other)),
+        None => String::new(),
+    };
+    Refusal::Internal(format!("unknown patch type: {shown} in map: {}", go_map(map)))
+}
+
+/// As Go prints a map: keys in order, strings bare.
+fn go_map(map: &Map<String, Value>) -> String {
+    let mut keys: Vec<&String> = map.keys().collect();
+    keys.sort();
+    let entries: Vec<String> = keys.into_iter().map(|key| format!("{key}:{}", go_value(&map[key]))).collect();
+    format!("map[{}]", entries.join(" "))
+}
+
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Object(map) => go_map(map),
+        Value::Array(items) => {
+            let mut shown = String::from("[");
+            for (position, item) in items.iter().enumerate() {
+                let gap = if position == 0 { "" } else { " " };
+                let _ = write!(shown, "{gap}{}", go_value(item));
+            }
+            shown + "]"
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+#[cfg(test)]
+mod tests;

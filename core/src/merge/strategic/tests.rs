@@ -1,0 +1,194 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::merge::testing;
+
+fn merged(original: Value, patch: Value) -> Result<Value, Refusal> {
+    let schema = testing::schema();
+    let message = schema.id("test.Root").unwrap();
+    strategic_merge(&original, &patch, &schema, message)
+}
+
+#[test]
+fn documented_cases() {
+    let containers = json!({"spec": {"containers": [{"name": "nginx", "image": "nginx-1.0"}]}});
+    let rows = [
+        // A list with a merge key merges by it; what is new goes where the patch says.
+        (
+            containers.clone(),
+            json!({"spec": {"containers": [{"name": "log-tailer", "image": "log-tailer-1.0"}]}}),
+            json!({"spec": {"containers": [
+                {"name": "log-tailer", "image": "log-tailer-1.0"}, {"name": "nginx", "image": "nginx-1.0"}]}}),
+        ),
+        (
+            containers.clone(),
+            json!({"spec": {"containers": [{"name": "nginx", "args": ["-v"]}]}}),
+            json!({"spec": {"containers": [{"name": "nginx", "image": "nginx-1.0", "args": ["-v"]}]}}),
+        ),
+        (
+            containers.clone(),
+            json!({"spec": {"containers": [{"$patch": "replace"}, {"name": "x", "image": "y"}]}}),
+            json!({"spec": {"containers": [{"name": "x", "image": "y"}]}}),
+        ),
+        (
+            json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}),
+            json!({"spec": {"containers": [{"$patch": "delete", "name": "a"}]}}),
+            json!({"spec": {"containers": [{"name": "b"}]}}),
+        ),
+        // Maps: replace, delete, null.
+        (
+            json!({"spec": {"strategy": {"type": "a", "other": "b"}}}),
+            json!({"spec": {"strategy": {"$patch": "replace", "type": "c"}}}),
+            json!({"spec": {"strategy": {"type": "c"}}}),
+        ),
+        (
+            json!({"spec": {"strategy": {"type": "a"}}}),
+            json!({"spec": {"strategy": {"$patch": "delete"}}}),
+            json!({"spec": {"strategy": {}}}),
+        ),
+        (
+            json!({"metadata": {"labels": {"a": "1", "b": "2"}}}),
+            json!({"metadata": {"labels": {"a": null, "c": null}}}),
+            json!({"metadata": {"labels": {"b": "2"}}}),
+        ),
+        // `$retainKeys` clears the keys it does not name.
+        (
+            json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}),
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+            json!({"spec": {"strategy": {"type": "Recreate"}}}),
+        ),
+        // Lists of scalars.
+        (
+            json!({"metadata": {"finalizers": ["a", "b"]}}),
+            json!({"metadata": {"finalizers": ["c", "b"]}}),
+            json!({"metadata": {"finalizers": ["c", "a", "b"]}}),
+        ),
+        (
+            json!({"metadata": {"finalizers": ["a", "b", "c"]}}),
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["b"]}}),
+            json!({"metadata": {"finalizers": ["a", "c"]}}),
+        ),
+        (
+            json!({"metadata": {"finalizers": ["a", "b", "c"]}}),
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["b"],
+                "$setElementOrder/finalizers": ["d", "c", "a"], "finalizers": ["d"]}}),
+            json!({"metadata": {"finalizers": ["d", "c", "a"]}}),
+        ),
+        // The order that a patch sets wins; live elements that it does not name keep their place.
+        (
+            json!({"spec": {"containers": [{"name": "1"}, {"name": "x"}, {"name": "2"}]}}),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "3"}, {"name": "1"}, {"name": "2"}],
+                "containers": [{"name": "3", "image": "i"}]}}),
+            json!({"spec": {"containers": [
+                {"name": "3", "image": "i"}, {"name": "1"}, {"name": "x"}, {"name": "2"}]}}),
+        ),
+        (
+            json!({"spec": {"containers": [{"name": "1"}, {"name": "2"}]}}),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "2"}, {"name": "1"}]}}),
+            json!({"spec": {"containers": [{"name": "2"}, {"name": "1"}]}}),
+        ),
+        // Without a merge strategy a list is replaced; an unknown field is plain JSON.
+        (
+            json!({"spec": {"tolerations": [{"key": "a"}]}}),
+            json!({"spec": {"tolerations": [{"key": "b"}]}}),
+            json!({"spec": {"tolerations": [{"key": "b"}]}}),
+        ),
+        (
+            json!({"extra": {"a": [1], "b": {"c": 1}}}),
+            json!({"extra": {"a": [2], "b": {"d": 2}}}),
+            json!({"extra": {"a": [2], "b": {"c": 1, "d": 2}}}),
+        ),
+        // Nulls and directives never reach the document.
+        (
+            json!({}),
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "a", "rollingUpdate": null}}}),
+            json!({"spec": {"strategy": {"type": "a"}}}),
+        ),
+    ];
+    for (original, patch, expected) in rows {
+        assert_eq!(merged(original, patch.clone()).unwrap(), expected, "{patch}");
+    }
+}
+
+#[test]
+fn faults_read_as_clients_know_them() {
+    let live = || json!({"spec": {"containers": [{"name": "a"}], "strategy": {"type": "x"}}, "metadata": {"finalizers": ["f"]}});
+    let rows = [
+        (
+            json!({"spec": {"containers": [{"image": "x", "args": ["1", "2"]}]}}),
+            Refusal::Internal("map: map[args:[1 2] image:x] does not contain declared merge key: name".into()),
+        ),
+        (
+            json!({"spec": {"containers": [{"$patch": "delete"}]}}),
+            Refusal::Internal("map: map[$patch:delete] does not contain declared merge key: name".into()),
+        ),
+        (
+            json!({"spec": {"strategy": {"$patch": "frobnicate"}}}),
+            Refusal::Internal("unknown patch type: frobnicate in map: map[$patch:frobnicate]".into()),
+        ),
+        (
+            json!({"spec": {"containers": [{"$patch": "merge", "name": "a"}]}}),
+            Refusal::Internal("merging lists cannot yet be specified in the patch".into()),
+        ),
+        (
+            json!({"spec": {"strategy": {"$retainKeys": ["rollingUpdate"], "type": "y"}}}),
+            Refusal::BadRequest("invalid patch format of retainKeys".into()),
+        ),
+        (
+            json!({"spec": {"strategy": {"$retainKeys": "type"}}}),
+            Refusal::BadRequest("invalid patch format of retainKeys".into()),
+        ),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList": ["f"]}}),
+            Refusal::BadRequest("invalid patch format of primitive list".into()),
+        ),
+        (
+            json!({"metadata": {"$setElementOrder": ["f"]}}),
+            Refusal::BadRequest("invalid patch format of setElementOrder list".into()),
+        ),
+        (
+            json!({"metadata": {"finalizers": [["f"]]}}),
+            Refusal::Internal("list element types are not identical: string []interface {}".into()),
+        ),
+        (
+            json!({"metadata": {"$setElementOrder/finalizers": ["a", "b"], "finalizers": ["b", "a"]}}),
+            Refusal::Internal("The order in patch list:\n[b a]\n doesn't match $setElementOrder list:\n[a b]\n".into()),
+        ),
+    ];
+    for (patch, expected) in rows {
+        assert_eq!(merged(live(), patch.clone()).unwrap_err(), expected, "{patch}");
+    }
+    assert_eq!(merged(live(), json!([])).unwrap_err(), Refusal::BadRequest("invalid JSON document".into()));
+}
+
+fn any_patch() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        Just(json!("replace")),
+        Just(json!("delete")),
+        "[a-c]".prop_map(Value::from),
+        (0..3).prop_map(Value::from),
+    ];
+    let key = "spec|containers|name|ports|containerPort|metadata|finalizers|labels|\\$patch|\\$retainKeys|\
+               \\$setElementOrder/containers|\\$setElementOrder/finalizers|\\$deleteFromPrimitiveList/finalizers";
+    leaf.prop_recursive(6, 40, 4, move |inner| {
+        prop_oneof![
+            1 => prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            2 => prop::collection::btree_map(key, inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_patch_panics(original in any_patch(), patch in any_patch()) {
+        let _ = merged(original, patch);
+    }
+
+    #[test]
+    fn the_empty_patch_and_the_document_itself_change_nothing(document in testing::any_document()) {
+        prop_assert_eq!(merged(document.clone(), json!({})).unwrap(), document.clone());
+        prop_assert_eq!(merged(document.clone(), document.clone()).unwrap(), document);
+    }
+}

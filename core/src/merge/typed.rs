@@ -1,0 +1,341 @@
+//! What the schema says about documents in parts: which paths one has, how two differ, how an applied
+//! configuration merges into a live document, and what is left when paths are taken out.
+//!
+//! Every part of a document is a [`Node`]: a leaf that is compared and owned as a whole, or one of four that are
+//! entered. Fields that the schema does not know are entered where they are maps.
+
+mod check;
+mod merge;
+
+use serde_json::{Map, Value};
+
+pub(super) use check::check;
+pub(super) use merge::{merge, remove};
+
+use super::field_set::{FieldSet, field_element, key_element, shown, value_element};
+use crate::schema::{Field, ListType, Message, MessageId, Schema, Shape, Type, Zero};
+
+/// A schema and the message to start from.
+#[derive(Clone, Copy)]
+pub(super) struct Typed<'s> {
+    pub(super) schema: &'s Schema,
+    pub(super) message: MessageId,
+}
+
+#[derive(Clone, Copy)]
+enum Node<'s> {
+    Leaf,
+    Struct(&'s Message),
+    /// A map by free keys.
+    Map(&'s Field),
+    /// A list of scalars, each itself its key.
+    Set,
+    /// A list of structs with key fields.
+    Keyed(&'s Field),
+    Unknown,
+}
+
+/// How a document differs from an older one.
+#[derive(Debug, Default)]
+pub(super) struct Difference {
+    /// Added or given another value.
+    pub(super) changed: FieldSet,
+    pub(super) removed: FieldSet,
+}
+
+/// Part of a difference: whether the path itself belongs to it, and what below it does.
+#[derive(Default)]
+struct Part {
+    changed: bool,
+    removed: bool,
+    below: Difference,
+}
+
+impl<'s> Typed<'s> {
+    fn root(self) -> Node<'s> {
+        Node::Struct(self.schema.message(self.message))
+    }
+
+    /// The node of a field, or of what a map holds at a key.
+    fn inside(self, node: Node<'s>, key: &str) -> Node<'s> {
+        match node {
+            Node::Struct(message) => match message.field(key) {
+                Some(field) => self.of_field(field),
+                None if is_envelope(message, key) => Node::Leaf,
+                None => Node::Unknown,
+            },
+            Node::Map(field) => self.of_type(field.ty),
+            _ => Node::Unknown,
+        }
+    }
+
+    fn of_field(self, field: &'s Field) -> Node<'s> {
+        match (field.shape, field.list_type) {
+            _ if field.atomic => Node::Leaf,
+            (Shape::Single, _) => self.of_type(field.ty),
+            (Shape::Map, _) => Node::Map(field),
+            (Shape::List, ListType::Set) => Node::Set,
+            (Shape::List, ListType::Map) if matches!(field.ty, Type::Message(_)) => Node::Keyed(field),
+            (Shape::List, _) => Node::Leaf,
+        }
+    }
+
+    fn of_type(self, ty: Type) -> Node<'s> {
+        match ty {
+            Type::Message(id) => {
+                let message = self.schema.message(id);
+                if message.atomic { Node::Leaf } else { Node::Struct(message) }
+            }
+            _ => Node::Leaf,
+        }
+    }
+
+    /// The text that tells an element of a list from its neighbours, as `fieldsV1` writes it.
+    fn element(self, node: Node<'s>, item: &Value) -> Result<String, String> {
+        let Node::Keyed(field) = node else {
+            return match item {
+                Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
+                Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
+                Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+                scalar => Ok(value_element(scalar)),
+            };
+        };
+        let Value::Object(map) = item else {
+            let kind = if item.is_null() { "a null element" } else { "non-map elements" };
+            return Err(format!("associative list with keys may not have {kind}"));
+        };
+        let defaults: Vec<Option<Value>> = field
+            .list_map_keys
+            .iter()
+            .map(|key| if map.contains_key(key) { None } else { self.default_of(field, key) })
+            .collect();
+        let mut keys = Vec::with_capacity(defaults.len());
+        for (key, default) in field.list_map_keys.iter().zip(&defaults) {
+            let value = map.get(key).or(default.as_ref()).ok_or_else(|| {
+                format!(
+                    "associative list with keys has an element that omits key field \"{key}\" \
+                     (and doesn't have default value)"
+                )
+            })?;
+            keys.push((key.as_str(), value));
+        }
+        Ok(key_element(keys.into_iter()))
+    }
+
+    fn default_of(self, list: &Field, key: &str) -> Option<Value> {
+        let Type::Message(id) = list.ty else { return None };
+        let default = self.schema.message(id).field(key)?.default.as_deref()?;
+        serde_json::from_str(default).ok()
+    }
+
+    /// The paths that a document has.
+    pub(super) fn paths(self, document: &Value) -> FieldSet {
+        self.paths_below(self.root(), document).1
+    }
+
+    /// Whether the node's own path counts, and the paths below it.
+    fn paths_below(self, node: Node<'s>, value: &Value) -> (bool, FieldSet) {
+        let mut set = FieldSet::default();
+        match (node, value) {
+            (Node::Struct(_) | Node::Map(_) | Node::Unknown, Value::Object(map)) => {
+                for (key, value) in map {
+                    let is_field = matches!(node, Node::Struct(message) if has_field(message, key));
+                    let (own, below) = self.paths_below(self.inside(node, key), value);
+                    let is_bare = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                    set.add(field_element(key), own || is_bare || !is_field, below);
+                }
+            }
+            (Node::Set | Node::Keyed(_), Value::Array(items)) => {
+                let inner = self.element_node(node);
+                for item in items {
+                    if let Ok(element) = self.element(node, item) {
+                        let below = self.paths_below(inner, item).1;
+                        set.add(element, true, below);
+                    }
+                }
+            }
+            (Node::Struct(_) | Node::Map(_) | Node::Set | Node::Keyed(_), _) => {}
+            (Node::Leaf | Node::Unknown, _) => return (true, set),
+        }
+        (false, set)
+    }
+
+    fn element_node(self, list: Node<'s>) -> Node<'s> {
+        match list {
+            Node::Keyed(field) => self.of_type(field.ty),
+            _ => Node::Leaf,
+        }
+    }
+
+    /// How `new` differs from `old`. No old document is an empty one.
+    pub(super) fn difference(self, old: Option<&Value>, new: &Value) -> Difference {
+        let nothing = Value::Object(Map::new());
+        self.compare(self.root(), Some(old.unwrap_or(&nothing)), Some(new)).below
+    }
+
+    fn compare(self, node: Node<'s>, old: Option<&Value>, new: Option<&Value>) -> Part {
+        let is_entered = match node {
+            Node::Leaf => false,
+            Node::Unknown => matches!((old, new), (Some(Value::Object(_)), _) | (_, Some(Value::Object(_)))),
+            _ => true,
+        };
+        if !is_entered || (is_empty(old) && is_empty(new)) {
+            return Part { changed: new.is_some() && old != new, removed: new.is_none(), ..Part::default() };
+        }
+        let below = match node {
+            Node::Set | Node::Keyed(_) => self.compare_lists(node, items(old), items(new)),
+            _ => self.compare_maps(node, old, new),
+        };
+        Part { changed: old.is_none(), removed: new.is_none(), below }
+    }
+
+    fn compare_maps(self, node: Node<'s>, old: Option<&Value>, new: Option<&Value>) -> Difference {
+        let mut difference = Difference::default();
+        let (old_map, new_map) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+        let mut visit = |key: &str, mut old_value: Option<&Value>, mut new_value: Option<&Value>| {
+            // What Kubernetes always writes, even empty, counts as written where the struct around it is there.
+            if (old_value.is_none() || new_value.is_none()) && is_always_written(node, key) {
+                if old_value.or(new_value).is_some_and(is_zero) && old.is_some() && new.is_some() {
+                    return;
+                }
+                old_value = old_value.or(old.map(|_| &Value::Null));
+                new_value = new_value.or(new.map(|_| &Value::Null));
+            }
+            let part = self.compare(self.inside(node, key), old_value, new_value);
+            difference.take(part, || field_element(key));
+        };
+        for (key, value) in new_map.into_iter().flatten() {
+            visit(key, old_map.and_then(|map| map.get(key)), Some(value));
+        }
+        for (key, value) in old_map.into_iter().flatten() {
+            if new_map.is_none_or(|map| !map.contains_key(key)) {
+                visit(key, Some(value), None);
+            }
+        }
+        difference
+    }
+
+    fn compare_lists(self, node: Node<'s>, old: &[Value], new: &[Value]) -> Difference {
+        let mut difference = Difference::default();
+        // Elements are told apart at some cost, and most writes leave most lists alone.
+        if old == new {
+            return difference;
+        }
+        let inner = self.element_node(node);
+        let old = self.indexed(node, old);
+        let new = self.indexed(node, new);
+        let (mut olds, mut news) =
+            (old.chunk_by(|a, b| a.0 == b.0).peekable(), new.chunk_by(|a, b| a.0 == b.0).peekable());
+        loop {
+            let (left, right) = match (olds.peek(), news.peek()) {
+                (None, None) => return difference,
+                (Some(_), None) => (olds.next(), None),
+                (None, Some(_)) => (None, news.next()),
+                (Some(left), Some(right)) => match left[0].0.cmp(&right[0].0) {
+                    std::cmp::Ordering::Less => (olds.next(), None),
+                    std::cmp::Ordering::Greater => (None, news.next()),
+                    std::cmp::Ordering::Equal => (olds.next(), news.next()),
+                },
+            };
+            let (left, right) = (left.unwrap_or_default(), right.unwrap_or_default());
+            let Some((element, _)) = left.first().or(right.first()) else { return difference };
+            let part = match (left, right) {
+                ([] | [_], [] | [_]) => self.compare(inner, left.first().map(|e| e.1), right.first().map(|e| e.1)),
+                // Repeated elements are compared together: nobody can own one of them.
+                ([_, _, ..], [_, _, ..]) => {
+                    let same = left.iter().map(|e| e.1).eq(right.iter().map(|e| e.1));
+                    Part { changed: !same, ..Part::default() }
+                }
+                ([_, _, ..], _) => {
+                    let mut part = right.first().map_or_else(Part::default, |e| self.compare(inner, None, Some(e.1)));
+                    part.removed = true;
+                    part
+                }
+                (_, _) => {
+                    let mut part = left.first().map_or_else(Part::default, |e| self.compare(inner, Some(e.1), None));
+                    part.changed = true;
+                    part
+                }
+            };
+            difference.take(part, || element.clone());
+        }
+    }
+
+    /// A list's elements with their keys, in the order of the keys.
+    fn indexed<'v>(self, node: Node<'s>, items: &'v [Value]) -> Vec<(String, &'v Value)> {
+        let mut indexed: Vec<_> =
+            items.iter().filter_map(|item| Some((self.element(node, item).ok()?, item))).collect();
+        indexed.sort_by(|left, right| left.0.cmp(&right.0));
+        indexed
+    }
+
+    /// A set in which every struct field that leads to a member is a member too.
+    pub(super) fn with_structs(self, set: &FieldSet) -> FieldSet {
+        let is_struct_field = |node: Node<'s>, element: &str| match (node, element.strip_prefix("f:")) {
+            (Node::Struct(message), Some(name)) => has_field(message, name),
+            _ => false,
+        };
+        let enter = |node: Node<'s>, element: &str| match element.strip_prefix("f:") {
+            Some(name) => self.inside(node, name),
+            None => match node {
+                Node::Keyed(_) => self.element_node(node),
+                _ => Node::Unknown,
+            },
+        };
+        set.with_members(self.root(), &is_struct_field, &enter)
+    }
+}
+
+impl Difference {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    fn take(&mut self, part: Part, element: impl Fn() -> String) {
+        if part.changed || !part.below.changed.is_empty() {
+            self.changed.add(element(), part.changed, part.below.changed);
+        }
+        if part.removed || !part.below.removed.is_empty() {
+            self.removed.add(element(), part.removed, part.below.removed);
+        }
+    }
+}
+
+fn has_field(message: &Message, key: &str) -> bool {
+    message.field(key).is_some() || is_envelope(message, key)
+}
+
+/// The two fields that JSON shows and the table leaves to Protobuf's envelope.
+fn is_envelope(message: &Message, key: &str) -> bool {
+    message.typed && (key == "apiVersion" || key == "kind")
+}
+
+fn is_always_written(node: Node, key: &str) -> bool {
+    matches!(node, Node::Struct(message) if message.field(key).is_some_and(|field| field.zero == Zero::Always))
+}
+
+/// Nothing, null, or a container without content.
+fn is_empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Bool(set) => !set,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        container => is_empty(Some(container)),
+    }
+}
+
+fn items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests;

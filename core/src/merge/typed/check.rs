@@ -1,0 +1,148 @@
+//! Whether an applied configuration fits the schema: apply must know every field it is to own.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Node, Typed, field_element, shown};
+use crate::schema::{Field, Shape, Type};
+
+/// Every fault, each with the path that it is about.
+pub(in crate::merge) fn check(typed: Typed, config: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    typed.check(typed.root(), None, config, &mut String::new(), &mut faults);
+    faults
+}
+
+impl<'s> Typed<'s> {
+    /// `field` is the one that `value` stands in, if the schema knows it.
+    fn check(
+        self,
+        node: Node<'s>,
+        field: Option<&'s Field>,
+        value: &Value,
+        path: &mut String,
+        faults: &mut Vec<String>,
+    ) {
+        if value.is_null() {
+            return;
+        }
+        let fault = match (node, value) {
+            (Node::Struct(_) | Node::Map(_), Value::Object(map)) => {
+                for (key, value) in map {
+                    let length = path.len();
+                    path.push_str(&shown(&field_element(key)));
+                    let (inner, field) = match node {
+                        Node::Struct(message) => (self.inside(node, key), message.field(key)),
+                        _ => (self.inside(node, key), field),
+                    };
+                    if matches!(inner, Node::Unknown) {
+                        faults.push(format!("{path}: field not declared in schema"));
+                    } else {
+                        self.check(inner, field, value, path, faults);
+                    }
+                    path.truncate(length);
+                }
+                None
+            }
+            (Node::Set | Node::Keyed(_), Value::Array(items)) => {
+                self.check_items(node, field, items, path, faults);
+                None
+            }
+            (Node::Struct(_) | Node::Map(_), _) => Some(format!("expected map, got &{{{}}}", bare(value))),
+            (Node::Set | Node::Keyed(_), _) => Some(format!("expected list, got &{{{}}}", bare(value))),
+            (Node::Leaf, _) => field.and_then(|field| whole_fault(field, value)),
+            (Node::Unknown, _) => None,
+        };
+        faults.extend(fault.map(|fault| format!("{path}: {fault}")));
+    }
+
+    fn check_items(
+        self,
+        node: Node<'s>,
+        field: Option<&'s Field>,
+        items: &[Value],
+        path: &mut String,
+        faults: &mut Vec<String>,
+    ) {
+        let inner = self.element_node(node);
+        let mut seen = BTreeSet::new();
+        for (position, item) in items.iter().enumerate() {
+            let element = match self.element(node, item) {
+                Ok(element) => element,
+                Err(fault) => {
+                    faults.push(format!("{path}: element {position}: {fault}"));
+                    continue;
+                }
+            };
+            let key = shown(&element);
+            if !seen.insert(element) {
+                faults.push(format!("{path}: duplicate entries for key {key}"));
+                continue;
+            }
+            let length = path.len();
+            path.push_str(&key);
+            match (node, field) {
+                (Node::Set, Some(field)) => {
+                    faults.extend(scalar_fault(field.ty, item).map(|fault| format!("{path}: {fault}")));
+                }
+                _ => self.check(inner, None, item, path, faults),
+            }
+            path.truncate(length);
+        }
+    }
+}
+
+/// What is owned as a whole still has an outer shape.
+fn whole_fault(field: &Field, value: &Value) -> Option<String> {
+    match (field.shape, value) {
+        (Shape::List, Value::Array(_)) => None,
+        (Shape::List, _) => Some(format!("expected list, got &{{{}}}", bare(value))),
+        (Shape::Map, Value::Object(_)) if field.atomic => None,
+        (Shape::Map, _) if field.atomic => Some(format!("expected map, got &{{{}}}", bare(value))),
+        _ => scalar_fault(field.ty, value),
+    }
+}
+
+fn scalar_fault(ty: Type, value: &Value) -> Option<String> {
+    let fits = match ty {
+        Type::String | Type::Bytes | Type::Duration => value.is_string(),
+        Type::Bool => value.is_boolean(),
+        Type::Int32 | Type::Int64 | Type::Double => value.is_number(),
+        Type::IntOrString | Type::Quantity | Type::Time | Type::MicroTime => !value.is_object() && !value.is_array(),
+        Type::Message(_) => value.is_object(),
+        Type::StringList => value.is_array(),
+        _ => true,
+    };
+    if fits {
+        return None;
+    }
+    Some(match ty {
+        Type::Bool => format!("expected boolean, got &{{{}}}", bare(value)),
+        Type::Int32 | Type::Int64 | Type::Double => {
+            format!("expected numeric (int or float), got {}", go_type(value))
+        }
+        Type::Message(_) => format!("expected map, got &{{{}}}", bare(value)),
+        Type::StringList => format!("expected list, got &{{{}}}", bare(value)),
+        Type::String | Type::Bytes | Type::Duration => {
+            format!("expected string, got &value.valueUnstructured{{Value:{value}}}")
+        }
+        _ => format!("expected any scalar, got &value.valueUnstructured{{Value:{value}}}"),
+    })
+}
+
+fn bare(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), Into::into)
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}

@@ -1,0 +1,146 @@
+//! Merging an applied configuration into a live document, and taking paths out of a document.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Node, Typed, is_empty, items};
+use crate::merge::field_set::FieldSet;
+
+/// `live` with all that `config` says. What `config` sets to null goes away.
+pub(in crate::merge) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
+    typed.merged(typed.root(), Some(live), Some(config)).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+/// `document` without the paths of `set`.
+pub(in crate::merge) fn remove(typed: Typed, document: &Value, set: &FieldSet) -> Value {
+    typed.removed(typed.root(), document, set).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+impl<'s> Typed<'s> {
+    fn merged(self, node: Node<'s>, live: Option<&Value>, config: Option<&Value>) -> Option<Value> {
+        let Some(config) = config else { return live.cloned() };
+        let is_entered = match node {
+            Node::Leaf => false,
+            Node::Unknown => config.is_object(),
+            _ => true,
+        };
+        if !is_entered || (is_empty(live) && is_empty(Some(config))) {
+            return Some(config.clone()).filter(|value| !value.is_null());
+        }
+        let merged = match node {
+            Node::Set | Node::Keyed(_) => Value::Array(self.merged_lists(node, items(live), items(Some(config)))),
+            _ => Value::Object(self.merged_maps(node, live.and_then(Value::as_object), config.as_object())),
+        };
+        Some(merged).filter(|value| !is_empty(Some(value)))
+    }
+
+    fn merged_maps(
+        self,
+        node: Node<'s>,
+        live: Option<&Map<String, Value>>,
+        config: Option<&Map<String, Value>>,
+    ) -> Map<String, Value> {
+        let mut merged = live.cloned().unwrap_or_default();
+        for (key, value) in config.into_iter().flatten() {
+            match self.merged(self.inside(node, key), merged.get(key), Some(value)) {
+                Some(value) => _ = merged.insert(key.clone(), value),
+                None => _ = merged.remove(key),
+            }
+        }
+        merged
+    }
+
+    /// Elements that both lists have follow the configuration's order; the live list's own keep their neighbours.
+    fn merged_lists(self, node: Node<'s>, live: &[Value], config: &[Value]) -> Vec<Value> {
+        let inner = self.element_node(node);
+        let keyed = |items: &'_ [Value]| -> Vec<String> {
+            items.iter().map(|item| self.element(node, item).unwrap_or_default()).collect()
+        };
+        let (live_keys, config_keys) = (keyed(live), keyed(config));
+        let config_index: BTreeMap<&str, usize> =
+            config_keys.iter().enumerate().map(|(at, key)| (key.as_str(), at)).collect();
+        let mut live_index: BTreeMap<&str, Option<usize>> = BTreeMap::new();
+        for (at, key) in live_keys.iter().enumerate() {
+            // Of repeated elements none can be told from the other, so the configuration's takes their place.
+            live_index.entry(key).and_modify(|place| *place = None).or_insert(Some(at));
+        }
+        let mut shared = config_keys.iter().map(String::as_str).filter(|key| live_index.contains_key(key)).peekable();
+        let mut merged = Vec::with_capacity(live.len().max(config.len()));
+        let mut done = vec![false; config.len()];
+        let (mut left, mut right) = (0, 0);
+        while left < live.len() || right < config.len() {
+            if let Some(key) = live_keys.get(left).map(String::as_str) {
+                match config_index.get(key) {
+                    None => {
+                        merged.push(live[left].clone());
+                        left += 1;
+                        continue;
+                    }
+                    Some(&at) if done[at] => left += 1,
+                    // To be merged where the configuration wants it.
+                    Some(_) if right < config.len() && shared.peek().is_some_and(|next| *next != key) => {
+                        left += 1;
+                        continue;
+                    }
+                    Some(_) => {}
+                }
+            }
+            let Some(key) = config_keys.get(right).map(String::as_str) else {
+                left += 1;
+                continue;
+            };
+            let old = live_index.get(key).copied().flatten().map(|at| &live[at]);
+            merged.extend(self.merged(inner, old, Some(&config[right])));
+            done[right] = true;
+            if shared.peek() == Some(&key) {
+                shared.next();
+            }
+            if live_keys.get(left).is_some_and(|live_key| live_key == key) {
+                left += 1;
+            }
+            right += 1;
+        }
+        merged
+    }
+
+    /// `None` when nothing is left.
+    fn removed(self, node: Node<'s>, value: &Value, set: &FieldSet) -> Option<Value> {
+        let left = match (node, value) {
+            (Node::Set | Node::Keyed(_), Value::Array(list)) => {
+                let inner = self.element_node(node);
+                let mut left = Vec::with_capacity(list.len());
+                for item in list {
+                    let element = self.element(node, item).unwrap_or_default();
+                    if set.contains(&element) {
+                        continue;
+                    }
+                    match set.below(&element) {
+                        Some(below) => left.extend(self.removed(inner, item, below)),
+                        None => left.push(item.clone()),
+                    }
+                }
+                Value::Array(left)
+            }
+            (Node::Struct(_) | Node::Map(_) | Node::Unknown, Value::Object(map)) => {
+                let mut left = Map::new();
+                for (key, value) in map {
+                    let element = super::field_element(key);
+                    if set.contains(&element) {
+                        continue;
+                    }
+                    let value = match set.below(&element) {
+                        Some(below) => self.removed(self.inside(node, key), value, below),
+                        None => Some(value.clone()),
+                    };
+                    if let Some(value) = value {
+                        left.insert(key.clone(), value);
+                    }
+                }
+                Value::Object(left)
+            }
+            (_, whole) => whole.clone(),
+        };
+        if is_empty(Some(&left)) && !is_empty(Some(value)) { None } else { Some(left) }
+    }
+}

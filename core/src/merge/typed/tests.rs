@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::merge::testing;
+
+fn check_difference(old: Option<Value>, new: Value, changed: Value, removed: Value) {
+    let schema = testing::schema();
+    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let difference = typed.difference(old.as_ref(), &new);
+    assert_eq!(difference.changed.into_value(), changed, "changed by {new}");
+    assert_eq!(difference.removed.into_value(), removed, "removed by {new}");
+}
+
+#[test]
+fn differences() {
+    // Structs that are always written have no path of their own; maps, pointers and elements do.
+    check_difference(
+        None,
+        json!({"data": {"a": "1"}, "spec": {"strategy": {"type": "x", "rollingUpdate": {"maxSurge": 1}},
+            "containers": [{"name": "c", "ports": [{"containerPort": 80}]}], "selector": {"matchLabels": {"a": "b"}}},
+            "status": {}}),
+        json!({
+            "f:data": {".": {}, "f:a": {}},
+            "f:spec": {
+                "f:strategy": {"f:type": {}, "f:rollingUpdate": {".": {}, "f:maxSurge": {}}},
+                "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {},
+                    "f:ports": {".": {}, "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}}}},
+                "f:selector": {},
+            },
+        }),
+        json!({}),
+    );
+    check_difference(
+        Some(json!({"data": {"a": "1", "b": "2", "c": "3"}, "spec": {"replicas": 1}})),
+        json!({"data": {"a": "1", "b": "3", "d": "4"}, "spec": {}}),
+        json!({"f:data": {"f:b": {}, "f:d": {}}}),
+        json!({"f:data": {"f:c": {}}, "f:spec": {"f:replicas": {}}}),
+    );
+    check_difference(
+        Some(json!({"metadata": {"finalizers": ["a", "b"]}, "spec": {"containers": [{"name": "x"}]}})),
+        json!({"metadata": {"finalizers": ["b", "c"]}, "spec": {"containers": [{"name": "y"}]}}),
+        json!({"f:metadata": {"f:finalizers": {"v:\"c\"": {}}},
+            "f:spec": {"f:containers": {"k:{\"name\":\"y\"}": {".": {}, "f:name": {}}}}}),
+        json!({"f:metadata": {"f:finalizers": {"v:\"a\"": {}}},
+            "f:spec": {"f:containers": {"k:{\"name\":\"x\"}": {".": {}, "f:name": {}}}}}),
+    );
+    // The order of keyed lists is nobody's; an atomic list is one value.
+    check_difference(
+        Some(json!({"metadata": {"finalizers": ["a", "b"]}, "spec": {"tolerations": [{"key": "a"}]}})),
+        json!({"metadata": {"finalizers": ["b", "a"]}, "spec": {"tolerations": [{"key": "b"}]}}),
+        json!({"f:spec": {"f:tolerations": {}}}),
+        json!({}),
+    );
+    // An empty struct that is always written is the same as none.
+    check_difference(
+        Some(json!({"status": {}})),
+        json!({"spec": {"strategy": {}, "containers": []}}),
+        json!({}),
+        json!({}),
+    );
+    // Unknown maps are entered, unknown lists are not.
+    check_difference(
+        Some(json!({"extra": {"a": [1], "b": 1}})),
+        json!({"extra": {"a": [2], "b": 1}}),
+        json!({"f:extra": {"f:a": {}}}),
+        json!({}),
+    );
+}
+
+#[test]
+fn paths_of_a_configuration() {
+    let schema = testing::schema();
+    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let config = json!({"metadata": {"labels": {"a": "b"}, "annotations": {}, "finalizers": ["f"]},
+        "spec": {"strategy": {"type": "x"}, "containers": [{"name": "c", "args": ["1"]}], "raw": {"any": {"thing": 1}}}});
+    assert_eq!(
+        typed.paths(&config).into_value(),
+        json!({
+            "f:metadata": {"f:labels": {"f:a": {}}, "f:annotations": {}, "f:finalizers": {"v:\"f\"": {}}},
+            "f:spec": {"f:strategy": {"f:type": {}}, "f:raw": {},
+                "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {}, "f:args": {}}}},
+        })
+    );
+}
+
+#[test]
+fn merges_of_lists_keep_both_orders() {
+    let schema = testing::schema();
+    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let rows = [
+        ("", "ab", "ab"),
+        ("ab", "", "ab"),
+        ("ab", "cd", "abcd"),
+        ("abc", "b", "abc"),
+        ("abc", "ca", "bca"),
+        ("axb", "ba", "xba"),
+        ("abcd", "xbz", "axbzcd"),
+        ("abcd", "dcba", "dcba"),
+    ];
+    let list = |text: &str| -> Vec<String> { text.chars().map(String::from).collect() };
+    for (live, config, expected) in rows {
+        let document = |text| json!({"metadata": {"name": "x", "finalizers": list(text)}});
+        let merged = merge(typed, &document(live), &document(config));
+        let mut got = merged["metadata"]["finalizers"].clone();
+        let mut wanted = json!(list(expected));
+        if live == "abcd" && config == "xbz" {
+            // Only the relative order within each list is promised here.
+            for list in [&mut got, &mut wanted] {
+                list.as_array_mut().unwrap().sort_by_key(ToString::to_string);
+            }
+        }
+        assert_eq!(got, wanted, "{live} with {config}");
+    }
+}
+
+#[test]
+fn faults_name_their_paths() {
+    let schema = testing::schema();
+    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let config = json!({
+        "data": {"a": 1},
+        "metadata": {"finalizers": [{}], "labels": "x"},
+        "spec": {"replicas": "1", "foo": 1, "tolerations": 1, "containers": [
+            {"image": "x"}, {"name": "a"}, {"name": "a"}, {"name": "b", "ports": [{"containerPort": 1, "x": 1}]}]},
+    });
+    assert_eq!(
+        check(typed, &config),
+        [
+            ".data.a: expected string, got &value.valueUnstructured{Value:1}",
+            ".metadata.finalizers: element 0: associative list without keys has an element that's a map type",
+            ".metadata.labels: expected map, got &{x}",
+            ".spec.containers: element 0: associative list with keys has an element that omits key field \"name\" \
+             (and doesn't have default value)",
+            ".spec.containers: duplicate entries for key [name=\"a\"]",
+            ".spec.containers[name=\"b\"].ports[containerPort=1,protocol=\"TCP\"].x: field not declared in schema",
+            ".spec.foo: field not declared in schema",
+            ".spec.replicas: expected numeric (int or float), got string",
+            ".spec.tolerations: expected list, got &{1}",
+        ]
+    );
+}
+
+proptest! {
+    #[test]
+    fn a_difference_is_empty_exactly_between_equals(old in testing::any_document(), new in testing::any_document()) {
+        let schema = testing::schema();
+        let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+        prop_assert!(typed.difference(Some(&old), &old).is_empty());
+        prop_assert_eq!(typed.difference(Some(&old), &new).is_empty(), old == new);
+    }
+
+    #[test]
+    fn what_was_merged_in_can_be_taken_out(live in testing::any_document(), config in testing::any_document()) {
+        let schema = testing::schema();
+        let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+        let merged = merge(typed, &live, &config);
+        prop_assert_eq!(&merge(typed, &merged, &config), &merged);
+        // Nothing of the configuration is missing from the merged document, but for being empty.
+        let mut missing = typed.paths(&config);
+        missing.remove_member(&["spec"]);
+        missing.subtract(&typed.paths(&merged));
+        prop_assert_eq!(missing.paths(), Vec::<String>::new());
+        prop_assert!(check(typed, &merged).is_empty());
+        let rest = remove(typed, &merged, &typed.paths(&config));
+        prop_assert!(typed.paths(&rest).intersection(&typed.paths(&config)).is_empty());
+    }
+}
