@@ -1,1 +1,4 @@
 //! Documents: decoding, metadata, encoding.
+
+pub mod names;
+pub mod validate;
