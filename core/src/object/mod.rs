@@ -4,5 +4,7 @@
 
 pub mod encode;
 pub mod meta;
+pub mod names;
+pub mod validate;
 
 pub use encode::Draft;

@@ -1,1 +1,11 @@
-//! Label and field selectors.
+//! Label and field selectors: parsing, matching, and one canonical text for each.
+//!
+//! A selector is parsed once a request and then asked of every object; equal texts mean equal selectors, so that
+//! watchers which ask the same can share the answer. What is refused is told in Kubernetes' words.
+
+mod field;
+mod label;
+mod scan;
+
+pub use field::{FieldRequirement, FieldSelector};
+pub use label::{LabelSelector, Operator, Requirement};

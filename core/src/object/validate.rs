@@ -1,0 +1,354 @@
+//! The rules of `metadata`, the same for every kind: what may be in it, and what an update may change.
+//!
+//! Values of the wrong type are the schema's business: here they count as unset.
+
+pub use super::names::{NameRule, name, name_rule};
+
+use super::names;
+use crate::refusal::Cause;
+use serde_json::{Map, Value};
+
+/// Bytes that the keys and values of all annotations may take together.
+const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+const FINALIZER_ORPHAN: &str = "orphan";
+const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
+/// Finalizers that Kubernetes itself uses without a domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
+/// Fields of `metadata` that only the server sets, in the order that Kubernetes checks them.
+const IMMUTABLE: [&str; 6] =
+    ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+
+/// What is wrong with the metadata of an object to create. Its generated name, if any, is already set.
+pub fn metadata(meta: &Map<String, Value>, rule: NameRule, namespaced: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let generate_name = text(meta, "generateName");
+    if !generate_name.is_empty() {
+        for message in names::generate_name(rule, generate_name) {
+            causes.push(Cause::invalid("metadata.generateName", &Value::from(generate_name), &message));
+        }
+    }
+    let name = text(meta, "name");
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else {
+        for message in names::name(rule, name) {
+            causes.push(Cause::invalid("metadata.name", &Value::from(name), &message));
+        }
+    }
+    let namespace = text(meta, "namespace");
+    match (namespaced, namespace.is_empty()) {
+        (true, true) => causes.push(Cause::required("metadata.namespace", "")),
+        (true, false) => {
+            for message in names::label(namespace) {
+                causes.push(Cause::invalid("metadata.namespace", &Value::from(namespace), &message));
+            }
+        }
+        (false, false) => causes.push(Cause::forbidden("metadata.namespace", "not allowed on this type")),
+        (false, true) => {}
+    }
+    common(meta, &mut causes);
+    causes
+}
+
+/// What is wrong with the metadata that an update brings. It stands alone: [`metadata`] need not run as well.
+pub fn metadata_update(new: &Map<String, Value>, old: &Map<String, Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if is_set(old.get("deletionTimestamp")) {
+        no_new_finalizers(new, old, &mut causes);
+    }
+    let generation = |meta: &Map<String, Value>| meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
+    if generation(new) < generation(old) {
+        let value = Value::from(generation(new));
+        causes.push(Cause::invalid("metadata.generation", &value, "must not be decremented"));
+    }
+    for field in IMMUTABLE {
+        let (new_value, old_value) = (new.get(field), old.get(field));
+        if new_value != old_value && (is_set(new_value) || is_set(old_value)) {
+            let shown = new_value.cloned().unwrap_or(Value::Null);
+            causes.push(Cause::invalid(format!("metadata.{field}"), &shown, "field is immutable"));
+        }
+    }
+    common(new, &mut causes);
+    causes
+}
+
+/// Built-in kinds take finalizers with a domain and the few that Kubernetes knows; custom resources take any.
+pub fn standard_finalizers(meta: &Map<String, Value>) -> Vec<Cause> {
+    let unknown = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
+    let message = "name is neither a standard finalizer name nor is it fully qualified";
+    finalizers(meta)
+        .enumerate()
+        .filter(|(_, finalizer)| unknown(finalizer))
+        .map(|(at, finalizer)| Cause::invalid(format!("metadata.finalizers[{at}]"), &Value::from(finalizer), message))
+        .collect()
+}
+
+/// The rules for labels, wherever they stand (`metadata.labels`, `spec.template.labels`).
+pub fn labels(labels: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
+    for (key, value) in labels {
+        for message in names::qualified_name(key) {
+            causes.push(Cause::invalid(path, &Value::from(key.as_str()), &message));
+        }
+        let value = value.as_str().unwrap_or_default();
+        for message in names::label_value(value) {
+            causes.push(Cause::invalid(path, &Value::from(value), &message));
+        }
+    }
+}
+
+/// The rules for annotations, wherever they stand.
+pub fn annotations(annotations: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
+    let mut bytes = 0;
+    for (key, value) in annotations {
+        // Unlike label keys, annotation keys may have a prefix in upper case.
+        let messages =
+            if names::qualified_name(key).is_empty() { Vec::new() } else { names::qualified_name(&key.to_lowercase()) };
+        for message in messages {
+            causes.push(Cause::invalid(path, &Value::from(key.as_str()), &message));
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > ANNOTATIONS_BYTES_MAX {
+        causes.push(Cause::too_long(path, ANNOTATIONS_BYTES_MAX));
+    }
+}
+
+/// What holds on create and on update.
+fn common(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
+    if let Some(generation) = meta.get("generation").filter(|value| value.as_i64().is_some_and(|value| value < 0)) {
+        causes.push(Cause::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
+    }
+    if let Some(Value::Object(map)) = meta.get("labels") {
+        labels(map, "metadata.labels", causes);
+    }
+    if let Some(Value::Object(map)) = meta.get("annotations") {
+        annotations(map, "metadata.annotations", causes);
+    }
+    owner_references(meta, causes);
+    let (mut orphan, mut foreground) = (false, false);
+    for finalizer in finalizers(meta) {
+        for message in names::qualified_name(finalizer) {
+            causes.push(Cause::invalid("metadata.finalizers", &Value::from(finalizer), &message));
+        }
+        orphan |= finalizer == FINALIZER_ORPHAN;
+        foreground |= finalizer == FINALIZER_FOREGROUND;
+    }
+    if orphan && foreground {
+        let message = format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set");
+        causes.push(Cause::invalid("metadata.finalizers", &meta["finalizers"], &message));
+    }
+}
+
+fn owner_references(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
+    let Some(Value::Array(references)) = meta.get("ownerReferences") else { return };
+    let mut controller: Option<(&str, &str)> = None;
+    for reference in references.iter().filter_map(Value::as_object) {
+        let api_version = text(reference, "apiVersion");
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        // Kubernetes names the fields without the item's index.
+        if version.is_empty() {
+            let value = Value::from(api_version);
+            causes.push(Cause::invalid("metadata.ownerReferences.apiVersion", &value, "version must not be empty"));
+        }
+        for field in ["kind", "name", "uid"] {
+            if text(reference, field).is_empty() {
+                let path = format!("metadata.ownerReferences.{field}");
+                causes.push(Cause::invalid(path, &Value::from(""), &format!("{field} must not be empty")));
+            }
+        }
+        let (kind, name) = (text(reference, "kind"), text(reference, "name"));
+        if api_version == "v1" && kind == "Event" {
+            let message = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(Cause::invalid("metadata.ownerReferences", &Value::Object(reference.clone()), message));
+        }
+        if reference.get("controller") == Some(&Value::Bool(true)) {
+            if let Some((first_kind, first_name)) = controller {
+                let message = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for \
+                     {first_kind}/{first_name} and {kind}/{name}"
+                );
+                causes.push(Cause::invalid("metadata.ownerReferences", &meta["ownerReferences"], &message));
+            } else {
+                controller = Some((kind, name));
+            }
+        }
+    }
+}
+
+fn no_new_finalizers(new: &Map<String, Value>, old: &Map<String, Value>, causes: &mut Vec<Cause>) {
+    let mut added: Vec<&str> =
+        finalizers(new).filter(|finalizer| !finalizers(old).any(|present| present == *finalizer)).collect();
+    if added.is_empty() {
+        return;
+    }
+    added.sort_unstable();
+    added.dedup();
+    let list = added.iter().map(|finalizer| Value::from(*finalizer).to_string()).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
+    );
+    causes.push(Cause::forbidden("metadata.finalizers", &message));
+}
+
+fn finalizers(meta: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    meta.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn text<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
+    map.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The empty string and null are as good as absent for the fields that the server sets.
+fn is_set(value: Option<&Value>) -> bool {
+    !matches!(value, None | Some(Value::Null)) && value.and_then(Value::as_str) != Some("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(map) => map,
+            other => panic!("not an object: {other}"),
+        }
+    }
+
+    fn shown(causes: Vec<Cause>) -> Vec<String> {
+        causes.iter().map(Cause::to_string).collect()
+    }
+
+    #[test]
+    fn good_metadata_passes() {
+        let meta = json!({
+            "name": "web", "generateName": "web-", "namespace": "default", "uid": "x",
+            "labels": {"app.kubernetes.io/name": "web", "empty": ""},
+            "annotations": {"Example.COM/Key": "any text, of any kind"},
+            "finalizers": ["example.com/wait", "orphan"],
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "1", "controller": true},
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "2", "controller": false},
+            ],
+        });
+        let meta = object(meta);
+        assert_eq!(shown(metadata(&meta, NameRule::Subdomain, true)), Vec::<String>::new());
+        assert_eq!(shown(metadata_update(&meta, &meta)), Vec::<String>::new());
+        assert_eq!(shown(standard_finalizers(&meta)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_broken_rule_has_its_cause() {
+        let name = json!({"name": "a", "namespace": "n"});
+        let rows = [
+            (json!({"name": null}), "metadata.name: Required value: name or generateName is required"),
+            (json!({"namespace": null}), "metadata.namespace: Required value"),
+            (json!({"namespace": "a.b"}), "metadata.namespace: Invalid value: \"a.b\": must not contain dots"),
+            (json!({"labels": {"": "x"}}), "metadata.labels: Invalid value: \"\": name part must be non-empty"),
+            (
+                json!({"labels": {"a": "x y"}}),
+                "metadata.labels: Invalid value: \"x y\": a valid label must be an empty",
+            ),
+            (
+                json!({"annotations": {"a/b/c": "x"}}),
+                "metadata.annotations: Invalid value: \"a/b/c\": a qualified name",
+            ),
+            (
+                json!({"annotations": {"a": "x".repeat(262_144)}}),
+                "metadata.annotations: Too long: may not be more than 262144 bytes",
+            ),
+            (json!({"finalizers": ["a b"]}), "metadata.finalizers: Invalid value: \"a b\": name part must consist"),
+            (
+                json!({"finalizers": ["orphan", "foregroundDeletion"]}),
+                "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and \
+                 foregroundDeletion cannot be both set",
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "", "kind": "K", "name": "n", "uid": "u"}]}),
+                "metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty",
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n"}]}),
+                "metadata.ownerReferences.uid: Invalid value: \"\": uid must not be empty",
+            ),
+            (json!({"generation": -1}), "metadata.generation: Invalid value: -1: must be greater than or equal to 0"),
+        ];
+        for (change, expected) in rows {
+            let mut meta = object(name.clone());
+            meta.extend(object(change));
+            let causes = shown(metadata(&meta, NameRule::Subdomain, true));
+            assert!(causes[0].starts_with(expected), "{causes:?} does not start with {expected}");
+        }
+    }
+
+    #[test]
+    fn an_object_has_one_controller() {
+        let reference =
+            |name: &str| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": true});
+        let meta = object(json!({"name": "a", "ownerReferences": [reference("x"), reference("y")]}));
+        let causes = shown(metadata(&meta, NameRule::Subdomain, false));
+        assert_eq!(causes.len(), 1);
+        assert!(causes[0].ends_with(
+            "Only one reference can have Controller set to true. Found \"true\" in references for K/x and K/y"
+        ));
+    }
+
+    #[test]
+    fn a_cluster_object_has_no_namespace() {
+        let meta = object(json!({"name": "a", "namespace": "n"}));
+        assert_eq!(
+            shown(metadata(&meta, NameRule::Subdomain, false)),
+            ["metadata.namespace: Forbidden: not allowed on this type"]
+        );
+    }
+
+    #[test]
+    fn built_in_kinds_want_finalizers_with_a_domain() {
+        let meta = object(json!({"finalizers": ["kubernetes", "mine"]}));
+        assert_eq!(
+            shown(standard_finalizers(&meta)),
+            ["metadata.finalizers[1]: Invalid value: \"mine\": name is neither a standard finalizer name nor is it \
+              fully qualified"]
+        );
+    }
+
+    #[test]
+    fn an_update_keeps_what_the_server_set() {
+        let old = json!({"name": "a", "uid": "1", "generation": 3, "finalizers": ["x/y"]});
+        let mut deleting = old.clone();
+        deleting["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let change = |base: &Value, field: &str, value: Value| {
+            let mut new = object(base.clone());
+            new.insert(field.to_owned(), value);
+            new
+        };
+        let rows = [
+            (&old, "uid", json!("2"), vec!["metadata.uid: Invalid value: \"2\": field is immutable"]),
+            (&old, "name", json!("b"), vec!["metadata.name: Invalid value: \"b\": field is immutable"]),
+            (&old, "namespace", json!(""), vec![]),
+            (&old, "generation", json!(2), vec!["metadata.generation: Invalid value: 2: must not be decremented"]),
+            (&old, "generation", json!(4), vec![]),
+            (&old, "finalizers", json!(["x/y", "x/z"]), vec![]),
+            (
+                &deleting,
+                "deletionTimestamp",
+                Value::Null,
+                vec!["metadata.deletionTimestamp: Invalid value: null: field is immutable"],
+            ),
+            (&deleting, "finalizers", json!([]), vec![]),
+            (
+                &deleting,
+                "finalizers",
+                json!(["x/y", "x/z", "x/a"]),
+                vec![
+                    "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, \
+                      found new finalizers []string{\"x/a\", \"x/z\"}",
+                ],
+            ),
+        ];
+        for (base, field, value, expected) in rows {
+            let new = change(base, field, value);
+            assert_eq!(shown(metadata_update(&new, &object(base.clone()))), expected, "{field}");
+        }
+    }
+}

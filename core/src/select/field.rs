@@ -1,0 +1,175 @@
+//! Field selectors: `metadata.name=web,spec.nodeName!=`.
+
+use std::fmt;
+
+/// A conjunction of requirements on fields. An absent field counts as empty.
+///
+/// Invariant: requirements are sorted and distinct, so that equal selectors compare and print the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct FieldSelector {
+    requirements: Vec<FieldRequirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldRequirement {
+    pub field: String,
+    pub value: String,
+    /// True for `=` and `==`, false for `!=`.
+    pub equal: bool,
+}
+
+impl FieldSelector {
+    /// Reads the syntax of the `fieldSelector` parameter. The error is what Kubernetes answers.
+    /// Which fields a kind can be selected by is not asked here.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut requirements = Vec::new();
+        let mut terms = terms(text);
+        // Kubernetes sorts before it reads, which decides the error that is told first.
+        terms.sort_unstable();
+        for term in terms.into_iter().filter(|term| !term.is_empty()) {
+            let Some((field, equal, value)) = split(term) else {
+                return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
+            };
+            requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value)?, equal });
+        }
+        requirements.sort();
+        requirements.dedup();
+        Ok(Self { requirements })
+    }
+
+    pub fn requirements(&self) -> &[FieldRequirement] {
+        &self.requirements
+    }
+
+    /// Whether it restricts nothing.
+    pub fn is_everything(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether an object is selected; `read` tells a field's value, empty when the object lacks it.
+    pub fn matches<S: AsRef<str>>(&self, read: impl Fn(&str) -> S) -> bool {
+        self.requirements.iter().all(|wanted| (read(&wanted.field).as_ref() == wanted.value) == wanted.equal)
+    }
+
+    /// The one value that a field must have, if the selector names one.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        self.requirements.iter().find(|wanted| wanted.equal && wanted.field == field).map(|wanted| &*wanted.value)
+    }
+}
+
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, FieldRequirement { field, value, equal }) in self.requirements.iter().enumerate() {
+            let (comma, operator) = (if at == 0 { "" } else { "," }, if *equal { "=" } else { "!=" });
+            write!(f, "{comma}{field}{operator}{}", escape(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// The terms between commas; an escaped comma belongs to its term.
+fn terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(|c| {
+        let separates = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        separates
+    })
+    .collect()
+}
+
+/// Splits at the first operator: in the field's name nothing is escaped.
+fn split(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.find('=')?;
+    if let Some(field) = term[..at].strip_suffix('!') {
+        return Some((field, false, &term[at + 1..]));
+    }
+    let value = &term[at + 1..];
+    Some((&term[..at], true, value.strip_prefix('=').unwrap_or(value)))
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => match characters.next() {
+                Some(c @ ('\\' | ',' | '=')) => plain.push(c),
+                Some(c) => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
+                None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
+            },
+            // Kubernetes prints the character's number.
+            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
+            c => plain.push(c),
+        }
+    }
+    Ok(plain)
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn canonical_text_or_refusal() {
+        let rows = [
+            ("", Ok("")),
+            (",,", Ok("")),
+            ("b==1,a!=2", Ok("a!=2,b=1")),
+            ("a=1,a=1", Ok("a=1")),
+            ("spec.nodeName=", Ok("spec.nodeName=")),
+            (r"a=x\,y\=z\\", Ok(r"a=x\,y\=z\\")),
+            ("!=x", Ok("!=x")),
+            ("a", Err("invalid selector: 'a'; can't understand 'a'")),
+            ("b=1,a", Err("invalid selector: 'b=1,a'; can't understand 'a'")),
+            (r"a=\x", Err(r"invalid field selector: invalid escape sequence: \x")),
+            (r"a=x\", Err(r"invalid field selector: invalid escape sequence: \")),
+            ("a=b=c", Err("invalid field selector: unescaped character in value: 61")),
+        ];
+        for (text, expected) in rows {
+            let actual = FieldSelector::parse(text).map(|selector| selector.to_string());
+            assert_eq!(actual, expected.map(str::to_owned).map_err(str::to_owned), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_absent_field_is_empty() {
+        let read = |field: &str| if field == "a" { "1" } else { "" };
+        for (text, expected) in
+            [("a=1", true), ("a==1,b=", true), ("a!=1", false), ("b!=", false), ("b!=x", true), ("", true)]
+        {
+            assert_eq!(FieldSelector::parse(text).unwrap().matches(read), expected, "{text}");
+        }
+        assert_eq!(FieldSelector::parse("a!=2,a=1").unwrap().exact("a"), Some("1"));
+        assert_eq!(FieldSelector::parse("a!=2").unwrap().exact("a"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_back(wanted in prop::collection::vec(("[ab.]{1,3}", "[a,=\\\\é]{0,4}", any::<bool>()), 0..4)) {
+            let text = wanted.iter().map(|(field, value, equal)| {
+                format!("{field}{}{}", if *equal { "=" } else { "!=" }, escape(value))
+            });
+            let text = text.collect::<Vec<_>>().join(",");
+            let selector = FieldSelector::parse(&text).unwrap();
+            prop_assert_eq!(&FieldSelector::parse(&selector.to_string()).unwrap(), &selector);
+            let value = &wanted.first().map_or(String::new(), |(_, value, _)| value.clone());
+            let naive = wanted.iter().all(|(_, listed, equal)| (listed == value) == *equal);
+            prop_assert_eq!(selector.matches(|_| value.as_str()), naive);
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "[a=!,\\\\é]{0,8}", other in ".*") {
+            for text in [text, other] {
+                if let Ok(selector) = FieldSelector::parse(&text) {
+                    prop_assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Label selectors: `app=web,tier in (front,back),!canary`.
+
+use super::scan::{Token, tokens};
+use crate::object::names;
+use crate::refusal::Cause;
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// A conjunction of requirements on labels.
+///
+/// Invariant: requirements are sorted and distinct, so that equal selectors compare and print the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct LabelSelector {
+    requirements: Vec<Requirement>,
+    /// Set for a selector object that is absent: it matches nothing, whereas an empty one matches everything.
+    nothing: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requirement {
+    pub key: String,
+    pub operator: Operator,
+    /// Sorted and distinct.
+    pub values: Vec<String>,
+}
+
+/// `==` is read as `=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operator {
+    Equals,
+    NotEquals,
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+    GreaterThan,
+    LessThan,
+}
+
+impl LabelSelector {
+    /// Matches every object.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Matches no object.
+    pub fn nothing() -> Self {
+        Self { requirements: Vec::new(), nothing: true }
+    }
+
+    /// Reads the syntax of the `labelSelector` parameter. The error is what Kubernetes answers.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parser = Parser { tokens: tokens(text), at: 0 };
+        parser.selector().map(Self::from_requirements)
+    }
+
+    /// Reads `{matchLabels, matchExpressions}`; null matches nothing.
+    pub fn from_object(selector: &Value) -> Result<Self, String> {
+        if selector.is_null() {
+            return Ok(Self::nothing());
+        }
+        let mut requirements = Vec::new();
+        for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+            let value = value.as_str().unwrap_or_default().to_owned();
+            requirements.push(Requirement::new(key, Operator::In, vec![value])?);
+        }
+        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
+            let operator = match text("operator") {
+                "In" => Operator::In,
+                "NotIn" => Operator::NotIn,
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::DoesNotExist,
+                other => return Err(format!("{} is not a valid label selector operator", Value::from(other))),
+            };
+            let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+            let values = values.map(|value| value.as_str().unwrap_or_default().to_owned()).collect();
+            requirements.push(Requirement::new(text("key"), operator, values)?);
+        }
+        Ok(Self::from_requirements(requirements))
+    }
+
+    /// Every one of these labels, as in a Service's `spec.selector`. The labels are taken as they are.
+    pub fn from_labels(labels: &Map<String, Value>) -> Self {
+        let requirement = |(key, value): (&String, &Value)| Requirement {
+            key: key.clone(),
+            operator: Operator::Equals,
+            values: vec![value.as_str().unwrap_or_default().to_owned()],
+        };
+        Self::from_requirements(labels.iter().map(requirement).collect())
+    }
+
+    fn from_requirements(mut requirements: Vec<Requirement>) -> Self {
+        requirements.sort();
+        requirements.dedup();
+        Self { requirements, nothing: false }
+    }
+
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+
+    /// Whether it restricts nothing.
+    pub fn is_everything(&self) -> bool {
+        self.requirements.is_empty() && !self.nothing
+    }
+
+    /// Whether an object with these `metadata.labels` is selected.
+    pub fn matches(&self, labels: &Map<String, Value>) -> bool {
+        self.matches_by(|key| labels.get(key).and_then(Value::as_str))
+    }
+
+    /// As [`Self::matches`], for labels that are kept in some other form.
+    pub fn matches_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, requirement) in self.requirements.iter().enumerate() {
+            write!(f, "{}{requirement}", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl Requirement {
+    /// Checks key, count and form of the values.
+    pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
+        let mut causes = Vec::new();
+        let messages = names::qualified_name(key);
+        if !messages.is_empty() {
+            causes.push(Cause::invalid("key", &Value::from(key), &messages.join("; ")));
+        }
+        let mut miscounted = |wrong: bool, message: &str| {
+            if wrong {
+                causes.push(Cause::invalid("values", &Value::from(values.clone()), message));
+            }
+        };
+        match operator {
+            Operator::In | Operator::NotIn => {
+                miscounted(values.is_empty(), "for 'in', 'notin' operators, values set can't be empty");
+            }
+            Operator::Equals | Operator::NotEquals => {
+                miscounted(values.len() != 1, "exact-match compatibility requires one single value");
+            }
+            Operator::Exists | Operator::DoesNotExist => {
+                miscounted(!values.is_empty(), "values set must be empty for exists and does not exist");
+            }
+            Operator::GreaterThan | Operator::LessThan => {
+                miscounted(values.len() != 1, "for 'Gt', 'Lt' operators, exactly one value is required");
+                for (at, value) in values.iter().enumerate().filter(|(_, value)| value.parse::<i64>().is_err()) {
+                    let message = "for 'Gt', 'Lt' operators, the value must be an integer";
+                    causes.push(Cause::invalid(format!("values[{at}]"), &Value::from(value.as_str()), message));
+                }
+            }
+        }
+        for (at, value) in values.iter().enumerate() {
+            let messages = names::label_value(value);
+            if !messages.is_empty() {
+                let path = format!("values[{at}][{key}]");
+                causes.push(Cause::invalid(path, &Value::from(value.as_str()), &messages.join("; ")));
+            }
+        }
+        match causes.as_slice() {
+            [] => {
+                values.sort();
+                values.dedup();
+                Ok(Self { key: key.to_owned(), operator, values })
+            }
+            [cause] => Err(cause.to_string()),
+            several => Err(format!("[{}]", several.iter().map(Cause::to_string).collect::<Vec<_>>().join(", "))),
+        }
+    }
+
+    /// Whether a label's value, `None` when the object lacks it, satisfies the requirement.
+    pub fn matches(&self, label: Option<&str>) -> bool {
+        let listed = |value: &str| self.values.iter().any(|listed| listed == value);
+        match self.operator {
+            Operator::Equals | Operator::In => label.is_some_and(listed),
+            Operator::NotEquals | Operator::NotIn => !label.is_some_and(listed),
+            Operator::Exists => label.is_some(),
+            Operator::DoesNotExist => label.is_none(),
+            Operator::GreaterThan | Operator::LessThan => {
+                let number = |text: &str| text.parse::<i64>().ok();
+                match (label.and_then(number), self.values.first().and_then(|value| number(value))) {
+                    (Some(label), Some(limit)) if self.operator == Operator::GreaterThan => label > limit,
+                    (Some(label), Some(limit)) => label < limit,
+                    _ => false,
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, values) = (&self.key, self.values.join(","));
+        match self.operator {
+            Operator::Equals => write!(f, "{key}={values}"),
+            Operator::NotEquals => write!(f, "{key}!={values}"),
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::Exists => write!(f, "{key}"),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+            Operator::GreaterThan => write!(f, "{key}>{values}"),
+            Operator::LessThan => write!(f, "{key}<{values}"),
+        }
+    }
+}
+
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.tokens.get(self.at).copied().unwrap_or(Token::End)
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let token = self.peek();
+        self.at += 1;
+        token
+    }
+
+    fn selector(&mut self) -> Result<Vec<Requirement>, String> {
+        let begins = |token| matches!(token, Token::Word(_) | Token::Symbol("!"));
+        let mut requirements = Vec::new();
+        match self.peek() {
+            Token::End => return Ok(requirements),
+            token if begins(token) => {}
+            token => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", token.text())),
+        }
+        loop {
+            requirements.push(self.requirement().map_err(|error| format!("unable to parse requirement: {error}"))?);
+            match self.next() {
+                Token::End => return Ok(requirements),
+                Token::Symbol(",") if begins(self.peek()) => {}
+                Token::Symbol(",") => {
+                    return Err(format!("found '{}', expected: identifier after ','", self.peek().text()));
+                }
+                token => return Err(format!("found '{}', expected: ',' or 'end of string'", token.text())),
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let absent = self.peek() == Token::Symbol("!");
+        if absent {
+            self.next();
+        }
+        let key = match self.next() {
+            Token::Word(key) => key,
+            token => return Err(format!("found '{}', expected: identifier", token.text())),
+        };
+        let messages = names::qualified_name(key);
+        if !messages.is_empty() {
+            // The path of a selector that stands in no document prints as `<nil>`.
+            return Err(Cause::invalid("<nil>", &Value::from(key), &messages.join("; ")).to_string());
+        }
+        if absent {
+            return Requirement::new(key, Operator::DoesNotExist, Vec::new());
+        }
+        if matches!(self.peek(), Token::End | Token::Symbol(",")) {
+            return Requirement::new(key, Operator::Exists, Vec::new());
+        }
+        let operator = match self.next() {
+            Token::Word("in") => Operator::In,
+            Token::Word("notin") => Operator::NotIn,
+            Token::Symbol("=" | "==") => Operator::Equals,
+            Token::Symbol("!=") => Operator::NotEquals,
+            Token::Symbol(">") => Operator::GreaterThan,
+            Token::Symbol("<") => Operator::LessThan,
+            token => return Err(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", token.text())),
+        };
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.values()?,
+            _ => vec![self.exact_value()?],
+        };
+        Requirement::new(key, operator, values)
+    }
+
+    /// `(x,y)`: values may be empty, `()` is one empty value.
+    fn values(&mut self) -> Result<Vec<String>, String> {
+        match self.next() {
+            Token::Symbol("(") => {}
+            token => return Err(format!("found '{}' expected: '('", token.text())),
+        }
+        match self.peek() {
+            Token::Word(_) | Token::Symbol("," | ")") => {}
+            token => return Err(format!("found '{}', expected: ',', ')' or identifier", token.text())),
+        }
+        let mut values = Vec::new();
+        loop {
+            // Here a value begins: it is a word, or empty where the next separator already stands.
+            match self.peek() {
+                Token::Word(value) => {
+                    self.next();
+                    values.push(value.to_owned());
+                }
+                Token::Symbol("," | ")") => values.push(String::new()),
+                token => return Err(format!("found '{}', expected: ',', or identifier", token.text())),
+            }
+            match self.next() {
+                Token::Symbol(")") => break,
+                Token::Symbol(",") => {}
+                token => return Err(format!("found '{}', expected: ',' or ')'", token.text())),
+            }
+        }
+        values.sort();
+        values.dedup();
+        Ok(values)
+    }
+
+    /// One value, or nothing where the requirement already ends.
+    fn exact_value(&mut self) -> Result<String, String> {
+        match self.peek() {
+            Token::End | Token::Symbol(",") => Ok(String::new()),
+            Token::Word(value) => {
+                self.next();
+                Ok(value.to_owned())
+            }
+            token => Err(format!("found '{}', expected: identifier", token.text())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn canonical_text() {
+        let rows = [
+            ("", ""),
+            ("  ", ""),
+            ("b==1, a = 2", "a=2,b=1"),
+            ("a", "a"),
+            ("!a", "!a"),
+            ("! a", "!a"),
+            ("a!=", "a!="),
+            ("a=", "a="),
+            ("a=,b", "a=,b"),
+            ("x in (b,a,b)", "x in (a,b)"),
+            ("x in ()", "x in ()"),
+            ("x in (,a)", "x in (,a)"),
+            ("x in (a,)", "x in (,a)"),
+            ("x in (a,,b)", "x in (,a,b)"),
+            ("x notin(a)", "x notin (a)"),
+            ("in in (in,notin)", "in in (in,notin)"),
+            ("notin=in", "notin=in"),
+            ("k>1,k<5", "k>1,k<5"),
+            ("a=1,a=1", "a=1"),
+            ("example.com/a=b_c.d-e", "example.com/a=b_c.d-e"),
+        ];
+        for (text, expected) in rows {
+            let selector = LabelSelector::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(selector.to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let rows = [
+            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+            ("a,", "found '', expected: identifier after ','"),
+            (",a", "found ',', expected: !, identifier, or 'end of string'"),
+            ("=a", "found '=', expected: !, identifier, or 'end of string'"),
+            ("!", "unable to parse requirement: found '', expected: identifier"),
+            ("a==!", "unable to parse requirement: found '!', expected: identifier"),
+            ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+            ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+            ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+            ("a in (b,", "unable to parse requirement: found '', expected: ',', or identifier"),
+            (
+                "k>x",
+                "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must \
+                 be an integer",
+            ),
+            ("-a", "unable to parse requirement: <nil>: Invalid value: \"-a\": name part must consist of"),
+            (
+                "a=-b",
+                "unable to parse requirement: values[0][a]: Invalid value: \"-b\": a valid label must be an empty",
+            ),
+            ("a in (-b,-c)", "unable to parse requirement: [values[0][a]: Invalid value: \"-b\": a valid label"),
+        ];
+        for (text, expected) in rows {
+            let error = LabelSelector::parse(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_object_form() {
+        let rows = [
+            (json!({}), Ok("")),
+            (json!({"matchLabels": {"b": "1", "a": "2"}}), Ok("a in (2),b in (1)")),
+            (
+                json!({"matchExpressions": [
+                    {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "b", "operator": "DoesNotExist"}
+                ]}),
+                Ok("a in (x,y),!b"),
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}),
+                Err("\"Gt\" is not a valid label selector operator"),
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In"}]}),
+                Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"),
+            ),
+        ];
+        for (object, expected) in rows {
+            let actual = LabelSelector::from_object(&object).map(|selector| selector.to_string());
+            assert_eq!(actual, expected.map(str::to_owned).map_err(str::to_owned), "{object}");
+        }
+        assert!(!LabelSelector::from_object(&Value::Null).unwrap().matches(&Map::new()));
+        assert!(LabelSelector::from_object(&json!({})).unwrap().matches(&Map::new()));
+    }
+
+    /// What a requirement means, in words as plain as possible: the key, the operator's text, the values.
+    fn naive(key: &str, operator: &str, values: &[String], labels: &Map<String, Value>) -> bool {
+        let has = labels.contains_key(key);
+        let value = labels.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+        let number = |text: &String| text.parse::<i64>().unwrap_or(i64::MIN);
+        match operator {
+            "=" | "==" | "in" => has && values.contains(&value),
+            "!=" | "notin" => !(has && values.contains(&value)),
+            "!" => !has,
+            "" => has,
+            ">" => has && number(&value) != i64::MIN && number(&value) > number(&values[0]),
+            "<" => has && number(&value) != i64::MIN && number(&value) < number(&values[0]),
+            other => panic!("{other}"),
+        }
+    }
+
+    fn requirement() -> impl Strategy<Value = (String, &'static str, Vec<String>)> {
+        let operators = prop::sample::select(vec!["=", "==", "!=", "in", "notin", "", "!", ">", "<"]);
+        ("[abc]", operators, prop::collection::vec("[0-3]", 1..3))
+    }
+
+    proptest! {
+        #[test]
+        fn matches_as_the_naive_twin(
+            requirements in prop::collection::vec(requirement(), 0..4),
+            labels in prop::collection::btree_map("[abc]", "[0-3x]", 0..4),
+        ) {
+            let labels: Map<String, Value> = labels.into_iter().map(|(k, v)| (k, Value::from(v))).collect();
+            let text = requirements.iter().map(|(key, operator, values)| match *operator {
+                "in" | "notin" => format!("{key} {operator} ({})", values.join(", ")),
+                "!" => format!("!{key}"),
+                "" => key.clone(),
+                _ => format!("{key}{operator}{}", values[0]),
+            });
+            let text = text.collect::<Vec<_>>().join(",");
+            let expected = requirements.iter().all(|(key, operator, values)| {
+                let listed = matches!(*operator, "in" | "notin");
+                naive(key, operator, if listed { values } else { &values[..1] }, &labels)
+            });
+            let selector = LabelSelector::parse(&text).unwrap();
+            prop_assert_eq!(selector.matches(&labels), expected);
+            prop_assert_eq!(LabelSelector::parse(&selector.to_string()).unwrap(), selector);
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "[a!=<>(), \tin\0é]{0,12}", other in ".*") {
+            for text in [text, other] {
+                if let Ok(selector) = LabelSelector::parse(&text) {
+                    prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
+                }
+            }
+        }
+    }
+}
