@@ -1,1 +1,3 @@
 //! What goes out besides objects: discovery, OpenAPI, tables.
+
+pub mod discovery;
