@@ -1,1 +1,36 @@
-fn main() {}
+//! The project's own tools, run as `cargo xtask COMMAND`. Nothing here is part of the server.
+
+mod schema;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Tools for working on Holdfast")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write core/schema/table.txt from the sources of k8s-pb and k8s-openapi.
+    Schema {
+        /// Change nothing: fail when the table in the repository differs.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Schema { check } => schema::run(check),
+    }
+}
+
+/// The workspace's root folder.
+fn root() -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    own.parent().map(PathBuf::from).unwrap_or(own)
+}

@@ -3,7 +3,11 @@
 //! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it.
 //! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
-use std::collections::BTreeMap;
+mod parse;
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+pub use parse::ParseError;
 
 /// Index of a message in [`Schema::messages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +17,8 @@ pub struct MessageId(pub u32);
 pub struct Schema {
     /// Ordered by name.
     pub messages: Vec<Message>,
+    /// Ordered by group, version and plural.
+    pub resources: Vec<Resource>,
     pub(crate) by_name: BTreeMap<String, MessageId>,
 }
 
@@ -25,6 +31,20 @@ pub struct Message {
     pub fields: Vec<Field>,
     /// `+structType=atomic` on the type itself.
     pub atomic: bool,
+    /// JSON shows `apiVersion` and `kind`, which are not among the fields: Protobuf has them in the envelope.
+    pub typed: bool,
+}
+
+/// A resource as the table's sources name it. Older versions' resources are not listed.
+#[derive(Debug)]
+pub struct Resource {
+    /// Empty for the core group.
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub plural: String,
+    pub namespaced: bool,
+    pub message: MessageId,
 }
 
 #[derive(Debug, Clone)]
@@ -108,6 +128,14 @@ pub enum ListType {
     Atomic,
     Set,
     Map,
+}
+
+/// The built-in API's schema, parsed on first use.
+pub fn schema() -> &'static Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+        Schema::parse(include_str!("../../schema/table.txt")).expect("the table is generated, and a test parses it")
+    });
+    &SCHEMA
 }
 
 impl Schema {

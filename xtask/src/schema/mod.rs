@@ -1,0 +1,54 @@
+//! `xtask schema`: writes the schema table from the sources of two pinned crates.
+//!
+//! `protobuf` reads k8s-pb (field numbers, markers), `openapi` reads k8s-openapi (exact JSON names, `required`),
+//! `names` restores what prost's snake_case lost, `table` joins them with the facts about zero values, `text` writes
+//! the result, and `agree` proves that the two crates tell the same story of Kubernetes 1.35.
+
+mod agree;
+mod names;
+mod openapi;
+mod protobuf;
+mod sources;
+mod table;
+mod text;
+mod zero;
+
+use std::fs;
+
+use anyhow::{Context, bail};
+
+/// The version of the built-in API: both crates describe it.
+const CURRENT: &str = "v1_35";
+/// Where names that 1.35 does not show are looked up. Later wins, the current one is asked first.
+const VERSIONS: [&str; 5] = ["v1_33", "v1_34", "v1_35", "v1_36", "v1_37"];
+
+pub fn run(check: bool) -> anyhow::Result<()> {
+    let root = crate::root();
+    let sources = sources::find(&root)?;
+    let messages = protobuf::read(&sources.k8s_pb.join("src"))?;
+    let mut versions = Vec::new();
+    for version in VERSIONS {
+        let definitions = openapi::read(&sources.k8s_openapi.join("src").join(version))?;
+        versions.push((version, definitions));
+    }
+    let definitions = names::Definitions::new(&versions, CURRENT);
+    let zero = zero::read(&fs::read_to_string(root.join("xtask/data/zero-values.txt"))?)?;
+    let table = table::build(&messages, &definitions, &zero)?;
+    agree::check(&table, definitions.current())?;
+
+    let text = text::write(&table);
+    let path = root.join("core/schema/table.txt");
+    if check {
+        let written = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        if written != text {
+            let line = written.lines().zip(text.lines()).take_while(|(a, b)| a == b).count() + 1;
+            bail!("core/schema/table.txt differs from its sources from line {line}: run `cargo xtask schema`");
+        }
+        println!("core/schema/table.txt agrees with its sources");
+    } else {
+        fs::create_dir_all(path.parent().context("the table has a folder")?)?;
+        fs::write(&path, &text)?;
+        println!("core/schema/table.txt: {} messages, {} lines", table.len(), text.lines().count());
+    }
+    Ok(())
+}

@@ -1,0 +1,313 @@
+//! Joins the two crates and the facts into the table's messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, bail};
+
+use super::{
+    names::{Definitions, bare},
+    protobuf::{self, Shape, markers},
+    zero::{Facts, Zero},
+};
+
+/// Messages by their OpenAPI name.
+pub type Table = BTreeMap<String, Message>;
+
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// Shows `apiVersion` and `kind` in JSON; Protobuf carries them in the envelope.
+    pub typed: bool,
+    pub atomic: bool,
+    pub resource: Option<protobuf::Resource>,
+    /// By JSON name.
+    pub fields: BTreeMap<String, Field>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Field {
+    pub number: u32,
+    pub inline: Vec<u32>,
+    pub ty: Type,
+    pub shape: Shape,
+    pub required: bool,
+    pub zero: Option<Zero>,
+    /// `set` or `map`.
+    pub list_type: Option<String>,
+    pub list_map_keys: Vec<String>,
+    pub atomic: bool,
+    pub patch_merge: bool,
+    pub patch_retain_keys: bool,
+    pub patch_merge_key: Option<String>,
+    pub default: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Type {
+    Scalar(&'static str),
+    Message(String),
+    /// Not a plain message in JSON: the keyword of the table, and the definition's name.
+    Special(&'static str, String),
+}
+
+/// Messages that JSON shows in a way of their own.
+const SPECIAL: [(&str, &str); 12] = [
+    ("io.k8s.apimachinery.pkg.util.intstr.IntOrString", "IntOrString"),
+    ("io.k8s.apimachinery.pkg.api.resource.Quantity", "Quantity"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "Time"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "MicroTime"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.Duration", "Duration"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "FieldsV1"),
+    ("io.k8s.apimachinery.pkg.runtime.RawExtension", "RawExtension"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.*.JSON", "Json"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.*.JSONSchemaPropsOrArray", "JsonSchemaPropsOrArray"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.*.JSONSchemaPropsOrBool", "JsonSchemaPropsOrBool"),
+    (
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.*.JSONSchemaPropsOrStringArray",
+        "JsonSchemaPropsOrStringArray",
+    ),
+    ("*", "StringList"),
+];
+
+/// Types with `apiVersion` and `kind` that neither a definition nor their metadata gives away.
+const TYPED: [&str; 21] = [
+    "AdmissionReview",
+    "APIGroupDiscovery",
+    "ExternalMetricValue",
+    "ImageReview",
+    "MetricValue",
+    "CreateOptions",
+    "DeleteOptions",
+    "GetOptions",
+    "ListOptions",
+    "NodeProxyOptions",
+    "PatchOptions",
+    "TableOptions",
+    "UpdateOptions",
+    "PodAttachOptions",
+    "PodExecOptions",
+    "PodLogOptions",
+    "PodPortForwardOptions",
+    "PodProxyOptions",
+    "RangeAllocation",
+    "SerializedReference",
+    "ServiceProxyOptions",
+];
+
+/// batch/v2alpha1 has no descriptor any more, and was the same as batch/v1beta1.
+const ALIAS: (&str, &str) = ("io.k8s.api.batch.v1beta1.", "io.k8s.api.batch.v2alpha1.");
+
+pub fn build(
+    messages: &BTreeMap<String, protobuf::Message>,
+    definitions: &Definitions,
+    facts: &Facts,
+) -> anyhow::Result<Table> {
+    let names: BTreeMap<&str, String> =
+        messages.iter().map(|(key, message)| (key.as_str(), definitions.message_name(message))).collect();
+    let mut builder = Builder { messages, definitions, facts, names, used: BTreeSet::new(), inline: BTreeSet::new() };
+    builder.find_inlined();
+    let mut table = Table::new();
+    for (key, message) in messages {
+        let name = builder.names[key.as_str()].clone();
+        let message = builder.message(&name, message).with_context(|| name.clone())?;
+        if table.insert(name.clone(), message).is_some() {
+            bail!("two messages are called {name}");
+        }
+    }
+    let unused = facts.keys().filter(|fact| !builder.used.contains(fact));
+    let unused: Vec<String> = unused.map(|(message, field)| format!("{message} {field}")).collect();
+    if !unused.is_empty() {
+        bail!("facts about zero values find no field:\n{}", unused.join("\n"));
+    }
+    for (name, mut message) in table.clone() {
+        if let Some(rest) = name.strip_prefix(ALIAS.0) {
+            for field in message.fields.values_mut() {
+                if let Type::Message(target) = &mut field.ty {
+                    *target = target.replace(ALIAS.0, ALIAS.1);
+                }
+            }
+            table.insert(format!("{}{rest}", ALIAS.1), Message { resource: None, ..message });
+        }
+    }
+    Ok(table)
+}
+
+struct Builder<'a> {
+    messages: &'a BTreeMap<String, protobuf::Message>,
+    definitions: &'a Definitions<'a>,
+    facts: &'a Facts,
+    /// OpenAPI names by k8s-pb's.
+    names: BTreeMap<&'a str, String>,
+    used: BTreeSet<&'a (String, String)>,
+    /// Type and field, without the package, of the fields that JSON flattens.
+    inline: BTreeSet<(String, String)>,
+}
+
+impl<'a> Builder<'a> {
+    /// A single message whose restored name is absent from the type's own definition is flattened in JSON.
+    /// Types without a definition follow the same type in another version.
+    fn find_inlined(&mut self) {
+        for (key, message) in self.messages {
+            let name = &self.names[key.as_str()];
+            let Some(definition) = self.definitions.own(name) else { continue };
+            for field in message.fields.iter().filter(|field| single_message(field)) {
+                if !definition.properties.contains_key(&self.definitions.field_name(name, field)) {
+                    self.inline.insert((bare(name).to_string(), field.rust.clone()));
+                }
+            }
+        }
+        // The one envelope has no definition at all.
+        self.inline.insert(("Unknown".to_string(), "type_meta".to_string()));
+    }
+
+    fn is_inlined(&self, name: &str, field: &protobuf::Field) -> bool {
+        if !single_message(field) || !self.inline.contains(&(bare(name).to_string(), field.rust.clone())) {
+            return false;
+        }
+        let json = self.definitions.field_name(name, field);
+        self.definitions.own(name).is_none_or(|definition| !definition.properties.contains_key(&json))
+    }
+
+    fn message(&mut self, name: &str, message: &protobuf::Message) -> anyhow::Result<Message> {
+        let atomic = markers(&message.comment).get("structType").is_some_and(|values| values[0] == "atomic");
+        let fields = self.fields(name, message)?;
+        let typed = !fields.contains_key("apiVersion") && self.is_typed(name, message);
+        Ok(Message { typed, atomic, resource: message.resource.clone(), fields })
+    }
+
+    fn is_typed(&self, name: &str, message: &protobuf::Message) -> bool {
+        if let Some(typed) = self.definitions.shows_type(name) {
+            return typed;
+        }
+        let metadata = message.fields.first().filter(|field| field.rust == "metadata").map(|field| &field.ty);
+        let is = |module: &str| matches!(metadata, Some(protobuf::Type::Message(key)) if key.ends_with(module));
+        let template = name.ends_with("Template") || name.ends_with("TemplateSpec");
+        message.resource.is_some()
+            || is("meta.v1.ListMeta")
+            || (is("meta.v1.ObjectMeta") && (!template || bare(name) == "PodTemplate"))
+            || TYPED.contains(&bare(name))
+    }
+
+    fn fields(&mut self, name: &str, message: &protobuf::Message) -> anyhow::Result<BTreeMap<String, Field>> {
+        let mut fields = BTreeMap::new();
+        let required = self.definitions.own_or_sibling(name).map(|definition| definition.required.as_slice());
+        for field in &message.fields {
+            if self.is_inlined(name, field) {
+                let protobuf::Type::Message(key) = &field.ty else { bail!("{} is no message", field.rust) };
+                let inner_message = self.messages.get(key).with_context(|| key.clone())?;
+                let inner_name = self.names[key.as_str()].clone();
+                for (json, mut inner) in self.fields(&inner_name, inner_message)? {
+                    inner.inline.insert(0, field.number);
+                    inner.required &= required.is_none_or(|required| required.contains(&json));
+                    if fields.insert(json.clone(), inner).is_some() {
+                        bail!("{json} stands twice");
+                    }
+                }
+                continue;
+            }
+            let json = self.definitions.field_name(name, field);
+            let built = self.field(name, &json, field, required).with_context(|| json.clone())?;
+            if fields.insert(json.clone(), built).is_some() {
+                bail!("{json} stands twice");
+            }
+        }
+        Ok(fields)
+    }
+
+    fn field(
+        &mut self,
+        name: &str,
+        json: &str,
+        field: &protobuf::Field,
+        required: Option<&[String]>,
+    ) -> anyhow::Result<Field> {
+        let markers = markers(&field.comment);
+        let first = |key: &str| markers.get(key).map(|values| values[0].trim_matches('"'));
+        let strategies: Vec<&str> = first("patchStrategy").unwrap_or_default().split(',').map(str::trim).collect();
+        // k8s-openapi calls every metadata required, and a name depending on where it stands: the markers know.
+        let required = match json {
+            "metadata" => false,
+            "name" => !markers.contains_key("optional") && required.is_some_and(|r| r.iter().any(|r| r == json)),
+            "eventTime" => name == "io.k8s.api.events.v1.Event",
+            "items" if name.ends_with("List") => required.is_none_or(|r| r.iter().any(|r| r == json)),
+            _ => required.is_some_and(|required| required.iter().any(|required| required == json)),
+        };
+        let ty = self.ty(&field.ty)?;
+        Ok(Field {
+            number: field.number,
+            inline: Vec::new(),
+            zero: self.zero(name, json, field, &ty),
+            ty,
+            shape: field.shape,
+            required,
+            list_type: first("listType").filter(|ty| *ty != "atomic").map(str::to_string),
+            list_map_keys: markers
+                .get("listMapKey")
+                .into_iter()
+                .flatten()
+                .map(|k| k.trim_matches('"').to_string())
+                .collect(),
+            atomic: first("mapType") == Some("atomic") || first("structType") == Some("atomic"),
+            patch_merge: strategies.contains(&"merge"),
+            patch_retain_keys: strategies.contains(&"retainKeys"),
+            patch_merge_key: first("patchMergeKey").map(str::to_string),
+            default: markers.get("default").map(|values| default(&values[0])).transpose()?,
+        })
+    }
+
+    fn ty(&self, ty: &protobuf::Type) -> anyhow::Result<Type> {
+        let key = match ty {
+            protobuf::Type::String => return Ok(Type::Scalar("string")),
+            protobuf::Type::Bool => return Ok(Type::Scalar("bool")),
+            protobuf::Type::Int32 => return Ok(Type::Scalar("int32")),
+            protobuf::Type::Int64 => return Ok(Type::Scalar("int64")),
+            protobuf::Type::Double => return Ok(Type::Scalar("double")),
+            protobuf::Type::Bytes => return Ok(Type::Scalar("bytes")),
+            protobuf::Type::Message(key) => key.as_str(),
+        };
+        let name = self.names.get(key).with_context(|| format!("no message {key}"))?.clone();
+        // The wrappers of plain string lists are marked so on the type itself.
+        let wrapper = markers(&self.messages[key].comment).contains_key("protobuf.nullable");
+        let special = SPECIAL.iter().find(|(pattern, _)| match pattern.split_once('*') {
+            Some(("", "")) => wrapper,
+            Some((start, end)) => {
+                let version = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+                version.is_some_and(|version| !version.contains('.'))
+            }
+            None => *pattern == name,
+        });
+        Ok(match special {
+            Some((_, keyword)) => Type::Special(keyword, name),
+            None => Type::Message(name),
+        })
+    }
+
+    fn zero(&mut self, name: &str, json: &str, field: &protobuf::Field, ty: &Type) -> Option<Zero> {
+        let message = name.strip_prefix("io.k8s.").unwrap_or(name);
+        if let Some((fact, zero)) = self.facts.get_key_value(&(message.to_string(), json.to_string())) {
+            self.used.insert(fact);
+            return Some(*zero);
+        }
+        // The rule for structs that no fact is about.
+        match ty {
+            Type::Message(target) if field.shape == Shape::Single => {
+                ["Spec", "Status", "Meta"].iter().any(|end| target.ends_with(end)).then_some(Zero::Always)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A default as JSON. Markers may name one of Go's constants instead.
+fn default(marker: &str) -> anyhow::Result<String> {
+    let json = match marker {
+        "ref(AzureDataDiskCachingReadWrite)" => r#""ReadWrite""#,
+        "ref(AzureSharedBlobDisk)" => r#""Shared""#,
+        other => other,
+    };
+    serde_json::from_str::<serde_json::Value>(json).with_context(|| format!("a default is not JSON: {json}"))?;
+    Ok(json.to_string())
+}
+
+fn single_message(field: &protobuf::Field) -> bool {
+    field.shape == Shape::Single && matches!(field.ty, protobuf::Type::Message(_))
+}
