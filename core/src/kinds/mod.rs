@@ -11,6 +11,7 @@ pub mod authentication;
 pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
+mod build;
 pub mod certificates;
 pub mod coordination;
 pub mod core;
@@ -23,10 +24,13 @@ pub mod networking;
 pub mod node;
 pub mod policy;
 pub mod rbac;
+mod registry;
 pub mod resource;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
+
+pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
 
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
@@ -47,6 +51,8 @@ pub struct Kind {
     pub versions: Vec<Version>,
     /// False for kinds that are only ever posted (`SubjectAccessReview`): nothing is stored.
     pub stored: bool,
+    /// Discovery verbs of the main resource, ordered by name.
+    pub verbs: Vec<&'static str>,
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
@@ -102,6 +108,8 @@ pub struct ScalePaths {
 pub struct Selectable {
     /// As the selector names it: `spec.nodeName`.
     pub field: String,
+    /// The one group whose requests may use this name; `None`: all. An Event has other names in each group.
+    pub group: Option<String>,
     /// Its value in the hub version, as text; empty when unset.
     pub read: fn(&Value) -> String,
 }

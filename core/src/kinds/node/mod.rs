@@ -1,3 +1,5 @@
+//! `node.k8s.io`: ways to run containers.
+
 pub mod columns;
 pub mod defaults;
 
@@ -5,5 +7,9 @@ use super::Kind;
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("RuntimeClass", "runtimeclasses")
+            .versions("node.k8s.io", "io.k8s.api.node", ["v1", "v1beta1", "v1alpha1"])
+            .columns(columns::of("RuntimeClass")),
+    ]
 }
