@@ -3,16 +3,15 @@
 //! [`Catalog`] orders the kinds by group and version; its methods write the documents. They are pure functions
 //! of the kinds: the caller computes each once and keeps it until a custom resource changes the set.
 
-use crate::kinds::{Kind, Scope, Subresource, Version};
+use crate::kinds::{Kind, Registry, Scope, Subresource, Version};
 use base64::Engine as _;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::cmp::Reverse;
 
 /// The served API, ordered as discovery shows it.
 pub struct Catalog<'a> {
-    /// The core group (`""`) first, then by descending priority.
+    /// In the registry's order: a client that meets one resource name in two groups takes the first.
     pub groups: Vec<Group<'a>>,
 }
 
@@ -61,29 +60,18 @@ impl Aggregated {
 }
 
 impl<'a> Catalog<'a> {
-    pub fn new(kinds: impl IntoIterator<Item = &'a Kind>) -> Self {
-        let mut served: Vec<Served> = kinds
-            .into_iter()
-            .flat_map(|kind| kind.versions.iter().map(move |version| Served { kind, version }))
-            .collect();
-        served.sort_by(|a, b| a.order().cmp(&b.order()));
-
-        let mut groups: Vec<Group> = Vec::new();
-        for entry in served {
-            let (group, version) = (&entry.version.group, &entry.version.version);
-            if groups.last().is_none_or(|last| last.name != *group) {
-                groups.push(Group { name: group.clone(), versions: Vec::new() });
-            }
-            let Some(last) = groups.last_mut() else { continue };
-            if last.versions.last().is_none_or(|last| last.version != *version) {
-                let (group, version) = (group.clone(), version.clone());
-                last.versions.push(GroupVersion { group, version, resources: Vec::new() });
-            }
-            if let Some(last) = last.versions.last_mut() {
-                last.resources.push(entry);
-            }
-        }
-        Self { groups }
+    pub fn new(registry: &'a Registry) -> Self {
+        let groups = registry.groups().iter().map(|group| {
+            let versions = group.versions.iter().map(|version| {
+                let served = registry.served(&group.group, version).map(|(id, index)| {
+                    let kind = registry.get(id);
+                    Served { kind, version: &kind.versions[index] }
+                });
+                GroupVersion { group: group.group.clone(), version: version.clone(), resources: served.collect() }
+            });
+            Group { name: group.group.clone(), versions: versions.collect() }
+        });
+        Self { groups: groups.collect() }
     }
 
     pub fn group(&self, name: &str) -> Option<&Group<'a>> {
@@ -179,26 +167,6 @@ impl GroupVersion<'_> {
     }
 }
 
-impl Served<'_> {
-    /// Sorting by this gives the order of discovery.
-    fn order(&self) -> (Reverse<u32>, &str, Reverse<VersionRank<'_>>, &str) {
-        let (group, version) = (self.version.group.as_str(), self.version.version.as_str());
-        (Reverse(group_priority(group)), group, Reverse(version_rank(version)), &self.kind.resource)
-    }
-}
-
-/// What a client may do with the main resource of `kind`.
-pub fn main_verbs(kind: &Kind) -> &'static [&'static str] {
-    const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
-    match kind.resource.as_str() {
-        "componentstatuses" => &["get", "list"],
-        _ if !kind.stored => &["create"],
-        "namespaces" if kind.versions.first().is_some_and(|hub| hub.group.is_empty()) => NO_COLLECTION,
-        _ => ALL,
-    }
-}
-
 /// The subresources of `kind`, ordered by name.
 pub(crate) fn subresources(kind: &Kind) -> Vec<&Subresource> {
     let mut all: Vec<&Subresource> = kind.subresources.iter().collect();
@@ -221,10 +189,10 @@ fn main_resource(served: &Served) -> Value {
         "singularName": kind.singular,
         "namespaced": kind.scope == Scope::Namespaced,
         "kind": kind.kind,
-        "verbs": main_verbs(kind),
+        "verbs": kind.verbs,
     });
     insert_names(&mut entry, kind);
-    if kind.stored && main_verbs(kind).contains(&"create") {
+    if kind.stored && kind.verbs.contains(&"create") {
         entry["storageVersionHash"] = json!(storage_version_hash(kind));
     }
     entry
@@ -273,7 +241,7 @@ fn aggregated_resource(served: &Served) -> Value {
         "responseKind": {"group": "", "version": "", "kind": kind.kind},
         "scope": scope,
         "singularResource": kind.singular,
-        "verbs": main_verbs(kind),
+        "verbs": kind.verbs,
     });
     insert_names(&mut entry, kind);
     let subresources: Vec<Value> =
@@ -319,122 +287,33 @@ fn storage_version_hash(kind: &Kind) -> String {
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 
-/// Clients that meet one resource name in two groups take the group of higher priority.
-///
-/// The numbers are Kubernetes' own, except `extensions`: its kinds have moved to `apps`, `networking.k8s.io` and
-/// `policy`, and those must win.
-fn group_priority(group: &str) -> u32 {
-    const PRIORITIES: &[(&str, u32)] = &[
-        ("", 30_000),
-        ("apiregistration.k8s.io", 20_000),
-        ("apps", 17_800),
-        ("events.k8s.io", 17_750),
-        ("authentication.k8s.io", 17_700),
-        ("authorization.k8s.io", 17_600),
-        ("autoscaling", 17_500),
-        ("batch", 17_400),
-        ("certificates.k8s.io", 17_300),
-        ("networking.k8s.io", 17_200),
-        ("policy", 17_100),
-        ("rbac.authorization.k8s.io", 17_000),
-        ("storage.k8s.io", 16_800),
-        ("apiextensions.k8s.io", 16_700),
-        ("admissionregistration.k8s.io", 16_700),
-        ("scheduling.k8s.io", 16_600),
-        ("coordination.k8s.io", 16_500),
-        ("node.k8s.io", 16_300),
-        ("discovery.k8s.io", 16_200),
-        ("flowcontrol.apiserver.k8s.io", 16_100),
-        ("internal.apiserver.k8s.io", 16_000),
-        ("resource.k8s.io", 15_900),
-        ("storagemigration.k8s.io", 15_800),
-        ("extensions", 15_000),
-    ];
-    const CUSTOM: u32 = 1_000;
-    PRIORITIES.iter().find(|(name, _)| *name == group).map_or(CUSTOM, |(_, priority)| *priority)
-}
-
-/// Stability, major number, minor number, and the name itself for versions that follow no pattern.
-pub(crate) type VersionRank<'a> = (u8, u64, u64, Reverse<&'a str>);
-
-/// Greater is preferred: `v2` > `v1` > `v2beta1` > `v1beta2` > `v1alpha1` > anything else, alphabetically.
-pub(crate) fn version_rank(version: &str) -> VersionRank<'_> {
-    let odd = (0, 0, 0, Reverse(version));
-    let Some(rest) = version.strip_prefix('v') else { return odd };
-    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (major, rest) = rest.split_at(digits);
-    let Ok(major) = major.parse() else { return odd };
-    let (stability, minor) = match (rest, rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
-        ("", _, _) => return (3, major, 0, Reverse("")),
-        (_, Some(minor), _) => (2, minor),
-        (_, _, Some(minor)) => (1, minor),
-        _ => return odd,
-    };
-    match minor.parse() {
-        Ok(minor) => (stability, major, minor, Reverse("")),
-        Err(_) => odd,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::Hooks;
 
-    fn kind(kind: &str, resource: &str, versions: &[(&str, &str)]) -> Kind {
-        Kind {
-            kind: kind.into(),
-            resource: resource.into(),
-            singular: kind.to_lowercase(),
-            short_names: vec![],
-            categories: vec![],
-            scope: Scope::Namespaced,
-            storage: resource.into(),
-            versions: versions
-                .iter()
-                .map(|(group, version)| Version {
-                    group: (*group).into(),
-                    version: (*version).into(),
-                    message: format!("test.{version}.{kind}"),
-                    convert: None,
-                })
-                .collect(),
-            stored: true,
-            subresources: vec![],
-            selectable: vec![],
-            columns: vec![],
-            generation: true,
-            hooks: Hooks::default(),
-        }
-    }
-
-    fn sample() -> Vec<Kind> {
-        let mut pod = kind("Pod", "pods", &[("", "v1")]);
-        pod.short_names = vec!["po".into()];
-        pod.categories = vec!["all".into()];
-        let body = |group: &str, version: &str, kind: &str| Some((group.into(), version.into(), kind.into()));
-        let sub = |name: &str, body, verbs: &[&'static str]| Subresource {
-            name: name.into(),
-            body,
-            verbs: verbs.to_vec(),
-            scale: None,
-        };
-        pod.subresources = vec![
-            sub("status", None, &["get", "patch", "update"]),
-            sub("binding", body("", "v1", "Binding"), &["create"]),
-            sub("eviction", body("policy", "v1", "Eviction"), &["create"]),
+    fn sample() -> Registry {
+        let mut registry = Registry::default();
+        let kinds = [
+            Kind::namespaced("CronTab", "crontabs").versions("stable.example.com", "test", ["v1", "v2alpha1"]),
+            Kind::namespaced("Deployment", "deployments")
+                .versions("apps", "test", ["v1", "v1beta1", "v1beta2"])
+                .versions("extensions", "test", ["v1beta1"]),
+            Kind::namespaced("Pod", "pods")
+                .versions("", "test", ["v1"])
+                .short(["po"])
+                .category("all")
+                .status()
+                .subresource("binding", Some(["", "v1", "Binding"]), &["create"])
+                .subresource("eviction", Some(["policy", "v1", "Eviction"]), &["create"]),
+            Kind::cluster("Namespace", "namespaces").versions("", "test", ["v1"]),
+            Kind::cluster("TokenReview", "tokenreviews")
+                .versions("authentication.k8s.io", "test", ["v1"])
+                .unstored(["create"]),
         ];
-        let deployment = kind(
-            "Deployment",
-            "deployments",
-            &[("apps", "v1"), ("apps", "v1beta1"), ("apps", "v1beta2"), ("extensions", "v1beta1")],
-        );
-        let mut namespace = kind("Namespace", "namespaces", &[("", "v1")]);
-        namespace.scope = Scope::Cluster;
-        let mut review = kind("TokenReview", "tokenreviews", &[("authentication.k8s.io", "v1")]);
-        review.stored = false;
-        let tab = kind("CronTab", "crontabs", &[("stable.example.com", "v1"), ("stable.example.com", "v2alpha1")]);
-        vec![tab, deployment, pod, namespace, review]
+        for kind in kinds {
+            registry.add(kind);
+        }
+        registry
     }
 
     fn parsed(bytes: &Bytes) -> Value {
@@ -443,8 +322,8 @@ mod tests {
 
     #[test]
     fn groups_and_versions_stand_in_order_of_preference() {
-        let kinds = sample();
-        let catalog = Catalog::new(&kinds);
+        let registry = sample();
+        let catalog = Catalog::new(&registry);
         let shown: Vec<String> = catalog.group_versions().map(GroupVersion::api_version).collect();
         let expected = [
             "v1",
@@ -452,9 +331,9 @@ mod tests {
             "apps/v1beta2",
             "apps/v1beta1",
             "authentication.k8s.io/v1",
-            "extensions/v1beta1",
             "stable.example.com/v1",
             "stable.example.com/v2alpha1",
+            "extensions/v1beta1",
         ];
         assert_eq!(shown, expected);
         let list = parsed(&catalog.group_list());
@@ -468,8 +347,8 @@ mod tests {
 
     #[test]
     fn resource_lists_name_subresources_and_their_bodies() {
-        let kinds = sample();
-        let catalog = Catalog::new(&kinds);
+        let registry = sample();
+        let catalog = Catalog::new(&registry);
         let list = parsed(&catalog.resource_list("", "v1").unwrap());
         assert_eq!(list["groupVersion"], "v1");
         let names: Vec<&str> =
@@ -492,18 +371,9 @@ mod tests {
     }
 
     #[test]
-    fn verbs_follow_what_a_kind_is() {
-        let kinds = sample();
-        let verbs = |resource: &str| main_verbs(kinds.iter().find(|k| k.resource == resource).unwrap());
-        assert_eq!(verbs("tokenreviews"), ["create"]);
-        assert!(!verbs("namespaces").contains(&"deletecollection"));
-        assert!(verbs("deployments").contains(&"deletecollection"));
-    }
-
-    #[test]
     fn aggregated_splits_core_from_the_rest() {
-        let kinds = sample();
-        let catalog = Catalog::new(&kinds);
+        let registry = sample();
+        let catalog = Catalog::new(&registry);
         let core = parsed(&catalog.aggregated(true, Aggregated::V2));
         assert_eq!(core["apiVersion"], "apidiscovery.k8s.io/v2");
         assert_eq!(core["items"].as_array().unwrap().len(), 1);
@@ -528,16 +398,9 @@ mod tests {
 
     #[test]
     fn api_versions_carry_the_address() {
-        let kinds = sample();
-        let document = parsed(&Catalog::new(&kinds).api_versions("10.0.0.1:6443"));
+        let registry = sample();
+        let document = parsed(&Catalog::new(&registry).api_versions("10.0.0.1:6443"));
         assert_eq!(document["versions"], json!(["v1"]));
         assert_eq!(document["serverAddressByClientCIDRs"][0]["serverAddress"], "10.0.0.1:6443");
-    }
-
-    #[test]
-    fn versions_rank_by_stability_then_number() {
-        let mut versions = vec!["v1alpha1", "foo10", "v1", "v11beta2", "v10", "v3beta1", "foo1", "v12alpha1", "v2"];
-        versions.sort_by_key(|v| Reverse(version_rank(v)));
-        assert_eq!(versions, ["v10", "v2", "v1", "v11beta2", "v3beta1", "v12alpha1", "v1alpha1", "foo1", "foo10"]);
     }
 }

@@ -4,6 +4,7 @@ use super::CustomSchemas;
 use super::custom;
 use super::descriptions::Descriptions;
 use super::operation::{Form, GroupVersionKind};
+use crate::kinds::body_message;
 use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero};
 use crate::wire::discovery::Catalog;
 use serde_json::{Map, Value, json};
@@ -50,7 +51,7 @@ impl<'a> Definitions<'a> {
                     lists.insert(format!("{message}List"), message.clone());
                 }
                 for (group, version, kind) in served.kind.subresources.iter().filter_map(|sub| sub.body.as_ref()) {
-                    if let Some(message) = body_definition(schema, catalog, group, version, kind) {
+                    if let Some(message) = body_definition(catalog, group, version, kind) {
                         let own = GroupVersionKind::new(group, version, kind);
                         let known = kinds.entry(message).or_default();
                         if !known.contains(&own) {
@@ -257,22 +258,15 @@ impl<'a> Definitions<'a> {
     }
 }
 
-/// The definition of a subresource's body: a served kind's, or the table's message of that name.
-pub(super) fn body_definition(
-    schema: &Schema,
-    catalog: &Catalog,
-    group: &str,
-    version: &str,
-    kind: &str,
-) -> Option<String> {
-    let served = catalog.group_version(group, version).and_then(|gv| gv.resources.iter().find(|s| s.kind.kind == kind));
-    if let Some(served) = served {
-        return Some(served.version.message.clone());
+/// The definition of a subresource's body: a served kind's, or a message that only subresources use.
+/// The options of connections are no bodies and have none.
+pub(super) fn body_definition(catalog: &Catalog, group: &str, version: &str, kind: &str) -> Option<String> {
+    let gv = catalog.group_version(group, version);
+    let served = gv.and_then(|gv| gv.resources.iter().find(|served| served.kind.kind == kind));
+    match served {
+        Some(served) => Some(served.version.message.clone()),
+        None => body_message(group, version, kind).map(str::to_owned),
     }
-    // Packages are named for the group's first word.
-    let package = group.split('.').next().filter(|first| !first.is_empty()).unwrap_or("core");
-    let name = format!("io.k8s.api.{package}.{version}.{kind}");
-    schema.id(&name).map(|_| name)
 }
 
 fn insert_extensions(field: &Field, into: &mut Map<String, Value>) {
@@ -368,17 +362,8 @@ fn special(name: &str, form: Form) -> Option<Value> {
 
 /// What `/version` answers: no message of the table.
 fn version_info() -> Value {
-    const REQUIRED: [&str; 9] = [
-        "major",
-        "minor",
-        "gitVersion",
-        "gitCommit",
-        "gitTreeState",
-        "buildDate",
-        "goVersion",
-        "compiler",
-        "platform",
-    ];
+    const REQUIRED: [&str; 9] =
+        ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
     let properties: Map<String, Value> =
         REQUIRED.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
     json!({"type": "object", "properties": properties, "required": REQUIRED})

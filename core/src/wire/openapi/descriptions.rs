@@ -3,7 +3,7 @@
 //! Only the words come from here; the shape comes from the schema table. A type that k8s-openapi no longer has
 //! (an old beta) takes the words of its newest namesake.
 
-use crate::wire::discovery::version_rank;
+use crate::kinds::compare_versions;
 use k8s_openapi::schemars::generate::SchemaSettings;
 use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
@@ -56,10 +56,11 @@ impl Descriptions {
         }
         let (package, bare) = split(message);
         let namesakes = self.types.iter().filter(|(name, _)| split(name).1 == bare);
-        let newest = namesakes.max_by_key(|(name, _)| {
-            let (candidate, _) = split(name);
-            let ((group, _), (candidate_group, version)) = (split(package), split(candidate));
-            (group == candidate_group, version_rank(version))
+        // Of the same group before others, then the best version.
+        let newest = namesakes.min_by(|(a, _), (b, _)| {
+            let ((a_group, a_version), (b_group, b_version)) = (split(split(a).0), split(split(b).0));
+            let group = split(package).0;
+            (b_group == group).cmp(&(a_group == group)).then(compare_versions(a_version, b_version))
         });
         newest.map(|(_, described)| described)
     }
@@ -108,55 +109,58 @@ fn add<T: JsonSchema>(generator: &mut SchemaGenerator) {
 }
 
 macro_rules! roots {
-    ($($($module:ident)::+: $($name:ident)+;)+) => {
-        &[$($(Root {
+    (@one [$($module:ident)::+] $name:ident) => {
+        Root {
             name: <k8s_openapi::$($module)::+::$name as JsonSchema>::schema_name,
             add: add::<k8s_openapi::$($module)::+::$name>,
-        },)+)+]
+        }
+    };
+    ($($module:tt $($name:ident)+;)+) => {
+        &[$($(roots!(@one $module $name),)+)+]
     };
 }
 
 /// Every type that k8s-openapi describes and that no other type contains.
 #[rustfmt::skip]
 const ROOTS: &[Root] = roots! {
-    api::admissionregistration::v1: MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration;
-    api::admissionregistration::v1alpha1: MutatingAdmissionPolicy MutatingAdmissionPolicyBinding;
-    api::admissionregistration::v1beta1: MutatingAdmissionPolicy MutatingAdmissionPolicyBinding;
-    api::apiserverinternal::v1alpha1: StorageVersion;
-    api::apps::v1: ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet;
-    api::authentication::v1: SelfSubjectReview TokenRequest TokenReview;
-    api::authorization::v1: LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview;
-    api::autoscaling::v1: HorizontalPodAutoscaler Scale;
-    api::autoscaling::v2: HorizontalPodAutoscaler;
-    api::batch::v1: CronJob Job;
-    api::certificates::v1: CertificateSigningRequest;
-    api::certificates::v1alpha1: ClusterTrustBundle;
-    api::certificates::v1beta1: ClusterTrustBundle PodCertificateRequest;
-    api::coordination::v1: Lease;
-    api::coordination::v1alpha2: LeaseCandidate;
-    api::coordination::v1beta1: LeaseCandidate;
-    api::core::v1: Binding ComponentStatus ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume PersistentVolumeClaim Pod PodTemplate ReplicationController ResourceQuota Secret Service ServiceAccount;
-    api::discovery::v1: EndpointSlice;
-    api::events::v1: Event;
-    api::flowcontrol::v1: FlowSchema PriorityLevelConfiguration;
-    api::networking::v1: IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR;
-    api::networking::v1beta1: IPAddress ServiceCIDR;
-    api::node::v1: RuntimeClass;
-    api::policy::v1: Eviction PodDisruptionBudget;
-    api::rbac::v1: ClusterRole ClusterRoleBinding Role RoleBinding;
-    api::resource::v1: DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice;
-    api::resource::v1alpha3: DeviceTaintRule;
-    api::resource::v1beta1: DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice;
-    api::resource::v1beta2: DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice;
-    api::scheduling::v1: PriorityClass;
-    api::scheduling::v1alpha1: Workload;
-    api::storage::v1: CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass;
-    api::storage::v1beta1: VolumeAttributesClass;
-    api::storagemigration::v1beta1: StorageVersionMigration;
-    apiextensions_apiserver::pkg::apis::apiextensions::v1: CustomResourceDefinition;
-    apimachinery::pkg::apis::meta::v1: APIGroup APIGroupList APIResourceList APIVersions DeleteOptions Patch Status;
-    apimachinery::pkg::version: Info;
-    kube_aggregator::pkg::apis::apiregistration::v1: APIService;
+    [api::admissionregistration::v1] MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration;
+    [api::admissionregistration::v1alpha1] MutatingAdmissionPolicy MutatingAdmissionPolicyBinding;
+    [api::admissionregistration::v1beta1] MutatingAdmissionPolicy MutatingAdmissionPolicyBinding;
+    [api::apiserverinternal::v1alpha1] StorageVersion;
+    [api::apps::v1] ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet;
+    [api::authentication::v1] SelfSubjectReview TokenRequest TokenReview;
+    [api::authorization::v1] LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview;
+    [api::autoscaling::v1] HorizontalPodAutoscaler Scale;
+    [api::autoscaling::v2] HorizontalPodAutoscaler;
+    [api::batch::v1] CronJob Job;
+    [api::certificates::v1] CertificateSigningRequest;
+    [api::certificates::v1alpha1] ClusterTrustBundle;
+    [api::certificates::v1beta1] ClusterTrustBundle PodCertificateRequest;
+    [api::coordination::v1] Lease;
+    [api::coordination::v1alpha2] LeaseCandidate;
+    [api::coordination::v1beta1] LeaseCandidate;
+    [api::core::v1] Binding ComponentStatus ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume PersistentVolumeClaim Pod PodTemplate ReplicationController ResourceQuota Secret Service ServiceAccount;
+    [api::discovery::v1] EndpointSlice;
+    [api::events::v1] Event;
+    [api::flowcontrol::v1] FlowSchema PriorityLevelConfiguration;
+    [api::networking::v1] IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR;
+    [api::networking::v1beta1] IPAddress ServiceCIDR;
+    [api::node::v1] RuntimeClass;
+    [api::policy::v1] Eviction PodDisruptionBudget;
+    [api::rbac::v1] ClusterRole ClusterRoleBinding Role RoleBinding;
+    [api::resource::v1] DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice;
+    [api::resource::v1alpha3] DeviceTaintRule;
+    [api::resource::v1beta1] DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice;
+    [api::resource::v1beta2] DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice;
+    [api::scheduling::v1] PriorityClass;
+    [api::scheduling::v1alpha1] Workload;
+    [api::storage::v1] CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass;
+    [api::storage::v1beta1] VolumeAttributesClass;
+    [api::storagemigration::v1beta1] StorageVersionMigration;
+    [apiextensions_apiserver::pkg::apis::apiextensions::v1] CustomResourceDefinition;
+    [apimachinery::pkg::apis::meta::v1] APIGroup APIGroupList APIResourceList APIVersions DeleteOptions Patch Status;
+    [apimachinery::pkg::version] Info;
+    [kube_aggregator::pkg::apis::apiregistration::v1] APIService;
 };
 
 #[cfg(test)]

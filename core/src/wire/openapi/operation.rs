@@ -62,7 +62,6 @@ pub(super) struct Operation {
     pub(super) responses: &'static [(u16, &'static str)],
     pub(super) answer: Answer,
     pub(super) produces: &'static [&'static str],
-    pub(super) deprecated: bool,
 }
 
 pub(super) struct Body {
@@ -122,9 +121,6 @@ impl Operation {
         }
         if let Some(kind) = &self.kind {
             value["x-kubernetes-group-version-kind"] = kind.to_value();
-        }
-        if self.deprecated {
-            value["deprecated"] = json!(true);
         }
         let mut parameters: Vec<Value> = self.parameters.iter().map(|p| p.to_value(form)).collect();
         match form {
