@@ -1,1 +1,4 @@
 //! What goes out besides objects: discovery, OpenAPI, tables.
+
+pub mod discovery;
+pub mod openapi;

@@ -1,0 +1,391 @@
+//! Definitions: what each type looks like, written from the schema table and from custom resources' own schemas.
+
+use super::CustomSchemas;
+use super::custom;
+use super::descriptions::Descriptions;
+use super::operation::{Form, GroupVersionKind};
+use crate::kinds::body_message;
+use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero};
+use crate::wire::discovery::Catalog;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// Writes definitions in one form. Made for one document and dropped with it.
+pub(super) struct Definitions<'a> {
+    form: Form,
+    schema: &'a Schema,
+    custom: &'a dyn CustomSchemas,
+    descriptions: Descriptions,
+    /// The kinds of each definition that is one. Two versions may share a definition.
+    kinds: BTreeMap<String, Vec<GroupVersionKind>>,
+    /// The kind whose list a definition is.
+    lists: BTreeMap<String, String>,
+}
+
+impl<'a> Definitions<'a> {
+    /// `roots` are the definitions that the caller will ask for; others come with them.
+    pub(super) fn new(
+        form: Form,
+        schema: &'a Schema,
+        custom: &'a dyn CustomSchemas,
+        catalog: &Catalog,
+        roots: &BTreeSet<String>,
+    ) -> Self {
+        let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
+        let mut lists = BTreeMap::new();
+        // DeleteOptions and WatchEvent belong to every group and version.
+        let mut everywhere: BTreeMap<&str, BTreeSet<GroupVersionKind>> = BTreeMap::new();
+        for gv in catalog.group_versions() {
+            for kind in ["DeleteOptions", "WatchEvent"] {
+                everywhere.entry(kind).or_default().insert(GroupVersionKind::new(&gv.group, &gv.version, kind));
+            }
+            for served in &gv.resources {
+                let (kind, message) = (&served.kind.kind, &served.version.message);
+                let own = GroupVersionKind::new(&gv.group, &gv.version, kind);
+                kinds.entry(message.clone()).or_default().push(own);
+                if served.kind.stored {
+                    let list = GroupVersionKind::new(&gv.group, &gv.version, &format!("{kind}List"));
+                    kinds.entry(format!("{message}List")).or_default().push(list);
+                    lists.insert(format!("{message}List"), message.clone());
+                }
+                for (group, version, kind) in served.kind.subresources.iter().filter_map(|sub| sub.body.as_ref()) {
+                    if let Some(message) = body_definition(catalog, group, version, kind) {
+                        let own = GroupVersionKind::new(group, version, kind);
+                        let known = kinds.entry(message).or_default();
+                        if !known.contains(&own) {
+                            known.push(own);
+                        }
+                    }
+                }
+            }
+        }
+        for (kind, versions) in everywhere {
+            kinds.insert(format!("{META}.{kind}"), versions.into_iter().collect());
+        }
+        for kind in ["Status", "APIResourceList", "APIGroup", "APIGroupList", "APIVersions"] {
+            kinds.insert(format!("{META}.{kind}"), vec![GroupVersionKind::new("", "v1", kind)]);
+        }
+        let described = roots.iter().map(String::as_str).filter(|root| !root.ends_with("List"));
+        // Status carries ListMeta and the words for apiVersion and kind, which every document needs.
+        let always = [concat_meta!("Status"), concat_meta!("APIResourceList")];
+        Self { form, schema, custom, descriptions: Descriptions::of(described.chain(always)), kinds, lists }
+    }
+
+    /// The names of `roots` and of all definitions that they lead to.
+    pub(super) fn closure(&self, roots: BTreeSet<String>) -> BTreeSet<String> {
+        let mut waiting: Vec<String> = roots.iter().cloned().collect();
+        let mut known = roots;
+        while let Some(name) = waiting.pop() {
+            let mut found = Vec::new();
+            collect_references(&self.definition(&name), self.form.reference_prefix(), &mut found);
+            for name in found {
+                if known.insert(name.clone()) {
+                    waiting.push(name);
+                }
+            }
+        }
+        known
+    }
+
+    pub(super) fn definition(&self, name: &str) -> Value {
+        let mut definition = if let Some(special) = special(name, self.form) {
+            special
+        } else if let Some(message) = self.schema.id(name).map(|id| self.schema.message(id)) {
+            self.message(message)
+        } else if let Some(item) = self.lists.get(name) {
+            self.list(item)
+        } else if let Some(schema) = self.custom.schema(name) {
+            self.custom_resource(schema)
+        } else {
+            // A custom resource without a schema may hold anything.
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+        };
+        let text = self.descriptions.of_type(name);
+        if !text.is_empty() && definition.get("description").is_none() {
+            definition["description"] = json!(text);
+        }
+        if let Some(kinds) = self.kinds.get(name) {
+            let kinds = kinds.iter().map(GroupVersionKind::to_value).collect();
+            definition["x-kubernetes-group-version-kind"] = Value::Array(kinds);
+        }
+        definition
+    }
+
+    fn message(&self, message: &Message) -> Value {
+        let mut properties = Map::new();
+        if message.typed {
+            self.insert_type_meta(&mut properties);
+        }
+        for field in &message.fields {
+            properties.insert(field.json.clone(), self.property(message, field));
+        }
+        let mut definition = json!({"type": "object"});
+        if !properties.is_empty() {
+            definition["properties"] = Value::Object(properties);
+        }
+        let required: Vec<&str> = message.fields.iter().filter(|f| f.required).map(|f| f.json.as_str()).collect();
+        if !required.is_empty() {
+            definition["required"] = json!(required);
+        }
+        if message.atomic {
+            definition["x-kubernetes-map-type"] = json!("atomic");
+        }
+        definition
+    }
+
+    fn insert_type_meta(&self, properties: &mut Map<String, Value>) {
+        for name in ["apiVersion", "kind"] {
+            let text = self.descriptions.of_field(concat_meta!("Status"), name);
+            properties.insert(name.into(), json!({"type": "string", "description": text}));
+        }
+    }
+
+    fn property(&self, message: &Message, field: &Field) -> Value {
+        let mut property = match field.shape {
+            Shape::Single => self.single(&message.name, &field.ty),
+            Shape::List => json!({"type": "array", "items": self.element(&message.name, &field.ty)}),
+            Shape::Map => json!({"type": "object", "additionalProperties": self.element(&message.name, &field.ty)}),
+        };
+        let text = self.descriptions.of_field(&message.name, &field.json);
+        let default = if self.form == Form::V3 { default_of(field) } else { None };
+        let mut beside = Map::new();
+        if !text.is_empty() {
+            beside.insert("description".into(), json!(text));
+        }
+        if let Some(default) = default {
+            beside.insert("default".into(), default);
+        }
+        insert_extensions(field, &mut beside);
+        self.add_beside(&mut property, beside);
+        property
+    }
+
+    fn single(&self, owner: &str, ty: &Type) -> Value {
+        match primitive(ty) {
+            Some(value) => value,
+            None => self.form.reference(&self.referred(owner, ty)),
+        }
+    }
+
+    /// An item of a list or a value of a map.
+    fn element(&self, owner: &str, ty: &Type) -> Value {
+        let mut element = self.single(owner, ty);
+        if self.form == Form::V3 {
+            if let Some(zero) = zero_of(ty) {
+                self.add_beside(&mut element, Map::from_iter([("default".to_owned(), zero)]));
+            }
+        }
+        element
+    }
+
+    /// In version 3 nothing may stand beside a reference: it moves into `allOf`.
+    fn add_beside(&self, value: &mut Value, beside: Map<String, Value>) {
+        if beside.is_empty() {
+            return;
+        }
+        if self.form == Form::V3 && value.get("$ref").is_some() {
+            *value = json!({"allOf": [value.take()]});
+        }
+        if let Some(value) = value.as_object_mut() {
+            value.extend(beside);
+        }
+    }
+
+    fn referred(&self, owner: &str, ty: &Type) -> String {
+        // The two versions of apiextensions have a JSON type each.
+        let beside_owner = |name: &str| match owner.rsplit_once('.') {
+            Some((package, _)) => format!("{package}.{name}"),
+            None => name.to_owned(),
+        };
+        match ty {
+            Type::Message(id) => self.schema.message(*id).name.clone(),
+            Type::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString".into(),
+            Type::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity".into(),
+            Type::Time => format!("{META}.Time"),
+            Type::MicroTime => format!("{META}.MicroTime"),
+            Type::Duration => format!("{META}.Duration"),
+            Type::FieldsV1 => format!("{META}.FieldsV1"),
+            Type::RawExtension => "io.k8s.apimachinery.pkg.runtime.RawExtension".into(),
+            Type::Json => beside_owner("JSON"),
+            Type::JsonSchemaPropsOrArray => beside_owner("JSONSchemaPropsOrArray"),
+            Type::JsonSchemaPropsOrBool => beside_owner("JSONSchemaPropsOrBool"),
+            Type::JsonSchemaPropsOrStringArray => beside_owner("JSONSchemaPropsOrStringArray"),
+            Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double | Type::Bytes | Type::StringList => {
+                unreachable!("primitive types refer to nothing")
+            }
+        }
+    }
+
+    /// The list of a custom resource, which no table knows.
+    fn list(&self, item: &str) -> Value {
+        let bare = item.rsplit_once('.').map_or(item, |(_, bare)| bare);
+        let mut properties = Map::new();
+        self.insert_type_meta(&mut properties);
+        let items = json!({"type": "array", "items": self.form.reference(item), "description": "The objects."});
+        properties.insert("items".into(), items);
+        let mut metadata = self.form.reference(concat_meta!("ListMeta"));
+        let text = self.descriptions.of_field(concat_meta!("Status"), "metadata");
+        self.add_beside(&mut metadata, Map::from_iter([("description".to_owned(), json!(text))]));
+        properties.insert("metadata".into(), metadata);
+        json!({
+            "type": "object",
+            "description": format!("{bare}List is a list of {bare}"),
+            "properties": properties,
+            "required": ["items"],
+        })
+    }
+
+    fn custom_resource(&self, schema: &Value) -> Value {
+        let mut definition = match self.form {
+            Form::V2 => custom::to_v2(schema),
+            Form::V3 => schema.clone(),
+        };
+        let Some(root) = definition.as_object_mut() else { return json!({"type": "object"}) };
+        // In version 2 a kind that keeps unknown fields shows no properties: kubectl would take them for all there are.
+        if self.form == Form::V3 || root.get("x-kubernetes-preserve-unknown-fields") != Some(&Value::Bool(true)) {
+            let properties = root.entry("properties").or_insert_with(|| json!({}));
+            if let Some(properties) = properties.as_object_mut() {
+                self.insert_type_meta(properties);
+                let mut metadata = self.form.reference(concat_meta!("ObjectMeta"));
+                let text = "Standard object metadata.";
+                self.add_beside(&mut metadata, Map::from_iter([("description".to_owned(), json!(text))]));
+                properties.insert("metadata".into(), metadata);
+            }
+        }
+        definition
+    }
+}
+
+/// The definition of a subresource's body: a served kind's, or a message that only subresources use.
+/// The options of connections are no bodies and have none.
+pub(super) fn body_definition(catalog: &Catalog, group: &str, version: &str, kind: &str) -> Option<String> {
+    let gv = catalog.group_version(group, version);
+    let served = gv.and_then(|gv| gv.resources.iter().find(|served| served.kind.kind == kind));
+    match served {
+        Some(served) => Some(served.version.message.clone()),
+        None => body_message(group, version, kind).map(str::to_owned),
+    }
+}
+
+fn insert_extensions(field: &Field, into: &mut Map<String, Value>) {
+    let mut insert = |key: &str, value: Value| into.insert(key.into(), value);
+    if field.shape == Shape::List {
+        let list_type = match field.list_type {
+            ListType::Atomic => "atomic",
+            ListType::Set => "set",
+            ListType::Map => "map",
+        };
+        insert("x-kubernetes-list-type", json!(list_type));
+        if field.list_type == ListType::Map {
+            insert("x-kubernetes-list-map-keys", json!(field.list_map_keys));
+        }
+    } else if field.atomic {
+        insert("x-kubernetes-map-type", json!("atomic"));
+    }
+    let strategy = match (field.patch_merge, field.patch_retain_keys) {
+        (true, true) => "merge,retainKeys",
+        (true, false) => "merge",
+        (false, true) => "retainKeys",
+        (false, false) => "",
+    };
+    if !strategy.is_empty() {
+        insert("x-kubernetes-patch-strategy", json!(strategy));
+    }
+    if let Some(key) = &field.patch_merge_key {
+        insert("x-kubernetes-patch-merge-key", json!(key));
+    }
+}
+
+/// Kubernetes shows a default where the field has one, and where Go always writes the field.
+fn default_of(field: &Field) -> Option<Value> {
+    if let Some(default) = &field.default {
+        return serde_json::from_str(default).ok();
+    }
+    let always = match field.ty {
+        Type::Message(_) => field.zero == Zero::Always,
+        _ => field.zero == Zero::Always || field.required,
+    };
+    if field.shape == Shape::Single && always { zero_of(&field.ty) } else { None }
+}
+
+fn zero_of(ty: &Type) -> Option<Value> {
+    match ty {
+        Type::String => Some(json!("")),
+        Type::Bool => Some(json!(false)),
+        Type::Int32 | Type::Int64 | Type::Double => Some(json!(0)),
+        Type::Message(_) => Some(json!({})),
+        _ => None,
+    }
+}
+
+fn primitive(ty: &Type) -> Option<Value> {
+    Some(match ty {
+        Type::String => json!({"type": "string"}),
+        Type::Bool => json!({"type": "boolean"}),
+        Type::Int32 => json!({"type": "integer", "format": "int32"}),
+        Type::Int64 => json!({"type": "integer", "format": "int64"}),
+        Type::Double => json!({"type": "number", "format": "double"}),
+        Type::Bytes => json!({"type": "string", "format": "byte"}),
+        Type::StringList => json!({"type": "array", "items": {"type": "string"}}),
+        _ => return None,
+    })
+}
+
+/// Types whose JSON does not look like their message.
+fn special(name: &str, form: Form) -> Option<Value> {
+    let v2 = form == Form::V2;
+    let (package, bare) = name.rsplit_once('.')?;
+    if package.starts_with("io.k8s.apiextensions-apiserver.") {
+        let any = matches!(
+            bare,
+            "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray"
+        );
+        return any.then(|| json!({}));
+    }
+    if !package.starts_with("io.k8s.apimachinery.") {
+        return None;
+    }
+    Some(match bare {
+        "IntOrString" if v2 => json!({"type": "string", "format": "int-or-string"}),
+        "IntOrString" => json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+        "Quantity" if v2 => json!({"type": "string"}),
+        "Quantity" => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+        "Time" | "MicroTime" => json!({"type": "string", "format": "date-time"}),
+        "Duration" => json!({"type": "string"}),
+        "RawExtension" | "FieldsV1" => json!({"type": "object"}),
+        "Info" => version_info(),
+        _ => return None,
+    })
+}
+
+/// What `/version` answers: no message of the table.
+fn version_info() -> Value {
+    const REQUIRED: [&str; 9] =
+        ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+    let properties: Map<String, Value> =
+        REQUIRED.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+    json!({"type": "object", "properties": properties, "required": REQUIRED})
+}
+
+/// A property may itself be called `$ref`; a reference is a string.
+fn collect_references(value: &Value, prefix: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            if let Some(name) = map.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix(prefix)) {
+                found.push(name.to_owned());
+            }
+            map.values().for_each(|value| collect_references(value, prefix, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| collect_references(value, prefix, found)),
+        _ => {}
+    }
+}
+
+macro_rules! concat_meta {
+    ($name:literal) => {
+        concat!("io.k8s.apimachinery.pkg.apis.meta.v1.", $name)
+    };
+}
+use concat_meta;

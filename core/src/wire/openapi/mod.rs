@@ -1,0 +1,153 @@
+//! OpenAPI: the served API described for clients, in versions 2 and 3, generated from the registry of kinds and
+//! the schema table.
+//!
+//! Start at [`OpenApi`]. Nothing is computed before it is asked for, and nothing is kept: the caller keeps the
+//! documents, under the hashes given here. A document is written piece by piece, so that only its bytes and one
+//! definition or path stand in memory at a time.
+
+mod custom;
+mod definitions;
+mod descriptions;
+mod gnostic;
+mod operation;
+mod parameters;
+mod paths;
+mod proto;
+mod v2;
+mod v3;
+
+use crate::schema::Schema;
+use crate::wire::discovery::{Catalog, GroupVersion, Served};
+use operation::{Answer, PathItem};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+
+/// The media type of `/openapi/v2` in Protobuf, as clients ask for it.
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// Its older spelling, which clients accept and ask for too.
+pub const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Where the shapes of custom resources come from.
+pub trait CustomSchemas {
+    /// The `openAPIV3Schema` behind a version's message name, if there is one.
+    fn schema(&self, message: &str) -> Option<&Value>;
+}
+
+/// A server without custom resources.
+pub struct NoCustomSchemas;
+
+impl CustomSchemas for NoCustomSchemas {
+    fn schema(&self, _message: &str) -> Option<&Value> {
+        None
+    }
+}
+
+/// What the documents are written from.
+#[derive(Clone, Copy)]
+pub struct OpenApi<'a> {
+    pub schema: &'a Schema,
+    pub catalog: &'a Catalog<'a>,
+    pub custom: &'a dyn CustomSchemas,
+    /// The version of Kubernetes that the server speaks: `v1.35.0`.
+    pub version: &'a str,
+}
+
+/// The entity tag of any document: a hash of its bytes, in quotes.
+pub fn etag(document: &[u8]) -> String {
+    format!("\"{}\"", hex(&Sha256::digest(document)))
+}
+
+impl OpenApi<'_> {
+    /// Changes when the description of these resources does. Computed from what the documents are made of, since
+    /// making all documents to hash them would cost the first client a second.
+    fn fingerprint<'g>(&self, resources: impl IntoIterator<Item = &'g Served<'g>>) -> String {
+        let mut hash = Sha256::new();
+        let mut add = |text: &str| {
+            hash.update(text.len().to_le_bytes());
+            hash.update(text);
+        };
+        add(env!("CARGO_PKG_VERSION"));
+        add(self.version);
+        for Served { kind, version } in resources {
+            for text in [&version.group, &version.version, &version.message, &kind.kind, &kind.resource] {
+                add(text);
+            }
+            add(&format!("{:?}{:?}", kind.scope, kind.verbs));
+            for sub in &kind.subresources {
+                add(&format!("{}{:?}{:?}", sub.name, sub.body, sub.verbs));
+            }
+            if let Some(schema) = self.custom.schema(&version.message) {
+                add(&schema.to_string());
+            }
+        }
+        hex(&hash.finalize()).to_uppercase()
+    }
+
+    fn group_version_at(&self, path: &str) -> Option<&GroupVersion<'_>> {
+        let (group, version) = match path.split('/').collect::<Vec<_>>()[..] {
+            ["api", version] => ("", version),
+            ["apis", group, version] if !group.is_empty() => (group, version),
+            _ => return None,
+        };
+        self.catalog.group_version(group, version)
+    }
+}
+
+/// The definitions that `paths` mention.
+fn roots(paths: &[PathItem]) -> BTreeSet<String> {
+    let operations = paths.iter().flat_map(|item| &item.operations);
+    operations
+        .flat_map(|operation| {
+            let body = operation.body.as_ref().map(|body| body.definition.clone());
+            let answer = match &operation.answer {
+                Answer::Definition(name) => Some(name.clone()),
+                Answer::Text => None,
+            };
+            body.into_iter().chain(answer)
+        })
+        .collect()
+}
+
+/// Writes one JSON object, member by member.
+struct ObjectWriter {
+    out: Vec<u8>,
+}
+
+impl ObjectWriter {
+    fn new() -> Self {
+        Self { out: vec![b'{'] }
+    }
+
+    fn member(&mut self, name: &str, value: &Value) {
+        self.name(name);
+        self.out.extend_from_slice(value.to_string().as_bytes());
+    }
+
+    fn object(&mut self, name: &str, members: impl FnOnce(&mut Self)) {
+        self.name(name);
+        self.out.push(b'{');
+        members(self);
+        self.out.push(b'}');
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
+        self.out.extend_from_slice(Value::from(name).to_string().as_bytes());
+        self.out.push(b':');
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.out.push(b'}');
+        self.out
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

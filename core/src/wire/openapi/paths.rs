@@ -1,0 +1,457 @@
+//! Paths: every operation that a kind's verbs and subresources allow.
+
+use super::definitions::{META, body_definition};
+use super::operation::{Answer, Body, GroupVersionKind, Operation, Parameter, PathItem, Place};
+use super::parameters;
+use crate::kinds::{Kind, Scope, Subresource};
+use crate::schema::{Schema, Shape, Type};
+use crate::wire::discovery::{Catalog, Group, GroupVersion, Served, subresources};
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const OBJECT: &[&str] = &[JSON, YAML, PROTOBUF];
+const LIST: &[&str] =
+    &[JSON, "application/json;stream=watch", YAML, PROTOBUF, "application/vnd.kubernetes.protobuf;stream=watch"];
+/// Custom resources have no Protobuf form and no merge keys.
+const CUSTOM_OBJECT: &[&str] = &[JSON, YAML];
+const CUSTOM_LIST: &[&str] = &[JSON, "application/json;stream=watch", YAML];
+const ANY: &[&str] = &["*/*"];
+const LOG: &[&str] = &["text/plain", JSON, YAML, PROTOBUF];
+const PATCH: &[&str] = &[
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
+const CUSTOM_PATCH: &[&str] =
+    &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+
+const OK: &[(u16, &str)] = &[(200, "OK")];
+const CREATED: &[(u16, &str)] = &[(200, "OK"), (201, "Created"), (202, "Accepted")];
+const WRITTEN: &[(u16, &str)] = &[(200, "OK"), (201, "Created")];
+const DELETED: &[(u16, &str)] = &[(200, "OK"), (202, "Accepted")];
+
+/// Kinds whose deletion is answered with the object; the others answer with a Status.
+const ANSWERED_WITH_OBJECT: &[&str] = &[
+    "CSIDriver",
+    "CSINode",
+    "DeviceClass",
+    "DeviceTaintRule",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceQuota",
+    "ResourceSlice",
+    "Service",
+    "ServiceAccount",
+    "StorageClass",
+    "VolumeAttachment",
+    "VolumeAttributesClass",
+];
+
+/// All paths of one group and version.
+pub(super) fn of_group_version(schema: &Schema, catalog: &Catalog, gv: &GroupVersion) -> Vec<PathItem> {
+    let names = Names::new(&gv.group, Some(&gv.version));
+    let list = format!("{META}.APIResourceList");
+    let root = format!("/{}/", gv.path());
+    let mut paths = vec![discovery(&names, root, "APIResources", "get available resources", list)];
+    for served in &gv.resources {
+        let writer = Writer { schema, catalog, names: &names, gv, served, kind: served.kind };
+        writer.write(&mut paths);
+    }
+    paths
+}
+
+/// The discovery path of a group.
+pub(super) fn of_group(group: &Group) -> Vec<PathItem> {
+    let names = Names::new(&group.name, None);
+    if group.name.is_empty() {
+        let versions = format!("{META}.APIVersions");
+        return vec![discovery(&names, "/api/".into(), "APIVersions", "get available API versions", versions)];
+    }
+    let (path, answer) = (format!("/apis/{}/", group.name), format!("{META}.APIGroup"));
+    vec![discovery(&names, path, "APIGroup", "get information of a group", answer)]
+}
+
+pub(super) fn of_group_list() -> Vec<PathItem> {
+    let names = Names { pascal: String::new(), tag: "apis".into() };
+    let answer = format!("{META}.APIGroupList");
+    vec![discovery(&names, "/apis/".into(), "APIVersions", "get available API versions", answer)]
+}
+
+pub(super) fn of_version() -> Vec<PathItem> {
+    let names = Names { pascal: "Code".into(), tag: "version".into() };
+    let answer = "io.k8s.apimachinery.pkg.version.Info".to_owned();
+    let mut item = discovery(&names, "/version/".into(), "Version", "get the version of this server", answer);
+    item.operations.iter_mut().for_each(|operation| operation.produces = &[JSON]);
+    vec![item]
+}
+
+/// How a group and version shows in operation ids and tags.
+struct Names {
+    /// `CoreV1`, `RbacAuthorizationV1beta1`.
+    pascal: String,
+    /// `core_v1`, `rbacAuthorization_v1beta1`.
+    tag: String,
+}
+
+impl Names {
+    fn new(group: &str, version: Option<&str>) -> Self {
+        let short = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
+        let pascal: String = short.split(['.', '-']).map(capital).collect();
+        let mut letters = pascal.chars();
+        let camel: String = letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect();
+        match version {
+            Some(version) => Self { pascal: pascal + &capital(version), tag: format!("{camel}_{version}") },
+            None => Self { pascal, tag: camel },
+        }
+    }
+}
+
+fn discovery(names: &Names, path: String, what: &str, description: &str, answer: String) -> PathItem {
+    let operation = Operation {
+        method: "get",
+        id: format!("get{}{what}", names.pascal),
+        tag: names.tag.clone(),
+        description: description.into(),
+        action: None,
+        kind: None,
+        parameters: Vec::new(),
+        body: None,
+        responses: OK,
+        answer: Answer::Definition(answer),
+        produces: OBJECT,
+    };
+    PathItem { path, parameters: Vec::new(), operations: vec![operation] }
+}
+
+/// Writes the paths of one resource.
+struct Writer<'a> {
+    schema: &'a Schema,
+    catalog: &'a Catalog<'a>,
+    names: &'a Names,
+    gv: &'a GroupVersion<'a>,
+    served: &'a Served<'a>,
+    kind: &'a Kind,
+}
+
+impl Writer<'_> {
+    fn write(&self, paths: &mut Vec<PathItem>) {
+        let collection = self.collection("");
+        let item = format!("{collection}/{{name}}");
+        push(paths, collection, self.path_parameters(false), self.collection_operations());
+        push(paths, item.clone(), self.path_parameters(true), self.item_operations());
+        for sub in subresources(self.kind) {
+            self.subresource(sub, &format!("{item}/{}", sub.name), paths);
+        }
+        let has = |verb| self.kind.verbs.contains(&verb);
+        let namespaced = self.kind.scope == Scope::Namespaced;
+        if namespaced && has("list") {
+            let list = self.list(&format!("{}ForAllNamespaces", self.kind.kind));
+            let path = format!("/{}/{}", self.gv.path(), self.kind.resource);
+            push(paths, path, parameters::query(&["pretty"]), vec![list]);
+        }
+        if has("watch") {
+            self.watches(namespaced, paths);
+        }
+    }
+
+    /// `/api/v1/namespaces/{namespace}/pods`; `above` is `/watch` for the old form of watching.
+    fn collection(&self, above: &str) -> String {
+        let namespace = if self.kind.scope == Scope::Namespaced { "/namespaces/{namespace}" } else { "" };
+        format!("/{}{above}{namespace}/{}", self.gv.path(), self.kind.resource)
+    }
+
+    fn path_parameters(&self, item: bool) -> Vec<Parameter> {
+        let name = item.then(|| parameters::name(&self.kind.kind));
+        let namespace = (self.kind.scope == Scope::Namespaced).then(parameters::namespace);
+        name.into_iter().chain(namespace).chain(parameters::query(&["pretty"])).collect()
+    }
+
+    fn collection_operations(&self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for verb in &self.kind.verbs {
+            match *verb {
+                "list" => operations.push(self.list(&self.scoped())),
+                "create" => operations.push(Operation {
+                    parameters: parameters::query(parameters::WRITE),
+                    body: self.object_body(self.message()),
+                    responses: CREATED,
+                    ..self.operation("post", "create", &self.scoped(), "post", format!("create a {}", self.kind.kind))
+                }),
+                "deletecollection" => operations.push(Operation {
+                    id: format!("delete{}Collection{}", self.names.pascal, self.scoped()),
+                    parameters: parameters::query(parameters::DELETE_COLLECTION),
+                    body: delete_options(),
+                    answer: Answer::Definition(format!("{META}.Status")),
+                    ..self.operation("delete", "delete", "", "deletecollection", self.about("delete collection of"))
+                }),
+                _ => {}
+            }
+        }
+        operations
+    }
+
+    fn item_operations(&self) -> Vec<Operation> {
+        let verbs = self.kind.verbs.iter().filter(|verb| **verb != "create");
+        verbs.filter_map(|verb| self.object_operation(verb, "", self.message(), "")).collect()
+    }
+
+    /// An operation on one object or on a part of it.
+    fn object_operation(&self, verb: &str, suffix: &str, definition: &str, part: &str) -> Option<Operation> {
+        let name = format!("{}{suffix}", self.scoped());
+        let about = |verb: &str| format!("{verb} {part}the specified {}", self.kind.kind);
+        let object = Answer::Definition(definition.to_owned());
+        Some(match verb {
+            "get" => Operation { answer: object, ..self.operation("get", "read", &name, "get", about("read")) },
+            "update" => Operation {
+                parameters: parameters::query(parameters::WRITE),
+                body: self.object_body(definition),
+                responses: WRITTEN,
+                answer: object,
+                ..self.operation("put", "replace", &name, "put", about("replace"))
+            },
+            "patch" => Operation {
+                parameters: parameters::query_inline(parameters::PATCH),
+                body: Some(Body {
+                    definition: format!("{META}.Patch"),
+                    required: true,
+                    types: if self.is_custom() { CUSTOM_PATCH } else { PATCH },
+                }),
+                responses: WRITTEN,
+                answer: object,
+                ..self.operation("patch", "patch", &name, "patch", about("partially update"))
+            },
+            "create" => Operation {
+                parameters: parameters::query(parameters::WRITE),
+                body: self.object_body(definition),
+                responses: CREATED,
+                answer: object,
+                ..self.operation("post", "create", &name, "post", format!("create {part}a {}", self.kind.kind))
+            },
+            "delete" => {
+                let with_object = ANSWERED_WITH_OBJECT.contains(&self.kind.kind.as_str()) && !self.is_custom();
+                let answer = if with_object { object } else { Answer::Definition(format!("{META}.Status")) };
+                Operation {
+                    parameters: parameters::query(parameters::DELETE),
+                    body: delete_options(),
+                    responses: DELETED,
+                    answer,
+                    ..self.operation("delete", "delete", &name, "delete", self.about("delete a"))
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn subresource(&self, sub: &Subresource, path: &str, paths: &mut Vec<PathItem>) {
+        let suffix = capital(&sub.name);
+        if let Some((group, version, kind)) = sub.body.as_ref().filter(|(_, _, kind)| kind.ends_with("Options")) {
+            return self.connect(sub, path, &GroupVersionKind::new(group, version, kind), paths);
+        }
+        let body = sub.body.as_ref();
+        let definition = body.and_then(|(group, version, kind)| body_definition(self.catalog, group, version, kind));
+        let definition = definition.as_deref().unwrap_or(self.message());
+        let part = format!("{} of ", sub.name);
+        let mut parameters = self.path_parameters(true);
+        let mut operations: Vec<Operation> =
+            sub.verbs.iter().filter_map(|verb| self.object_operation(verb, &suffix, definition, &part)).collect();
+        for operation in &mut operations {
+            if let Some((group, version, kind)) = body {
+                operation.kind = Some(GroupVersionKind::new(group, version, kind));
+            }
+            if sub.name == "log" {
+                operation.answer = Answer::Text;
+                operation.produces = LOG;
+            }
+        }
+        if sub.name == "log" {
+            parameters.extend(self.options("PodLogOptions"));
+        }
+        push(paths, path.to_owned(), parameters, operations);
+    }
+
+    /// A subresource that hands the connection through: `exec`, `proxy`.
+    fn connect(&self, sub: &Subresource, path: &str, options: &GroupVersionKind, paths: &mut Vec<PathItem>) {
+        let proxy = sub.name == "proxy";
+        let mut methods: Vec<&'static str> = sub.verbs.iter().filter_map(|verb| method_of(verb)).collect();
+        if proxy {
+            methods.extend(["head", "options"]);
+        }
+        let connect = |method: &'static str, suffix: &str| {
+            let (sub, scoped) = (capital(&sub.name), self.scoped());
+            let id = format!("connect{}{}{scoped}{sub}{suffix}", self.names.pascal, capital(method));
+            let description = format!("connect {} requests to {}", method.to_uppercase(), self.about(&sub));
+            Operation {
+                id,
+                kind: Some(options.clone()),
+                answer: Answer::Text,
+                produces: ANY,
+                ..self.operation(method, "connect", "", "connect", description)
+            }
+        };
+        let mut parameters = self.path_parameters(true);
+        parameters.retain(|parameter| parameter.place == Place::Path);
+        parameters.extend(self.options(&options.kind));
+        let operations = methods.iter().map(|method| connect(method, "")).collect();
+        push(paths, path.to_owned(), parameters.clone(), operations);
+        if proxy {
+            // The query's `path` gives way to the one in the path itself.
+            parameters.retain(|parameter| parameter.name != "path");
+            parameters.push(parameters::rest_of_path());
+            let operations = methods.iter().map(|method| connect(method, "WithPath")).collect();
+            push(paths, format!("{path}/{{path}}"), parameters, operations);
+        }
+    }
+
+    /// Query parameters that are the fields of an options message.
+    fn options(&self, message: &str) -> Vec<Parameter> {
+        let Some(id) = self.schema.id(&format!("io.k8s.api.core.v1.{message}")) else { return Vec::new() };
+        let fields = self.schema.message(id).fields.iter();
+        fields
+            .map(|field| Parameter {
+                name: field.json.clone().into(),
+                place: Place::Query,
+                ty: match field.ty {
+                    _ if field.shape != Shape::Single => "string",
+                    Type::Bool => "boolean",
+                    Type::Int32 | Type::Int64 => "integer",
+                    _ => "string",
+                },
+                description: "".into(),
+                shared: false,
+            })
+            .collect()
+    }
+
+    fn list(&self, name: &str) -> Operation {
+        Operation {
+            parameters: parameters::query(parameters::LIST),
+            answer: Answer::Definition(format!("{}List", self.message())),
+            produces: if self.is_custom() { CUSTOM_LIST } else { LIST },
+            ..self.operation("get", "list", name, "list", self.about("list or watch objects of kind"))
+        }
+    }
+
+    /// The old way to watch: a path of its own.
+    fn watches(&self, namespaced: bool, paths: &mut Vec<PathItem>) {
+        let watch = |name: &str, action, description| Operation {
+            answer: Answer::Definition(format!("{META}.WatchEvent")),
+            produces: if self.is_custom() { CUSTOM_LIST } else { LIST },
+            ..self.operation("get", "watch", name, action, description)
+        };
+        let with_query = |mut parameters: Vec<Parameter>| {
+            parameters.extend(parameters::query(parameters::LIST));
+            parameters
+        };
+        let many = || self.about("watch changes to a list of") + "; deprecated: use a list with the parameter watch";
+        let one =
+            self.about("watch changes to an object of kind") + "; deprecated: use a list with the parameter watch";
+        let (collection, scoped) = (self.collection("/watch"), self.scoped());
+        let list = watch(&format!("{scoped}List"), "watchlist", many());
+        push(paths, collection.clone(), with_query(self.path_parameters(false)), vec![list]);
+        let item = watch(&scoped, "watch", one);
+        push(paths, format!("{collection}/{{name}}"), with_query(self.path_parameters(true)), vec![item]);
+        if namespaced {
+            let everywhere = watch(&format!("{}ListForAllNamespaces", self.kind.kind), "watchlist", many());
+            let path = format!("/{}/watch/{}", self.gv.path(), self.kind.resource);
+            push(paths, path, with_query(parameters::query(&["pretty"])), vec![everywhere]);
+        }
+    }
+
+    /// What all operations of this resource share. The answer is the object.
+    fn operation(
+        &self,
+        method: &'static str,
+        word: &str,
+        name: &str,
+        action: &'static str,
+        description: String,
+    ) -> Operation {
+        Operation {
+            method,
+            id: format!("{word}{}{name}", self.names.pascal),
+            tag: self.names.tag.clone(),
+            description,
+            action: Some(action),
+            kind: Some(GroupVersionKind::new(&self.gv.group, &self.gv.version, &self.kind.kind)),
+            parameters: Vec::new(),
+            body: None,
+            responses: OK,
+            answer: Answer::Definition(self.message().to_owned()),
+            produces: if self.is_custom() { CUSTOM_OBJECT } else { OBJECT },
+        }
+    }
+
+    fn object_body(&self, definition: &str) -> Option<Body> {
+        let types = if self.is_custom() { CUSTOM_OBJECT } else { OBJECT };
+        Some(Body { definition: definition.to_owned(), required: true, types })
+    }
+
+    fn message(&self) -> &str {
+        &self.served.version.message
+    }
+
+    fn is_custom(&self) -> bool {
+        self.schema.id(self.message()).is_none()
+    }
+
+    /// `NamespacedPod`, `Node`.
+    fn scoped(&self) -> String {
+        let scope = if self.kind.scope == Scope::Namespaced { "Namespaced" } else { "" };
+        format!("{scope}{}", self.kind.kind)
+    }
+
+    fn about(&self, words: &str) -> String {
+        format!("{words} {}", self.kind.kind)
+    }
+}
+
+fn push(paths: &mut Vec<PathItem>, path: String, parameters: Vec<Parameter>, operations: Vec<Operation>) {
+    if !operations.is_empty() {
+        paths.push(PathItem { path, parameters, operations });
+    }
+}
+
+fn delete_options() -> Option<Body> {
+    Some(Body { definition: format!("{META}.DeleteOptions"), required: false, types: OBJECT })
+}
+
+fn method_of(verb: &str) -> Option<&'static str> {
+    Some(match verb {
+        "get" => "get",
+        "create" => "post",
+        "update" => "put",
+        "patch" => "patch",
+        "delete" => "delete",
+        _ => return None,
+    })
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_short_names() {
+        for (group, version, pascal, tag) in [
+            ("", "v1", "CoreV1", "core_v1"),
+            ("apps", "v1beta2", "AppsV1beta2", "apps_v1beta2"),
+            ("rbac.authorization.k8s.io", "v1", "RbacAuthorizationV1", "rbacAuthorization_v1"),
+            ("flowcontrol.apiserver.k8s.io", "v1", "FlowcontrolApiserverV1", "flowcontrolApiserver_v1"),
+            ("stable.example.com", "v1", "StableExampleComV1", "stableExampleCom_v1"),
+        ] {
+            let names = Names::new(group, Some(version));
+            assert_eq!((names.pascal.as_str(), names.tag.as_str()), (pascal, tag));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Version 3: an index, and one document for every group and version.
+
+use super::definitions::Definitions;
+use super::operation::{Form, PathItem};
+use super::{ObjectWriter, OpenApi, paths, roots};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+impl OpenApi<'_> {
+    /// What `/openapi/v3` lists, ordered: `api/v1`, `apis/apps/v1`, and the discovery paths.
+    pub fn v3_paths(&self) -> Vec<String> {
+        let mut all: Vec<String> = vec!["apis".into(), "version".into()];
+        for group in &self.catalog.groups {
+            all.push(if group.name.is_empty() { "api".into() } else { format!("apis/{}", group.name) });
+            all.extend(group.versions.iter().map(|gv| gv.path()));
+        }
+        all.sort();
+        all
+    }
+
+    /// `/openapi/v3`.
+    pub fn v3_index(&self) -> Bytes {
+        let mut writer = ObjectWriter::new();
+        writer.object("paths", |writer| {
+            for path in self.v3_paths() {
+                let hash = self.v3_hash(&path).unwrap_or_default();
+                let url = format!("/openapi/v3/{path}?hash={hash}");
+                writer.member(&path, &json!({"serverRelativeURL": url}));
+            }
+        });
+        Bytes::from(writer.finish())
+    }
+
+    /// Stands in the index behind `?hash=`, and changes with the document.
+    pub fn v3_hash(&self, path: &str) -> Option<String> {
+        match self.group_version_at(path) {
+            Some(gv) => Some(self.fingerprint(&gv.resources)),
+            None => self.v3_discovery_items(path).map(|_| self.fingerprint([])),
+        }
+    }
+
+    /// `/openapi/v3/<path>`.
+    pub fn v3_document(&self, path: &str) -> Option<Bytes> {
+        let items = match self.group_version_at(path) {
+            Some(gv) => paths::of_group_version(self.schema, self.catalog, gv),
+            None => self.v3_discovery_items(path)?,
+        };
+        let roots = roots(&items);
+        let definitions = Definitions::new(Form::V3, self.schema, self.custom, self.catalog, &roots);
+        let mut writer = ObjectWriter::new();
+        writer.member("openapi", &json!("3.0.0"));
+        writer.member("info", &json!({"title": "Kubernetes", "version": self.version}));
+        writer.object("paths", |writer| write_paths(writer, &items));
+        writer.object("components", |writer| {
+            writer.object("schemas", |writer| {
+                for name in definitions.closure(roots) {
+                    writer.member(&name, &definitions.definition(&name));
+                }
+            });
+            writer.member("securitySchemes", &security_schemes());
+        });
+        Some(Bytes::from(writer.finish()))
+    }
+
+    fn v3_discovery_items(&self, path: &str) -> Option<Vec<PathItem>> {
+        Some(match path {
+            "api" => paths::of_group(self.catalog.group("")?),
+            "apis" => paths::of_group_list(),
+            "version" => paths::of_version(),
+            _ => paths::of_group(path.strip_prefix("apis/").and_then(|group| self.catalog.group(group))?),
+        })
+    }
+}
+
+fn write_paths(writer: &mut ObjectWriter, items: &[PathItem]) {
+    for item in items {
+        writer.member(&item.path, &item.to_value(Form::V3));
+    }
+}
+
+/// One way in is described: a bearer token.
+pub(super) fn security_schemes() -> Value {
+    json!({
+        "BearerToken": {
+            "type": "apiKey",
+            "name": "authorization",
+            "in": "header",
+            "description": "Bearer Token authentication",
+        },
+    })
+}
