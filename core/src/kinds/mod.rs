@@ -11,6 +11,7 @@ pub mod authentication;
 pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
+pub mod cells;
 pub mod certificates;
 pub mod coordination;
 pub mod core;
