@@ -12,6 +12,7 @@ pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
 mod build;
+pub mod cells;
 pub mod certificates;
 mod convert;
 pub mod coordination;
@@ -62,7 +63,14 @@ pub struct Kind {
     pub columns: Vec<Column>,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,
+    /// Whether a replace of what is not there creates it.
+    pub create_on_update: bool,
     pub hooks: Hooks,
+}
+
+/// `apps/v1`, or `v1` for the core group.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,4 +155,6 @@ pub struct Hooks {
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<fn(&Value, Option<&Value>) -> Vec<Cause>>,
+    /// What an object holds that no other may hold: addresses, ports.
+    pub claims: Option<fn(&Value) -> Vec<String>>,
 }

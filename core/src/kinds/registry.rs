@@ -5,6 +5,7 @@
 
 use super::{Kind, Version};
 use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 /// The built-in kinds.
@@ -14,7 +15,7 @@ pub fn registry() -> &'static Registry {
 }
 
 /// Names a kind of one [`Registry`] and of its clones. Never reused, also when the kind goes away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u32);
 
 #[derive(Clone, Default)]
@@ -26,6 +27,8 @@ pub struct Registry {
     /// Ordered by group, version and kind.
     by_kind: Vec<Name>,
     groups: Vec<GroupVersions>,
+    by_storage: BTreeMap<String, KindId>,
+    namespaces: KindId,
 }
 
 /// One group of the API with its versions, the preferred one first.
@@ -72,6 +75,16 @@ impl Registry {
     /// A removed kind is still found by its number.
     pub fn get(&self, id: KindId) -> &Kind {
         &self.kinds[id.0 as usize].kind
+    }
+
+    /// The kind whose objects the log keeps under this path.
+    pub fn by_storage(&self, storage: &str) -> Option<KindId> {
+        self.by_storage.get(storage).copied()
+    }
+
+    /// The kind that all content of namespaces hangs on.
+    pub fn namespaces(&self) -> KindId {
+        self.namespaces
     }
 
     /// As [`Self::get`], for holders that outlive the registry.
@@ -122,6 +135,12 @@ impl Registry {
 
     fn enter_names(&mut self, id: KindId) {
         let kind = self.share(id);
+        if kind.stored {
+            self.by_storage.entry(kind.storage.clone()).or_insert(id);
+        }
+        if kind.kind == "Namespace" && kind.hub().group.is_empty() {
+            self.namespaces = id;
+        }
         for (version_index, Version { group, version, .. }) in kind.versions.iter().enumerate() {
             let named = |name: &String| Name {
                 group: group.clone(),
@@ -138,6 +157,7 @@ impl Registry {
     fn remove_names(&mut self, id: KindId) {
         self.by_resource.retain(|name| name.id != id);
         self.by_kind.retain(|name| name.id != id);
+        self.by_storage.retain(|_, found| *found != id);
     }
 }
 

@@ -1,0 +1,311 @@
+//! What the columns of all kinds share: making a column, reading a document, writing ages and selectors.
+//!
+//! A cell never fails: a document that lacks a field shows what Kubernetes shows for it.
+
+use super::{Cell, Column};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+/// Shown for a time that is not set.
+pub const UNKNOWN: &str = "<unknown>";
+/// Shown for an empty set, selector or reference.
+pub const NONE: &str = "<none>";
+/// Shown for an optional value that is not set.
+pub const UNSET: &str = "<unset>";
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+const YEAR: i64 = 365 * DAY;
+
+pub fn column(
+    name: &str,
+    ty: &'static str,
+    priority: i32,
+    description: &str,
+    read: fn(&Value, i64) -> Value,
+) -> Column {
+    Column { name: name.into(), ty, format: "", description: description.into(), priority, cell: Cell::Read(read) }
+}
+
+/// The first column of nearly every kind.
+pub fn name() -> Column {
+    let description = "Name of the object, unique among its kind (within its namespace, if it has one).";
+    Column { format: "name", ..column("Name", "string", 0, description, |doc, _| text(doc, "metadata.name").into()) }
+}
+
+/// Time since the object was made.
+pub fn age_column() -> Column {
+    let description = "Time since the server accepted the object.";
+    column("Age", "string", 0, description, |doc, now| since(text(doc, "metadata.creationTimestamp"), now).into())
+}
+
+/// A span of time as people write it: two units at most, coarser the longer it is.
+pub fn age(seconds: i64) -> String {
+    // Below each limit: the unit shown, and the finer one beside it if it is not zero.
+    const STEPS: [(i64, (i64, char), Option<(i64, char)>); 8] = [
+        (2 * MINUTE, (1, 's'), None),
+        (10 * MINUTE, (MINUTE, 'm'), Some((1, 's'))),
+        (3 * HOUR, (MINUTE, 'm'), None),
+        (8 * HOUR, (HOUR, 'h'), Some((MINUTE, 'm'))),
+        (2 * DAY, (HOUR, 'h'), None),
+        (8 * DAY, (DAY, 'd'), Some((HOUR, 'h'))),
+        (2 * YEAR, (DAY, 'd'), None),
+        (8 * YEAR, (YEAR, 'y'), Some((DAY, 'd'))),
+    ];
+    match seconds {
+        // Clocks of two machines may differ by a little.
+        ..-1 => return "<invalid>".into(),
+        -1 => return "0s".into(),
+        _ => {}
+    }
+    let step = STEPS.iter().find(|(limit, ..)| seconds < *limit);
+    let ((size, unit), finer) = step.map_or(((YEAR, 'y'), None), |(_, unit, finer)| (*unit, *finer));
+    let rest = finer.map(|(size_finer, unit_finer)| (seconds % size / size_finer, unit_finer));
+    match rest {
+        Some((count, unit_finer)) if count > 0 => format!("{}{unit}{count}{unit_finer}", seconds / size),
+        _ => format!("{}{unit}", seconds / size),
+    }
+}
+
+/// The time since an RFC 3339 timestamp.
+pub fn since(timestamp: &str, now: i64) -> String {
+    epoch_seconds(timestamp).map_or_else(|| UNKNOWN.into(), |then| age(now - then))
+}
+
+/// Seconds since the epoch; `None` for no time at all.
+pub fn epoch_seconds(timestamp: &str) -> Option<i64> {
+    timestamp.parse::<Timestamp>().ok().map(Timestamp::as_second)
+}
+
+/// The value at a dotted path. Null counts as absent.
+pub fn at<'a>(doc: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(doc, |value, key| value.get(key)).filter(|value| !value.is_null())
+}
+
+/// The text at a path; empty when there is none.
+pub fn text<'a>(doc: &'a Value, path: &str) -> &'a str {
+    at(doc, path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The text at a path, or `otherwise` where it is absent or empty.
+pub fn text_or(doc: &Value, path: &str, otherwise: &str) -> Value {
+    let found = text(doc, path);
+    if found.is_empty() { otherwise.into() } else { found.into() }
+}
+
+pub fn number(doc: &Value, path: &str) -> i64 {
+    at(doc, path).and_then(Value::as_i64).unwrap_or_default()
+}
+
+pub fn truth(doc: &Value, path: &str) -> bool {
+    at(doc, path).and_then(Value::as_bool).unwrap_or_default()
+}
+
+pub fn items<'a>(doc: &'a Value, path: &str) -> &'a [Value] {
+    at(doc, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The entries of the map at a path, ordered by key.
+pub fn entries<'a>(doc: &'a Value, path: &str) -> Vec<(&'a str, &'a Value)> {
+    sorted(at(doc, path).and_then(Value::as_object))
+}
+
+fn sorted(map: Option<&Map<String, Value>>) -> Vec<(&str, &Value)> {
+    let mut entries: Vec<_> = map.into_iter().flatten().map(|(key, value)| (key.as_str(), value)).collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    entries
+}
+
+/// How many entries the list or map at a path has.
+pub fn count(doc: &Value, path: &str) -> usize {
+    match at(doc, path) {
+        Some(Value::Array(list)) => list.len(),
+        Some(Value::Object(map)) => map.len(),
+        _ => 0,
+    }
+}
+
+/// A scalar as text: strings bare, numbers in digits. For quantities and values that are a number or a string.
+pub fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Annotations and labels have dots in their keys, so paths cannot name them.
+pub fn annotation<'a>(doc: &'a Value, key: &str) -> Option<&'a str> {
+    at(doc, "metadata.annotations")?.get(key)?.as_str()
+}
+
+/// `status` of the condition of this type; empty when there is none.
+pub fn condition<'a>(doc: &'a Value, ty: &str) -> &'a str {
+    let found = items(doc, "status.conditions").iter().find(|condition| text(condition, "type") == ty);
+    found.map_or("", |condition| text(condition, "status"))
+}
+
+/// The texts at `path` inside each item of a list, joined by commas.
+pub fn joined(list: &[Value], path: &str) -> String {
+    list.iter().map(|item| text(item, path)).collect::<Vec<_>>().join(",")
+}
+
+/// The first few of a list, and how many more there are.
+pub fn first_few(list: &[String], most: usize) -> String {
+    if list.len() <= most {
+        return list.join(",");
+    }
+    format!("{} + {} more...", list[..most].join(","), list.len() - most)
+}
+
+/// A map of labels as a selector writes it.
+pub fn labels(doc: &Value, path: &str) -> String {
+    let pairs: Vec<_> = entries(doc, path).into_iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    if pairs.is_empty() { NONE.into() } else { pairs.join(",") }
+}
+
+/// A label selector at a path in its text form; `<none>` for one that says nothing.
+pub fn selector(doc: &Value, path: &str) -> String {
+    match selector_text(at(doc, path)) {
+        None => "<error>".into(),
+        Some(shown) if shown.is_empty() => NONE.into(),
+        Some(shown) => shown,
+    }
+}
+
+/// `a=b,c in (d,e),!f`, ordered by key; `None` for an operator that does not exist.
+pub fn selector_text(selector: Option<&Value>) -> Option<String> {
+    let Some(selector) = selector else { return Some(String::new()) };
+    let mut terms: Vec<(&str, String)> = entries(selector, "matchLabels")
+        .into_iter()
+        .map(|(key, value)| (key, format!("{key}={}", plain(value))))
+        .collect();
+    for expression in items(selector, "matchExpressions") {
+        let key = text(expression, "key");
+        let mut values: Vec<_> = items(expression, "values").iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let term = match text(expression, "operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return None,
+        };
+        terms.push((key, term));
+    }
+    terms.sort_by_key(|(key, _)| *key);
+    Some(terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(","))
+}
+
+/// Wide columns of the kinds that make pods from `spec.template`.
+pub fn template_columns() -> [Column; 2] {
+    [
+        column("Containers", "string", 1, "Names of the template's containers.", |doc, _| {
+            joined(items(doc, "spec.template.spec.containers"), "name").into()
+        }),
+        column("Images", "string", 1, "Images of the template's containers.", |doc, _| {
+            joined(items(doc, "spec.template.spec.containers"), "image").into()
+        }),
+    ]
+}
+
+/// Wide column of the kinds that own pods by `spec.selector`.
+pub fn selector_column() -> Column {
+    column("Selector", "string", 1, "Selects the pods that belong to this object.", |doc, _| {
+        selector(doc, "spec.selector").into()
+    })
+}
+
+/// For tests: the cells of a document, in one line.
+#[cfg(test)]
+pub(crate) fn shown(columns: &[Column], doc: &Value) -> String {
+    let cells = columns.iter().map(|column| match &column.cell {
+        Cell::Read(read) => read(doc, tests::NOW),
+        Cell::Path(path) => panic!("a built-in kind reads by function, not by {path}"),
+    });
+    cells.map(|cell| plain(&cell)).collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// 2026-01-10T00:00:00Z.
+    pub const NOW: i64 = 1_768_003_200;
+
+    #[test]
+    fn ages() {
+        let cases = [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (1, "1s"),
+            (119, "119s"),
+            (2 * MINUTE, "2m"),
+            (2 * MINUTE + 1, "2m1s"),
+            (9 * MINUTE + 59, "9m59s"),
+            (10 * MINUTE, "10m"),
+            (10 * MINUTE + 59, "10m"),
+            (3 * HOUR - 1, "179m"),
+            (3 * HOUR, "3h"),
+            (7 * HOUR + 59 * MINUTE + 59, "7h59m"),
+            (8 * HOUR + 59 * MINUTE, "8h"),
+            (2 * DAY - 1, "47h"),
+            (2 * DAY, "2d"),
+            (3 * DAY + 4 * HOUR, "3d4h"),
+            (8 * DAY - 1, "7d23h"),
+            (8 * DAY + 23 * HOUR, "8d"),
+            (2 * YEAR - 1, "729d"),
+            (2 * YEAR, "2y"),
+            (2 * YEAR + 15 * DAY, "2y15d"),
+            (8 * YEAR - 1, "7y364d"),
+            (8 * YEAR + 200 * DAY, "8y"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(age(seconds), expected, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn times() {
+        let cases = [
+            ("2026-01-09T23:55:00Z", "5m"),
+            ("2026-01-09T23:59:30.123456Z", "30s"),
+            ("2026-01-10T00:59:30+01:00", "30s"),
+            ("", UNKNOWN),
+            ("yesterday", UNKNOWN),
+        ];
+        for (timestamp, expected) in cases {
+            assert_eq!(since(timestamp, NOW), expected, "{timestamp}");
+        }
+    }
+
+    #[test]
+    fn selectors() {
+        let cases = [
+            (json!({}), NONE),
+            (json!({"selector": {}}), NONE),
+            (json!({"selector": {"matchLabels": {"b": "2", "a": "1"}}}), "a=1,b=2"),
+            (
+                json!({"selector": {"matchLabels": {"m": "1"}, "matchExpressions": [
+                    {"key": "z", "operator": "In", "values": ["y", "x"]},
+                    {"key": "c", "operator": "NotIn", "values": ["d"]},
+                    {"key": "b", "operator": "DoesNotExist"},
+                    {"key": "n", "operator": "Exists"},
+                ]}}),
+                "!b,c notin (d),m=1,n,z in (x,y)",
+            ),
+            (json!({"selector": {"matchExpressions": [{"key": "z", "operator": "Near"}]}}), "<error>"),
+        ];
+        for (doc, expected) in cases {
+            assert_eq!(selector(&doc, "selector"), expected, "{doc}");
+        }
+    }
+
+    #[test]
+    fn lists_are_cut_short() {
+        let list: Vec<String> = ["a", "b", "c", "d", "e"].map(String::from).into();
+        assert_eq!(first_few(&list[..0], 3), "");
+        assert_eq!(first_few(&list[..3], 3), "a,b,c");
+        assert_eq!(first_few(&list, 3), "a,b,c + 2 more...");
+    }
+}

@@ -1,0 +1,109 @@
+//! Columns of events, in the order in which people read them: when, what, about which object.
+
+use crate::kinds::Column;
+use crate::kinds::cells::{UNKNOWN, at, column, name, number, since, text};
+use serde_json::Value;
+
+pub fn columns() -> Vec<Column> {
+    vec![
+        column("Last Seen", "string", 0, "Time since the event was last seen.", |event, now| {
+            last_seen(event, now).into()
+        }),
+        column("Type", "string", 0, "Normal or Warning.", |event, _| text(event, "type").into()),
+        column("Reason", "string", 0, "Why it happened, in one word.", |event, _| text(event, "reason").into()),
+        column("Object", "string", 0, "The object that the event is about.", |event, _| object(event).into()),
+        column("Subobject", "string", 1, "The part of the object that the event is about.", |event, _| {
+            text(event, "involvedObject.fieldPath").into()
+        }),
+        column("Source", "string", 1, "The component that reports the event, and where it runs.", |event, _| {
+            source(event).into()
+        }),
+        column("Message", "string", 0, "What happened, for people.", |event, _| text(event, "message").trim().into()),
+        column("First Seen", "string", 1, "Time since the event was first seen.", |event, now| {
+            first_seen(event, now).into()
+        }),
+        column("Count", "string", 1, "How often the event was seen.", |event, _| times_seen(event).into()),
+        Column { priority: 1, ..name() },
+    ]
+}
+
+fn first_seen(event: &Value, now: i64) -> String {
+    match since(text(event, "firstTimestamp"), now) {
+        unknown if unknown == UNKNOWN => since(text(event, "eventTime"), now),
+        known => known,
+    }
+}
+
+fn last_seen(event: &Value, now: i64) -> String {
+    if at(event, "series").is_some() {
+        return since(text(event, "series.lastObservedTime"), now);
+    }
+    match since(text(event, "lastTimestamp"), now) {
+        unknown if unknown == UNKNOWN => first_seen(event, now),
+        known => known,
+    }
+}
+
+fn times_seen(event: &Value) -> i64 {
+    match at(event, "series") {
+        Some(series) => number(series, "count"),
+        // Events of the newer API that were seen once carry no count.
+        None => number(event, "count").max(1),
+    }
+}
+
+fn object(event: &Value) -> String {
+    let kind = text(event, "involvedObject.kind").to_lowercase();
+    let name = text(event, "involvedObject.name");
+    if name.is_empty() { kind } else { format!("{kind}/{name}") }
+}
+
+fn source(event: &Value) -> String {
+    let first = |older, newer| Some(text(event, older)).filter(|text| !text.is_empty()).unwrap_or(text(event, newer));
+    let component = first("source.component", "reportingComponent");
+    let instance = first("source.host", "reportingInstance");
+    if instance.is_empty() { component.into() } else { format!("{component}, {instance}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::columns;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn events() {
+        let cases = [
+            (
+                json!({
+                    "metadata": {"name": "web.1"}, "type": "Warning", "reason": "BackOff",
+                    "involvedObject": {"kind": "Pod", "name": "web", "fieldPath": "spec.containers{app}"},
+                    "source": {"component": "kubelet", "host": "n1"}, "message": " Back-off restarting \n", "count": 7,
+                    "firstTimestamp": "2026-01-09T22:00:00Z", "lastTimestamp": "2026-01-09T23:59:00Z",
+                }),
+                "60s | Warning | BackOff | pod/web | spec.containers{app} | kubelet, n1 | Back-off restarting | 120m | \
+                 7 | web.1",
+            ),
+            (
+                json!({
+                    "metadata": {"name": "web.2"}, "type": "Normal", "reason": "Scheduled",
+                    "involvedObject": {"kind": "Pod", "name": "web"}, "message": "Assigned",
+                    "firstTimestamp": null, "lastTimestamp": null, "eventTime": "2026-01-09T23:57:00.000001Z",
+                    "reportingComponent": "default-scheduler", "reportingInstance": "s-1", "source": {},
+                }),
+                "3m | Normal | Scheduled | pod/web |  | default-scheduler, s-1 | Assigned | 3m | 1 | web.2",
+            ),
+            (
+                json!({
+                    "metadata": {"name": "n.3"}, "involvedObject": {"kind": "Node"}, "eventTime": "2026-01-09T20:00:00.000000Z",
+                    "series": {"count": 4, "lastObservedTime": "2026-01-09T23:59:50.000000Z"},
+                    "source": {"component": "kubelet"},
+                }),
+                "10s |  |  | node |  | kubelet |  | 4h | 4 | n.3",
+            ),
+        ];
+        for (event, expected) in cases {
+            assert_eq!(shown(&columns(), &event), expected);
+        }
+    }
+}

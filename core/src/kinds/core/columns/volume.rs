@@ -1,0 +1,144 @@
+//! Columns of persistent volumes and claims.
+
+use crate::kinds::Column;
+use crate::kinds::cells::{UNSET, age_column, annotation, at, column, items, name, plain, text, text_or};
+use serde_json::Value;
+
+pub fn columns() -> Vec<Column> {
+    vec![
+        name(),
+        column("Capacity", "string", 0, "Size of the volume.", |doc, _| storage(doc, "spec.capacity").into()),
+        column("Access Modes", "string", 0, "Ways in which the volume can be mounted.", |doc, _| {
+            access_modes(items(doc, "spec.accessModes")).into()
+        }),
+        column("Reclaim Policy", "string", 0, "What happens to the volume when its claim goes.", |doc, _| {
+            text(doc, "spec.persistentVolumeReclaimPolicy").into()
+        }),
+        column("Status", "string", 0, "Whether the volume is available, bound, released or failed.", |doc, _| {
+            phase(doc).into()
+        }),
+        column("Claim", "string", 0, "The claim that the volume is bound to.", |doc, _| {
+            let claim = at(doc, "spec.claimRef");
+            claim
+                .map_or_else(String::new, |claim| format!("{}/{}", text(claim, "namespace"), text(claim, "name")))
+                .into()
+        }),
+        storage_class(),
+        attributes_class(),
+        column("Reason", "string", 0, "Why the volume is in its state.", |doc, _| text(doc, "status.reason").into()),
+        age_column(),
+        volume_mode(),
+    ]
+}
+
+pub fn claim_columns() -> Vec<Column> {
+    vec![
+        name(),
+        column("Status", "string", 0, "Whether the claim is pending, bound or lost.", |doc, _| phase(doc).into()),
+        column("Volume", "string", 0, "The volume behind the claim.", |doc, _| text(doc, "spec.volumeName").into()),
+        column("Capacity", "string", 0, "Size of the volume behind the claim.", |doc, _| {
+            if is_bound(doc) { storage(doc, "status.capacity").into() } else { "".into() }
+        }),
+        column("Access Modes", "string", 0, "Ways in which the volume can be mounted.", |doc, _| {
+            if is_bound(doc) { access_modes(items(doc, "status.accessModes")).into() } else { "".into() }
+        }),
+        storage_class(),
+        attributes_class(),
+        age_column(),
+        volume_mode(),
+    ]
+}
+
+fn storage_class() -> Column {
+    column("StorageClass", "string", 0, "The class that the storage is of.", |doc, _| {
+        // Older clients name the class in an annotation, which wins.
+        annotation(doc, "volume.beta.kubernetes.io/storage-class")
+            .unwrap_or_else(|| text(doc, "spec.storageClassName"))
+            .into()
+    })
+}
+
+fn attributes_class() -> Column {
+    column("VolumeAttributesClass", "string", 0, "The class of the volume's changeable attributes.", |doc, _| {
+        at(doc, "spec.volumeAttributesClassName").cloned().unwrap_or_else(|| UNSET.into())
+    })
+}
+
+fn volume_mode() -> Column {
+    column("VolumeMode", "string", 1, "Filesystem or block device.", |doc, _| text_or(doc, "spec.volumeMode", UNSET))
+}
+
+fn phase(doc: &Value) -> &str {
+    let is_going = at(doc, "metadata.deletionTimestamp").is_some();
+    if is_going { "Terminating" } else { text(doc, "status.phase") }
+}
+
+fn is_bound(claim: &Value) -> bool {
+    !text(claim, "spec.volumeName").is_empty()
+}
+
+fn storage(doc: &Value, path: &str) -> String {
+    at(doc, path).and_then(|resources| resources.get("storage")).map_or_else(|| "0".into(), plain)
+}
+
+fn access_modes(modes: &[Value]) -> String {
+    const SHORT: [(&str, &str); 4] =
+        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
+    let shown = SHORT.iter().filter(|(long, _)| modes.iter().any(|mode| mode == long)).map(|(_, short)| *short);
+    shown.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn volumes() {
+        let bound = json!({
+            "metadata": {"name": "pv-1", "creationTimestamp": "2026-01-09T00:00:00Z"},
+            "spec": {
+                "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Delete", "claimRef": {"namespace": "default", "name": "data"},
+                "storageClassName": "fast", "volumeMode": "Filesystem", "volumeAttributesClassName": "gold",
+            },
+            "status": {"phase": "Bound", "reason": "because"},
+        });
+        let expected =
+            "pv-1 | 10Gi | RWO,RWX | Delete | Bound | default/data | fast | gold | because | 24h | Filesystem";
+        assert_eq!(shown(&columns(), &bound), expected);
+
+        let bare = json!({"metadata": {"name": "pv-2"}, "status": {"phase": "Available"}});
+        assert_eq!(shown(&columns(), &bare), "pv-2 | 0 |  |  | Available |  |  | <unset> |  | <unknown> | <unset>");
+    }
+
+    #[test]
+    fn claims() {
+        let cases = [
+            (
+                json!({"metadata": {"name": "a"}, "status": {"phase": "Pending"}, "spec": {
+                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+                    "storageClassName": "slow", "volumeMode": "Block",
+                }}),
+                "a | Pending |  |  |  | slow | <unset> | <unknown> | Block",
+            ),
+            (
+                json!({
+                    "metadata": {"name": "b", "annotations": {"volume.beta.kubernetes.io/storage-class": "old"}},
+                    "spec": {"volumeName": "pv-1", "storageClassName": "slow"},
+                    "status": {"phase": "Bound", "accessModes": ["ReadWriteOncePod"], "capacity": {"storage": "2Gi"}},
+                }),
+                "b | Bound | pv-1 | 2Gi | RWOP | old | <unset> | <unknown> | <unset>",
+            ),
+            (
+                json!({"metadata": {"name": "c", "deletionTimestamp": "2026-01-09T00:00:00Z"},
+                    "spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}}),
+                "c | Terminating | pv-1 | 0 |  |  | <unset> | <unknown> | <unset>",
+            ),
+        ];
+        for (claim, expected) in cases {
+            assert_eq!(shown(&claim_columns(), &claim), expected);
+        }
+    }
+}
