@@ -1,0 +1,248 @@
+//! One HTTP/2 connection, and a pool of them: sends requests, counts bodies, keeps only their edges.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::SendRequest;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::access::Access;
+
+/// Connections opened at once; cloning shares them.
+#[derive(Clone)]
+pub struct Pool {
+    clients: Arc<[Client]>,
+}
+
+#[derive(Clone)]
+pub struct Client {
+    sender: SendRequest<Bytes>,
+    authority: Arc<str>,
+    scheme: &'static str,
+    headers: HeaderMap,
+}
+
+/// A 2xx answer whose body has been read and dropped but for its edges.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub body_bytes: u64,
+    pub head: Vec<u8>,
+    pub tail: Vec<u8>,
+}
+
+/// Why an operation does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error("HTTP {code} {reason}")]
+    Refused { code: u16, reason: String },
+    #[error("no answer within {} s", REQUEST_TIME_MAX.as_secs())]
+    TimedOut,
+    #[error("connection: {0}")]
+    Broken(String),
+    #[error("watch: {0}")]
+    Watch(String),
+}
+
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
+/// Enough for a list's metadata or an error's Status.
+const EDGE_BYTES_MAX: usize = 4096;
+/// Large windows, as client-go has them: flow control is not what is measured.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
+
+impl Pool {
+    pub async fn connect(access: &Access, connections: u16) -> anyhow::Result<Self> {
+        let mut clients = Vec::new();
+        for _ in 0..connections {
+            clients.push(Client::connect(access).await.with_context(|| format!("cannot connect to {}", access.url()))?);
+        }
+        Ok(Self { clients: clients.into() })
+    }
+
+    /// The connection of this worker: workers share connections evenly.
+    pub fn pick(&self, worker: usize) -> Client {
+        self.clients[worker % self.clients.len()].clone()
+    }
+}
+
+impl Client {
+    async fn connect(access: &Access) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect((access.host.as_str(), access.port)).await?;
+        stream.set_nodelay(true)?;
+        let sender = match &access.tls {
+            None => handshake(stream).await?,
+            Some(tls) => {
+                let stream = TlsConnector::from(tls.config.clone()).connect(tls.server_name.clone(), stream).await?;
+                let chosen = stream.get_ref().1.alpn_protocol();
+                anyhow::ensure!(chosen == Some(b"h2"), "the server does not offer HTTP/2");
+                handshake(stream).await?
+            }
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("holdfast-bench/", env!("CARGO_PKG_VERSION"))));
+        if let Some(authorization) = &access.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let scheme = if access.tls.is_some() { "https" } else { "http" };
+        Ok(Self { sender, authority: access.authority().into(), scheme, headers })
+    }
+
+    /// Sends one request and reads its answer to the end; anything but 2xx is a [`Failure`].
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Answer, Failure> {
+        tokio::time::timeout(REQUEST_TIME_MAX, async {
+            let (code, stream) = self.open(method, path, body).await?;
+            let answer = read_to_end(stream).await?;
+            if (200..300).contains(&code) { Ok(answer) } else { Err(refused(code, &answer.head)) }
+        })
+        .await
+        .unwrap_or(Err(Failure::TimedOut))
+    }
+
+    /// Opens an answer that has no end, a watch, and hands over its body.
+    pub async fn stream(&self, path: &str) -> Result<RecvStream, Failure> {
+        let opening = tokio::time::timeout(REQUEST_TIME_MAX, self.open(Method::GET, path, None));
+        let (code, stream) = opening.await.unwrap_or(Err(Failure::TimedOut))?;
+        if (200..300).contains(&code) {
+            return Ok(stream);
+        }
+        Err(refused(code, &read_to_end(stream).await?.head))
+    }
+
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<(u16, RecvStream), Failure> {
+        let uri = format!("{}://{}{path}", self.scheme, self.authority);
+        let mut request = Request::builder().method(method).uri(uri).body(()).map_err(broken)?;
+        *request.headers_mut() = self.headers.clone();
+        if let Some((content_type, _)) = &body {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        let mut sender = self.sender.clone().ready().await.map_err(broken)?;
+        let (answer, mut upload) = sender.send_request(request, body.is_none()).map_err(broken)?;
+        if let Some((_, bytes)) = body {
+            upload.send_data(bytes, true).map_err(broken)?;
+        }
+        let (parts, stream) = answer.await.map_err(broken)?.into_parts();
+        Ok((parts.status.as_u16(), stream))
+    }
+}
+
+async fn handshake<S>(stream: S) -> anyhow::Result<SendRequest<Bytes>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = h2::client::Builder::new()
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .enable_push(false)
+        .handshake(stream)
+        .await?;
+    // A connection's end shows in the requests that it carries.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
+}
+
+async fn read_to_end(mut stream: RecvStream) -> Result<Answer, Failure> {
+    let mut answer = Answer::default();
+    while let Some(chunk) = next_chunk(&mut stream).await? {
+        answer.body_bytes += chunk.len() as u64;
+        let room = EDGE_BYTES_MAX - answer.head.len();
+        answer.head.extend_from_slice(&chunk[..room.min(chunk.len())]);
+        keep_tail(&mut answer.tail, &chunk);
+    }
+    Ok(answer)
+}
+
+/// The next piece of a body, with its flow-control window given back.
+pub async fn next_chunk(stream: &mut RecvStream) -> Result<Option<Bytes>, Failure> {
+    let Some(chunk) = stream.data().await else { return Ok(None) };
+    let chunk = chunk.map_err(broken)?;
+    stream.flow_control().release_capacity(chunk.len()).map_err(broken)?;
+    Ok(Some(chunk))
+}
+
+fn keep_tail(tail: &mut Vec<u8>, chunk: &[u8]) {
+    if chunk.len() >= EDGE_BYTES_MAX {
+        tail.clear();
+        tail.extend_from_slice(&chunk[chunk.len() - EDGE_BYTES_MAX..]);
+        return;
+    }
+    let excess = (tail.len() + chunk.len()).saturating_sub(EDGE_BYTES_MAX);
+    tail.drain(..excess);
+    tail.extend_from_slice(chunk);
+}
+
+fn refused(code: u16, body: &[u8]) -> Failure {
+    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let reason = status["reason"].as_str().unwrap_or("(no reason given)").to_owned();
+    Failure::Refused { code, reason }
+}
+
+fn broken(error: impl std::fmt::Display) -> Failure {
+    Failure::Broken(error.to_string())
+}
+
+impl Answer {
+    /// The value of the first `"name":"value"` near either edge, where a list's metadata stands.
+    pub fn metadata_text(&self, name: &str) -> Option<&str> {
+        text_field(&self.head, name).or_else(|| text_field(&self.tail, name))
+    }
+}
+
+/// The value of the first `"name":"value"`, without parsing the document around it.
+/// Only for values without escapes, such as versions and tokens.
+pub fn text_field<'a>(json: &'a [u8], name: &str) -> Option<&'a str> {
+    let needle = format!("\"{name}\":\"");
+    let start = json.windows(needle.len()).position(|window| window == needle.as_bytes())? + needle.len();
+    let length = json[start..].iter().position(|byte| *byte == b'"')?;
+    std::str::from_utf8(&json[start..start + length]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_at_either_edge() {
+        let head = br#"{"kind":"ConfigMapList","metadata":{"resourceVersion":"7","continue":"abc"},"items":["#.to_vec();
+        let tail = br#"{}],"metadata":{"resourceVersion":"9"}}"#.to_vec();
+        let answer = Answer { body_bytes: 0, head, tail };
+        assert_eq!(answer.metadata_text("resourceVersion"), Some("7"));
+        assert_eq!(answer.metadata_text("continue"), Some("abc"));
+        assert_eq!(answer.metadata_text("remainingItemCount"), None);
+        assert_eq!(text_field(br#"{"cut":"off"#, "cut"), None);
+    }
+
+    #[test]
+    fn the_tail_is_the_end_of_the_body() {
+        let body: Vec<u8> = (0..20_000u32).map(|i| i as u8).collect();
+        for size in [1, 7, 1000, 4095, 4096, 9000, 20_000] {
+            let mut tail = Vec::new();
+            body.chunks(size).for_each(|chunk| keep_tail(&mut tail, chunk));
+            assert_eq!(tail, body[body.len() - EDGE_BYTES_MAX..], "chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_their_reason() {
+        let failure = refused(409, br#"{"kind":"Status","reason":"Conflict","code":409}"#);
+        assert_eq!(failure.to_string(), "HTTP 409 Conflict");
+        assert_eq!(refused(502, b"<html>").to_string(), "HTTP 502 (no reason given)");
+    }
+}

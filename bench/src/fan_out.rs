@@ -1,0 +1,297 @@
+//! Watches: one write, and the time until those who watch have seen it.
+//!
+//! The write itself costs the server more than telling a watcher does, so the same writes are measured first with
+//! nobody watching, and taken off.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::Method;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::client::{Client, Failure, Pool, next_chunk, text_field};
+use crate::ground::{COLLECTION, json};
+use crate::load::{self, Limits, Operation, Tally};
+use crate::operation::{MERGE_PATCH, config_map};
+use crate::report::Row;
+use crate::{Bench, process::Usage};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Each watcher watches its own object by name.
+    One,
+    /// Each watcher watches all objects.
+    All,
+}
+
+/// Events under way when everybody sees everything: more would only queue in front of the watchers.
+const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
+/// How long the last events may take to arrive.
+const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);
+
+pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) -> anyhow::Result<Row> {
+    let watchers = u64::from(bench.args.watchers);
+    let (writers, fan_out) = match audience {
+        Audience::One => (bench.args.workers, 1),
+        Audience::All => (bench.args.workers.min(EVENTS_UNDER_WAY_MAX_ALL), watchers),
+    };
+    make_objects(bench, watchers).await?;
+    let hall = Arc::new(Hall::new(writers, fan_out));
+    let limits = bench.limits();
+    let write = |worker| Write { client: bench.pool.pick(worker), hall: hall.clone(), objects: watchers };
+
+    // First without watchers, for as long; what this costs is the write's share.
+    let before = bench.processes.usage()?;
+    let alone = load::drive(writers, limits, |worker| write(worker).not_awaited()).await;
+    let alone_usage = bench.processes.since(before)?;
+
+    let pool = Pool::connect(&bench.access, bench.args.watch_connections).await?;
+    let version = newest_version(&bench.pool.pick(0)).await?;
+    let mut tasks = JoinSet::new();
+    for watcher in 0..watchers {
+        let selector = match audience {
+            Audience::One => format!("&fieldSelector=metadata.name%3D{}", object_name(watcher)),
+            Audience::All => String::new(),
+        };
+        let path = format!("{COLLECTION}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}");
+        let stream = pool.pick(watcher as usize).stream(&path).await;
+        let stream = stream.map_err(|failure| anyhow::anyhow!("cannot open watch {watcher}: {failure}"))?;
+        tasks.spawn(listen(stream, hall.clone()));
+    }
+
+    let before = bench.processes.usage()?;
+    let written = load::drive(writers, limits, write).await;
+    let expected = written.count() * fan_out;
+    hall.wait_for(expected).await;
+    let usage = bench.processes.since(before)?;
+    tasks.shutdown().await;
+
+    let mut seen = std::mem::take(&mut *hall.seen.lock().expect("no listener panics"));
+    seen.elapsed = written.elapsed;
+    for (failure, count) in &written.failures {
+        *seen.failures.entry(failure.clone()).or_default() += count;
+    }
+    let missing = expected.saturating_sub(seen.count());
+    if missing > 0 {
+        seen.failures.insert("event did not arrive".into(), missing);
+    }
+    let net = usage.map(|usage| net_of_writes(usage, &written, alone_usage, &alone));
+    Ok(Row::new(name, &seen, net))
+}
+
+/// The usage without what the writes alone would have cost.
+fn net_of_writes(usage: Usage, written: &Tally, alone_usage: Option<Usage>, alone: &Tally) -> Usage {
+    let alone_time = alone_usage.unwrap_or_default().processor_time;
+    let per_write = alone_time.as_secs_f64() / alone.count().max(1) as f64;
+    let writes = Duration::from_secs_f64(per_write * written.count() as f64);
+    Usage { processor_time: usage.processor_time.saturating_sub(writes), ..usage }
+}
+
+fn object_name(number: u64) -> String {
+    format!("watched-{number:06}")
+}
+
+async fn make_objects(bench: &Bench<'_>, count: u64) -> anyhow::Result<()> {
+    let limits = Limits { count: Some(count), duration: Duration::from_secs(600) };
+    let tally = load::drive(bench.args.workers, limits, |worker| Make(bench.pool.pick(worker))).await;
+    anyhow::ensure!(tally.errors() == 0, "could not create the watched objects: {}", tally.errors_text());
+    Ok(())
+}
+
+struct Make(Client);
+
+impl Operation for Make {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        let body = config_map(&object_name(ticket));
+        match self.0.send(Method::POST, COLLECTION, json(body)).await {
+            Ok(answer) => Ok(answer.body_bytes),
+            // The other watch mode has made it.
+            Err(Failure::Refused { code: 409, .. }) => Ok(0),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+async fn newest_version(client: &Client) -> anyhow::Result<String> {
+    let answer = client.send(Method::GET, &format!("{COLLECTION}?limit=1"), None).await?;
+    let version = answer.metadata_text("resourceVersion");
+    Ok(version.ok_or_else(|| anyhow::anyhow!("the list has no resourceVersion"))?.to_owned())
+}
+
+/// What writers and listeners share.
+struct Hall {
+    opened: Instant,
+    fan_out: u64,
+    delivered: AtomicU64,
+    /// One permit an event that may be under way.
+    under_way: Semaphore,
+    seen: Mutex<Tally>,
+}
+
+impl Hall {
+    fn new(events_under_way_max: u16, fan_out: u64) -> Self {
+        Self {
+            opened: Instant::now(),
+            fan_out,
+            delivered: AtomicU64::new(0),
+            under_way: Semaphore::new(events_under_way_max.into()),
+            seen: Mutex::default(),
+        }
+    }
+
+    fn arrived(&self, line: &[u8]) {
+        let Some(stamp) = text_field(line, "stamp").and_then(|stamp| stamp.parse().ok()) else { return };
+        let latency = self.opened.elapsed().saturating_sub(Duration::from_micros(stamp));
+        self.seen.lock().expect("no listener panics").succeeded(latency, line.len() as u64);
+        // Whoever counts the last of an event's deliveries lets the next event go.
+        let delivered = self.delivered.fetch_add(1, Ordering::Relaxed) + 1;
+        if delivered.is_multiple_of(self.fan_out) {
+            self.under_way.add_permits(1);
+        }
+    }
+
+    fn failed(&self, failure: &Failure) {
+        self.seen.lock().expect("no listener panics").failed(failure);
+    }
+
+    async fn wait_for(&self, deliveries: u64) {
+        let until = Instant::now() + ARRIVAL_TIME_MAX;
+        while self.delivered.load(Ordering::Relaxed) < deliveries && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+struct Write {
+    client: Client,
+    hall: Arc<Hall>,
+    objects: u64,
+}
+
+impl Write {
+    fn not_awaited(self) -> WriteAlone {
+        WriteAlone(self)
+    }
+
+    async fn write(&self, ticket: u64) -> Result<u64, Failure> {
+        let path = format!("{COLLECTION}/{}", object_name(ticket % self.objects));
+        let stamp = self.hall.opened.elapsed().as_micros();
+        let patch = Bytes::from(format!(r#"{{"data":{{"stamp":"{stamp}"}}}}"#));
+        let answer = self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await?;
+        Ok(answer.body_bytes)
+    }
+}
+
+impl Operation for Write {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        let permit = tokio::time::timeout(ARRIVAL_TIME_MAX, self.hall.under_way.acquire()).await;
+        match permit {
+            Ok(permit) => permit.expect("the semaphore is never closed").forget(),
+            Err(_) => return Err(Failure::Watch("no event arrived for too long".into())),
+        }
+        let written = self.write(ticket).await;
+        if written.is_err() {
+            self.hall.under_way.add_permits(1);
+        }
+        written
+    }
+}
+
+/// A write that nobody watches.
+struct WriteAlone(Write);
+
+impl Operation for WriteAlone {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        self.0.write(ticket).await
+    }
+}
+
+/// Cuts the stream into lines, one an event, until it ends; a watch that ends is an error here.
+async fn listen(mut stream: RecvStream, hall: Arc<Hall>) {
+    let mut lines = Lines::default();
+    loop {
+        match next_chunk(&mut stream).await {
+            Ok(Some(chunk)) => lines.push(&chunk, |line| {
+                if line.starts_with(br#"{"type":"ERROR""#) {
+                    let reason = text_field(line, "reason").unwrap_or("error").to_owned();
+                    hall.failed(&Failure::Watch(reason));
+                } else {
+                    hall.arrived(line);
+                }
+            }),
+            Ok(None) => return hall.failed(&Failure::Watch("ended early".into())),
+            Err(failure) => return hall.failed(&failure),
+        }
+    }
+}
+
+/// Lines out of chunks; nothing is copied when a chunk holds whole lines.
+#[derive(Default)]
+struct Lines {
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    fn push(&mut self, mut chunk: &[u8], mut each: impl FnMut(&[u8])) {
+        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
+            let line = &chunk[..end];
+            if self.rest.is_empty() {
+                each(line);
+            } else {
+                self.rest.extend_from_slice(line);
+                each(&self.rest);
+                self.rest.clear();
+            }
+            chunk = &chunk[end + 1..];
+        }
+        self.rest.extend_from_slice(chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_the_same_however_they_are_cut() {
+        let text = b"one\ntwo\n\nlonger line\nrest";
+        for size in 1..text.len() {
+            let mut lines = Lines::default();
+            let mut seen = Vec::new();
+            text.chunks(size).for_each(|chunk| lines.push(chunk, |line| seen.push(line.to_vec())));
+            assert_eq!(seen, [b"one".to_vec(), b"two".to_vec(), b"".to_vec(), b"longer line".to_vec()], "{size}");
+            assert_eq!(lines.rest, b"rest");
+        }
+    }
+
+    #[test]
+    fn the_writes_share_is_taken_off() {
+        let tally = |count| {
+            let mut tally = Tally::default();
+            (0..count).for_each(|_| tally.succeeded(Duration::from_millis(1), 0));
+            tally
+        };
+        let spent = |milliseconds| Usage { processor_time: Duration::from_millis(milliseconds), ..Usage::default() };
+        let net = net_of_writes(spent(900), &tally(100), Some(spent(1_000)), &tally(200));
+        assert_eq!(net.processor_time, Duration::from_millis(400));
+        let nothing_left = net_of_writes(spent(100), &tally(100), Some(spent(1_000)), &tally(200));
+        assert_eq!(nothing_left.processor_time, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_permit_comes_back_when_the_whole_audience_has_seen_the_event() {
+        let hall = Hall::new(0, 3);
+        let line = br#"{"type":"MODIFIED","object":{"data":{"stamp":"5"}}}"#;
+        hall.arrived(line);
+        hall.arrived(line);
+        hall.arrived(br#"{"type":"BOOKMARK","object":{}}"#);
+        assert_eq!(hall.under_way.available_permits(), 0);
+        hall.arrived(line);
+        assert_eq!(hall.under_way.available_permits(), 1);
+        assert_eq!(hall.seen.lock().unwrap().count(), 3);
+    }
+}

@@ -1,0 +1,345 @@
+//! `holdfast bench`: measures what a Kubernetes API server spends on an operation.
+//!
+//! It talks HTTP/2 over TLS to any API server, ours or another, and reads the server's own process time from
+//! `/proc`, because wall time on a machine that client and server share says little.
+//! The client is kept light for the same reason: bodies are counted and dropped, never parsed.
+//! Start with [`run`]; `load.rs` is the measuring loop, `operation.rs` and `fan_out.rs` say what is measured.
+
+mod access;
+mod client;
+mod fan_out;
+mod ground;
+mod load;
+mod operation;
+mod process;
+mod report;
+
+#[cfg(test)]
+mod fake;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::access::Access;
+use crate::client::Pool;
+use crate::ground::Ground;
+use crate::load::{Limits, Tally};
+use crate::process::Processes;
+use crate::report::{Report, Row};
+
+/// What to measure, and against which server.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The API server: https://HOST:PORT, or http:// for HTTP/2 without TLS. Default: the kubeconfig's.
+    #[arg(long)]
+    pub server: Option<String>,
+    /// Bearer token.
+    #[arg(long, conflicts_with = "client_certificate")]
+    pub token: Option<String>,
+    /// Client certificate, PEM.
+    #[arg(long, requires = "client_key")]
+    pub client_certificate: Option<PathBuf>,
+    /// The certificate's key, PEM.
+    #[arg(long, requires = "client_certificate")]
+    pub client_key: Option<PathBuf>,
+    /// Take server, authority and credentials from a kubeconfig's current context; other options win over it.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The authority that signed the server's certificate, PEM.
+    #[arg(long, conflicts_with = "insecure")]
+    pub ca: Option<PathBuf>,
+    /// Accept any server certificate.
+    #[arg(long)]
+    pub insecure: bool,
+    /// The server's process, or processes whose costs are added up (for example kube-apiserver and etcd).
+    #[arg(long, value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// HTTP/2 connections that the workers share.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    pub connections: u16,
+    /// Requests in flight; lists use at most four.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
+    pub workers: u16,
+    /// How long each mode runs: 500ms, 10s, 2m. With --count: at most this long (10m unless given).
+    #[arg(long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Operations in each mode, instead of a time.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// How many objects there are to list before `list` and `page` start.
+    #[arg(long, default_value_t = 35_000)]
+    pub objects: u64,
+    /// Create this many objects before the first mode, whatever the modes need.
+    #[arg(long, default_value_t = 0)]
+    pub fill: u64,
+    /// Open watches in `watch` and `watch-all`.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub watchers: u32,
+    /// Connections that the watches share.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    pub watch_connections: u16,
+    /// Leave the namespace and its objects behind.
+    #[arg(long)]
+    pub keep: bool,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// What to measure, in this order; everything when none is named.
+    #[arg(value_enum)]
+    pub modes: Vec<Mode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Create ConfigMaps of 0.6 KB.
+    Create,
+    /// Get one object.
+    Get,
+    /// Merge-patch one object.
+    MergePatch,
+    /// List every object in one answer.
+    List,
+    /// List in pages of 500.
+    Page,
+    /// Many watchers, each event for one of them.
+    Watch,
+    /// Many watchers, each event for all of them.
+    WatchAll,
+}
+
+/// Measures every mode that `args` names and prints the result.
+/// The namespace it works in is removed at the end, also after a failure or Ctrl-C.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let report = measure(&args).await?;
+    print!("{}", if args.json { report.json() } else { report.table() });
+    anyhow::ensure!(report.rows.iter().any(|row| row.count > 0), "no operation succeeded");
+    Ok(())
+}
+
+async fn measure(args: &Args) -> anyhow::Result<Report> {
+    let access = Arc::new(Access::from_args(args)?);
+    let processes = Processes::open(&args.pid)?;
+    let pool = Pool::connect(&access, args.connections).await?;
+    let mut ground = Ground::prepare(pool.clone()).await?;
+    let bench = Bench { args, access, processes, pool };
+    let measured = tokio::select! {
+        measured = bench.all_modes(&mut ground) => measured,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    if !args.keep {
+        ground.remove().await?;
+    }
+    Ok(Report { server: bench.access.url(), rows: measured? })
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    access: Arc<Access>,
+    processes: Processes,
+    pool: Pool,
+}
+
+/// Lists are few and heavy: more of them in flight would only measure a queue.
+const LIST_WORKERS_MAX: u16 = 4;
+/// Gets and patches pick among this many objects, so that they do not depend on one hot key.
+const TARGETS_MIN: u64 = 1_000;
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+const DURATION_WITH_COUNT: Duration = Duration::from_secs(600);
+
+impl Bench<'_> {
+    async fn all_modes(&self, ground: &mut Ground) -> anyhow::Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        self.fill(ground, self.args.fill, &mut rows).await?;
+        let modes = if self.args.modes.is_empty() { Mode::value_variants() } else { &self.args.modes };
+        for mode in modes {
+            let objects = match mode {
+                Mode::Get | Mode::MergePatch => TARGETS_MIN,
+                Mode::List | Mode::Page => self.args.objects,
+                Mode::Create | Mode::Watch | Mode::WatchAll => 0,
+            };
+            self.fill(ground, objects, &mut rows).await?;
+            eprintln!("measuring {} ...", mode_name(*mode));
+            rows.push(self.one_mode(*mode, ground).await?);
+        }
+        Ok(rows)
+    }
+
+    /// Creates objects until there are `objects`, and shows what that cost.
+    async fn fill(&self, ground: &mut Ground, objects: u64, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let missing = objects.saturating_sub(ground.objects());
+        if missing == 0 {
+            return Ok(());
+        }
+        eprintln!("creating {missing} objects ...");
+        let limits = Limits { count: Some(missing), duration: DURATION_WITH_COUNT };
+        let before = self.processes.usage()?;
+        let tally = load::drive(self.args.workers, limits, |worker| {
+            operation::Create::new(self.pool.pick(worker), ground.names())
+        })
+        .await;
+        ground.created(tally.tickets);
+        rows.push(Row::new("fill", &tally, self.processes.since(before)?));
+        anyhow::ensure!(tally.errors() == 0, "could not create the objects: {}", tally.errors_text());
+        Ok(())
+    }
+
+    async fn one_mode(&self, mode: Mode, ground: &mut Ground) -> anyhow::Result<Row> {
+        let few = self.args.workers.min(LIST_WORKERS_MAX);
+        let workers = self.args.workers;
+        let limits = self.limits();
+        let pick = |worker| self.pool.pick(worker);
+        let before = self.processes.usage()?;
+        let tally: Tally = match mode {
+            Mode::Create => {
+                let names = ground.names();
+                let tally = load::drive(workers, limits, |worker| operation::Create::new(pick(worker), names)).await;
+                ground.created(tally.tickets);
+                tally
+            }
+            Mode::Get => {
+                let names = ground.names();
+                load::drive(workers, limits, |worker| operation::Get::new(pick(worker), names, worker)).await
+            }
+            Mode::MergePatch => {
+                let names = ground.names();
+                load::drive(workers, limits, |worker| operation::MergePatch::new(pick(worker), names, worker)).await
+            }
+            Mode::List => load::drive(few, limits, |worker| operation::List::new(pick(worker))).await,
+            Mode::Page => load::drive(few, limits, |worker| operation::Page::new(pick(worker))).await,
+            Mode::Watch => return fan_out::measure(self, mode_name(mode), fan_out::Audience::One).await,
+            Mode::WatchAll => return fan_out::measure(self, mode_name(mode), fan_out::Audience::All).await,
+        };
+        let mut row = Row::new(mode_name(mode), &tally, self.processes.since(before)?);
+        row.show_cost_per_megabyte = mode == Mode::List;
+        Ok(row)
+    }
+
+    fn limits(&self) -> Limits {
+        let default = if self.args.count.is_some() { DURATION_WITH_COUNT } else { DURATION_DEFAULT };
+        Limits { count: self.args.count, duration: self.args.duration.unwrap_or(default) }
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Create => "create",
+        Mode::Get => "get",
+        Mode::MergePatch => "merge-patch",
+        Mode::List => "list",
+        Mode::Page => "page",
+        Mode::Watch => "watch",
+        Mode::WatchAll => "watch-all",
+    }
+}
+
+/// Reads `500ms`, `10s`, `2m` or `1h`; zero is refused, as nothing could be measured in it.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} does not start with a whole number"))?;
+    let milliseconds_each = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("{text:?} needs a unit: ms, s, m or h")),
+    };
+    match number.checked_mul(milliseconds_each) {
+        Some(milliseconds) if milliseconds > 0 => Ok(Duration::from_millis(milliseconds)),
+        _ => Err(format!("{text:?} is out of range")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<Args, String> {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        Command::try_parse_from(words).map(|command| command.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn durations() {
+        let table = [
+            ("500ms", Some(500)),
+            ("10s", Some(10_000)),
+            ("2m", Some(120_000)),
+            ("1h", Some(3_600_000)),
+            ("10", None),
+            ("s", None),
+            ("0s", None),
+            ("-1s", None),
+            ("1.5s", None),
+            ("99999999999999999999h", None),
+            ("18446744073709551615m", None),
+        ];
+        for (text, milliseconds) in table {
+            assert_eq!(parse_duration(text).ok(), milliseconds.map(Duration::from_millis), "{text}");
+        }
+    }
+
+    #[test]
+    fn options_and_modes() {
+        let args =
+            parse("--server https://h:1 --token t --insecure --pid 7,8 --count 5 merge-patch watch-all").unwrap();
+        assert_eq!(args.pid, [7, 8]);
+        assert_eq!(args.modes, [Mode::MergePatch, Mode::WatchAll]);
+        assert_eq!((args.connections, args.workers, args.objects, args.watchers), (8, 32, 35_000, 1_000));
+        for mode in Mode::value_variants() {
+            assert_eq!(parse(mode_name(*mode)).unwrap().modes, [*mode]);
+        }
+    }
+
+    #[test]
+    fn senseless_options_are_refused() {
+        for line in
+            ["--workers 0", "--connections 0", "--count 0", "--client-certificate f", "--ca f --insecure", "boil"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_mode_against_a_fake_server() {
+        let fake = fake::start().await;
+        let pid = std::process::id();
+        let line = format!(
+            "--server http://{} --pid {pid} --connections 2 --workers 4 --count 60 --objects 1200 \
+             --watchers 20 --watch-connections 4",
+            fake.address
+        );
+        let report = measure(&parse(&line).unwrap()).await.unwrap();
+        for mode in Mode::value_variants() {
+            let name = mode_name(*mode);
+            let row = report.rows.iter().find(|row| row.operation == name).unwrap();
+            assert_eq!(row.errors, 0, "{name}: {}", row.errors_text);
+            let expected = if *mode == Mode::WatchAll { 60 * 20 } else { 60 };
+            assert_eq!(row.count, expected, "{name}");
+        }
+        assert!(report.table().contains("merge-patch"));
+        assert_eq!(fake.objects(), 0, "everything it made is removed");
+    }
+
+    #[tokio::test]
+    async fn refusals_are_errors_never_successes() {
+        let fake = fake::start().await;
+        fake.refuse_every_second_get();
+        let line = format!("--server http://{} --workers 1 --count 40 get", fake.address);
+        let report = measure(&parse(&line).unwrap()).await.unwrap();
+        let row = report.rows.last().unwrap();
+        assert_eq!((row.count, row.errors), (20, 20));
+        assert!(row.errors_text.contains("429 TooManyRequests"), "{}", row.errors_text);
+    }
+}

@@ -1,0 +1,178 @@
+//! The requests that are measured one at a time: create, get, patch, list, page.
+
+use bytes::Bytes;
+use http::Method;
+
+use crate::client::{Client, Failure};
+use crate::ground::{COLLECTION, Names, json};
+use crate::load::Operation;
+
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+/// The size of one object as it is sent.
+const OBJECT_BYTES: usize = 600;
+const PAGE_OBJECTS: u32 = 500;
+
+pub struct Create {
+    client: Client,
+    names: Names,
+}
+
+impl Create {
+    pub fn new(client: Client, names: Names) -> Self {
+        Self { client, names }
+    }
+}
+
+impl Operation for Create {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        let body = config_map(&Names::name(self.names.existing + ticket));
+        self.client.send(Method::POST, COLLECTION, json(body)).await.map(|answer| answer.body_bytes)
+    }
+}
+
+pub struct Get {
+    client: Client,
+    targets: Targets,
+}
+
+impl Get {
+    pub fn new(client: Client, names: Names, worker: usize) -> Self {
+        Self { client, targets: Targets::new(names, worker) }
+    }
+}
+
+impl Operation for Get {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+        self.client.send(Method::GET, &Names::path(self.targets.next()), None).await.map(|answer| answer.body_bytes)
+    }
+}
+
+pub struct MergePatch {
+    client: Client,
+    targets: Targets,
+}
+
+impl MergePatch {
+    pub fn new(client: Client, names: Names, worker: usize) -> Self {
+        Self { client, targets: Targets::new(names, worker) }
+    }
+}
+
+impl Operation for MergePatch {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        // The value is new every time: a patch that changes nothing writes nothing.
+        let patch = Bytes::from(format!(r#"{{"data":{{"patched":"{ticket}"}}}}"#));
+        let path = Names::path(self.targets.next());
+        self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await.map(|answer| answer.body_bytes)
+    }
+}
+
+pub struct List {
+    client: Client,
+}
+
+impl List {
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+impl Operation for List {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+        self.client.send(Method::GET, COLLECTION, None).await.map(|answer| answer.body_bytes)
+    }
+}
+
+pub struct Page {
+    client: Client,
+    /// Where the next page starts; empty at the beginning.
+    continue_token: String,
+}
+
+impl Page {
+    pub fn new(client: Client) -> Self {
+        Self { client, continue_token: String::new() }
+    }
+}
+
+impl Operation for Page {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+        let token = percent_encode(&std::mem::take(&mut self.continue_token));
+        let start = if token.is_empty() { String::new() } else { format!("&continue={token}") };
+        let answer = self.client.send(Method::GET, &format!("{COLLECTION}?limit={PAGE_OBJECTS}{start}"), None).await?;
+        self.continue_token = answer.metadata_text("continue").unwrap_or_default().to_owned();
+        Ok(answer.body_bytes)
+    }
+}
+
+/// Which object comes next: spread evenly, differently for each worker, the same in every run.
+struct Targets {
+    names: Names,
+    state: u64,
+}
+
+impl Targets {
+    fn new(names: Names, worker: usize) -> Self {
+        Self { names, state: worker as u64 }
+    }
+
+    /// SplitMix64.
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % self.names.existing.max(1)
+    }
+}
+
+/// A ConfigMap such as applications have, padded to [`OBJECT_BYTES`].
+pub fn config_map(name: &str) -> String {
+    let head = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"data"}}}},"data":{{"LOG_LEVEL":"info","config":""#
+    );
+    let tail = r#""}}"#;
+    let line = "listen=0.0.0.0:8080 timeout=30s retries=3 cache=on; ";
+    let room = OBJECT_BYTES.saturating_sub(head.len() + tail.len());
+    let padding: String = line.chars().cycle().take(room).collect();
+    format!("{head}{padding}{tail}")
+}
+
+fn percent_encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(byte as char);
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_have_the_promised_size() {
+        let text = config_map(&Names::name(7));
+        assert_eq!(text.len(), OBJECT_BYTES);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["metadata"]["name"], "item-00000007");
+    }
+
+    #[test]
+    fn targets_stay_in_range_and_spread() {
+        let mut targets = Targets::new(Names { existing: 100 }, 3);
+        let seen: std::collections::BTreeSet<u64> = (0..1000).map(|_| targets.next()).collect();
+        assert!(seen.iter().all(|target| *target < 100));
+        assert!(seen.len() > 90, "{}", seen.len());
+    }
+
+    #[test]
+    fn tokens_survive_a_query() {
+        assert_eq!(percent_encode("aZ9-._~"), "aZ9-._~");
+        assert_eq!(percent_encode("a+b/c=="), "a%2Bb%2Fc%3D%3D");
+    }
+}
