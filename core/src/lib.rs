@@ -5,13 +5,21 @@
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
 //! `merge` the patches, `select` the selectors, `authz` who may do what, `wire` what goes out.
 
+pub mod apply;
 pub mod authz;
+pub mod decide;
+pub mod event;
 pub mod kinds;
+pub mod list;
 pub mod merge;
+pub mod namespace;
 pub mod object;
 pub mod refusal;
+pub mod request;
 pub mod schema;
 pub mod select;
+pub mod stamp;
+pub mod state;
 pub mod wire;
 
 pub use refusal::{Cause, CauseReason, Refusal};

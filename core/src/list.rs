@@ -1,7 +1,7 @@
 //! Lists and gets: reads of a snapshot.
 
 use crate::event::Offset;
-use crate::kinds::{Kind, KindId};
+use crate::kinds::{Kind, KindId, Selectable};
 use crate::object::meta;
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::{Options, Request};
@@ -37,11 +37,21 @@ impl Selection {
     pub fn new(state: &State, request: &Request) -> Result<Selection, Refusal> {
         let target = &request.target;
         let kind = state.kind(target.kind);
+        let version = &kind.versions[target.version];
         let options = &request.options;
+        let unable = |why: &str| {
+            Refusal::BadRequest(format!(
+                "Unable to find \"{}, Resource={}\" that match label selector \"{}\", field selector \"{}\": {why}",
+                version.api_version(),
+                kind.resource,
+                options.label_selector.as_deref().unwrap_or(""),
+                options.field_selector.as_deref().unwrap_or(""),
+            ))
+        };
         let labels = LabelSelector::parse(options.label_selector.as_deref().unwrap_or(""))
-            .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+            .map_err(|error| unable(&error))?;
         let fields = FieldSelector::parse(options.field_selector.as_deref().unwrap_or(""))
-            .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+            .map_err(|error| unable(&error))?;
         let mut selection = Selection {
             kind: target.kind,
             version: target.version,
@@ -51,19 +61,11 @@ impl Selection {
             fields,
         };
         for requirement in selection.fields.requirements() {
-            if field_index(kind, &requirement.field).is_none() {
-                let version = &kind.versions[target.version];
-                return Err(Refusal::BadRequest(format!(
-                    "Unable to find \"{}\" that match label selector \"{}\", field selector \"{}\": field label not \
-                     supported: {}",
-                    version.api_version() + ", Resource=" + &kind.resource,
-                    options.label_selector.as_deref().unwrap_or(""),
-                    options.field_selector.as_deref().unwrap_or(""),
-                    requirement.field
-                )));
+            if field_index(kind, &version.group, &requirement.field).is_none() {
+                return Err(unable(&format!("field label not supported: {}", requirement.field)));
             }
         }
-        let exact = |field: &str| selection.fields.requires(field).map(str::to_owned);
+        let exact = |field: &str| selection.fields.exact(field).map(str::to_owned);
         let name = request.target.name.clone().or_else(|| exact("metadata.name"));
         let namespace = request.namespace().map(str::to_owned).or_else(|| exact("metadata.namespace"));
         if let Some(namespace) = &namespace {
@@ -88,13 +90,14 @@ impl Selection {
     }
 
     fn conditions_hold(&self, kind: &Kind, key: &str, entry: &Entry) -> bool {
-        (self.labels.is_empty() || self.labels.matches(|label| entry.index.label(label)))
-            && (self.fields.is_empty() || self.fields.matches(|field| field_value(kind, key, entry, field)))
+        let group = &kind.versions[self.version].group;
+        (self.labels.is_everything() || self.labels.matches_by(|label| entry.index.label(label)))
+            && (self.fields.is_everything() || self.fields.matches(|field| field_value(kind, group, key, entry, field)))
     }
 
     /// True when every object under the prefix is picked.
     pub fn is_everything(&self) -> bool {
-        self.key.is_none() && self.labels.is_empty() && self.fields.is_empty()
+        self.key.is_none() && self.labels.is_everything() && self.fields.is_everything()
     }
 }
 
@@ -104,17 +107,20 @@ enum FieldIndex {
     Kind(usize),
 }
 
-fn field_index(kind: &Kind, field: &str) -> Option<FieldIndex> {
+fn field_index(kind: &Kind, group: &str, field: &str) -> Option<FieldIndex> {
     match field {
         "metadata.name" => Some(FieldIndex::Name),
         "metadata.namespace" => Some(FieldIndex::Namespace),
-        _ => kind.selectable.iter().position(|selectable| selectable.field == field).map(FieldIndex::Kind),
+        _ => {
+            let named = |s: &Selectable| s.field == field && s.group.as_deref().is_none_or(|only| only == group);
+            kind.selectable.iter().position(named).map(FieldIndex::Kind)
+        }
     }
 }
 
-fn field_value<'a>(kind: &Kind, key: &'a str, entry: &'a Entry, field: &str) -> &'a str {
+fn field_value<'a>(kind: &Kind, group: &str, key: &'a str, entry: &'a Entry, field: &str) -> &'a str {
     let (namespace, name) = meta::split_key(key);
-    match field_index(kind, field) {
+    match field_index(kind, group, field) {
         Some(FieldIndex::Name) => name,
         Some(FieldIndex::Namespace) => namespace.unwrap_or(""),
         Some(FieldIndex::Kind(index)) => &entry.index.fields[index],

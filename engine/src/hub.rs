@@ -243,7 +243,7 @@ impl Scope {
             return Scope::Object(key.clone());
         }
         let pinned = kind.selectable.iter().enumerate().find_map(|(index, selectable)| {
-            Some(Scope::Field(index, selection.fields.requires(&selectable.field)?.to_owned()))
+            Some(Scope::Field(index, selection.fields.exact(&selectable.field)?.to_owned()))
         });
         match (pinned, selection.prefix.strip_suffix('/')) {
             (Some(scope), _) => scope,

@@ -3,6 +3,7 @@
 use super::{Context, Decision, lifecycle};
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
+use crate::object::names::name_rule;
 use crate::object::validate;
 use crate::refusal::{Cause, Refusal};
 use crate::schema::schema;
@@ -31,7 +32,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     let key = meta::key(context.request.namespace(), &name);
     let mut causes = validate::metadata(
         metadata(&document),
-        validate::name_rule(&context.kind.kind, &context.kind.versions[0].group),
+        name_rule(&context.kind.kind, &context.kind.versions[0].group),
         context.kind.is_namespaced(),
     );
     if let Some(rule) = context.kind.hooks.validate {
@@ -145,7 +146,7 @@ fn reset(context: &Context, document: &mut Document) {
                 *document = prepared;
             }
         }
-        None if context.kind.subresource("status").is_some() => {
+        None if context.kind.subresource_named("status").is_some() => {
             document.remove("status");
         }
         None => {}

@@ -13,6 +13,7 @@ mod service;
 mod subresource;
 mod update;
 
+pub use delete::validate as validate_delete_options;
 pub use document::{from_hub, to_hub};
 pub use service::{ServiceRange, claims as service_claims};
 

@@ -49,23 +49,19 @@ fn patched(context: &Context, live: &Value) -> Result<(Value, Vec<String>), Refu
 fn patched_as(context: &Context, message: MessageId, live: &Value) -> Result<(Value, Vec<String>), Refusal> {
     let body = &context.request.body;
     let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
-    let subject = || context.kind_subject(context.request.name());
     match body.format {
         Format::JsonPatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            let new = json::json_patch(live, &patch.value).map_err(|error| error.refusal(subject()))?;
+            let new = json::json_patch(live, &patch.value)?;
             Ok((new, patch.duplicates))
         }
         Format::MergePatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            let mut new = live.clone();
-            json::merge_patch(&mut new, &patch.value);
-            Ok((new, patch.duplicates))
+            Ok((json::merge_patch(live, &patch.value)?, patch.duplicates))
         }
         Format::StrategicMergePatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            let new = strategic::patch(schema(), message, live, &patch.value)
-                .map_err(|error| error.refusal(subject()))?;
+            let new = strategic::strategic_merge(live, &patch.value, schema(), message)?;
             Ok((new, patch.duplicates))
         }
         Format::Json | Format::Yaml | Format::ApplyPatch => Err(Refusal::UnsupportedMediaType {
@@ -126,9 +122,7 @@ pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Refusal> {
     let (mut new, _) = if body.format == Format::ApplyPatch {
         let decoded = decode::yaml(&body.bytes)
             .map_err(|error| Refusal::BadRequest(format!("error decoding YAML: {error}")))?;
-        let mut new = live.clone();
-        json::merge_patch(&mut new, &decoded.value);
-        (new, decoded.duplicates)
+        (json::merge_patch(live, &decoded.value)?, decoded.duplicates)
     } else {
         patched_as(context, message, live)?
     };

@@ -3,6 +3,7 @@
 use super::{Answer, Context, Decision, View, create};
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
+use crate::object::names::name_rule;
 use crate::object::validate;
 use crate::refusal::{Cause, Refusal};
 use crate::state::Entry;
@@ -71,7 +72,7 @@ pub(super) fn replace(
     let name = context.request.name();
     let mut causes = validate::metadata(
         metadata(&new),
-        validate::name_rule(&context.kind.kind, &context.kind.versions[0].group),
+        name_rule(&context.kind.kind, &context.kind.versions[0].group),
         context.kind.is_namespaced(),
     );
     causes.extend(validate::metadata_update(metadata(&new), metadata(&old)));
@@ -183,7 +184,7 @@ fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) 
                     *new = prepared;
                 }
             }
-            None if context.kind.subresource("status").is_some() => restore(new, old, "status"),
+            None if context.kind.subresource_named("status").is_some() => restore(new, old, "status"),
             None => {}
         },
         Scope::Status => {

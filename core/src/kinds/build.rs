@@ -35,6 +35,7 @@ impl Kind {
             selectable: Vec::new(),
             columns: Vec::new(),
             generation: false,
+            create_on_update: false,
             hooks: Hooks::default(),
         }
     }
@@ -145,6 +146,17 @@ impl Kind {
         self
     }
 
+    /// A replace of an object that is not there creates it.
+    pub fn create_on_update(mut self) -> Self {
+        self.create_on_update = true;
+        self
+    }
+
+    pub fn claims(mut self, claims: fn(&Value) -> Vec<String>) -> Self {
+        self.hooks.claims = Some(claims);
+        self
+    }
+
     pub fn prepare_create(mut self, hook: fn(&mut Value)) -> Self {
         self.hooks.prepare_create = Some(hook);
         self
@@ -160,6 +172,10 @@ impl Kind {
         &self.versions[0]
     }
 
+    pub fn is_namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+
     pub fn subresource_named(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
@@ -173,7 +189,7 @@ impl Kind {
 impl Version {
     /// `apps/v1`, or `v1` in the core group.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        super::api_version(&self.group, &self.version)
     }
 }
 

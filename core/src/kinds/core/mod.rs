@@ -92,6 +92,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("services/specs")
             .columns(columns::of("Service"))
+            .claims(crate::decide::service_claims)
             .proxy("ServiceProxyOptions")
             .status()
             .select("spec.clusterIP", |object| text(object, "/spec/clusterIP"))

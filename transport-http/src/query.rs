@@ -1,0 +1,161 @@
+//! Query parameters become typed options; a parameter that makes no sense is refused by name.
+
+use crate::info::decode;
+use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
+use holdfast_core::{CauseReason, Refusal};
+
+/// The parameters in the order they were sent.
+#[derive(Debug, Clone, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub fn parse(raw: &str) -> Query {
+        let plus = |text: &str| decode(&text.replace('+', " "));
+        let pairs = raw.split('&').filter(|pair| !pair.is_empty()).map(|pair| match pair.split_once('=') {
+            Some((name, value)) => (plus(name), plus(value)),
+            None => (plus(pair), String::new()),
+        });
+        Query(pairs.collect())
+    }
+
+    /// The first value of a parameter.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.get(name).filter(|value| !value.is_empty()).map(str::to_owned)
+    }
+
+    /// Whether a boolean parameter is set; as in Kubernetes anything but `false` and `0` is true.
+    pub fn flag(&self, name: &str) -> bool {
+        self.optional_flag(name).unwrap_or(false)
+    }
+
+    fn optional_flag(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
+        match self.get(name) {
+            None | Some("") => Ok(None),
+            Some(value) => value
+                .parse()
+                .map(Some)
+                .map_err(|_| Refusal::BadRequest(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax"))),
+        }
+    }
+
+    /// All of them; `kind` names the options document in refusals (`CreateOptions`).
+    pub fn options(&self, kind: &str) -> Result<Options, Refusal> {
+        let mut causes = Vec::new();
+        let dry_run = match self.get("dryRun") {
+            None | Some("") => false,
+            Some("All") => true,
+            Some(other) => {
+                causes.push(Cause::not_supported("dryRun", &serde_json::json!([other]), &["All"]));
+                false
+            }
+        };
+        let field_validation = match self.get("fieldValidation") {
+            None | Some("" | "Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                causes.push(Cause::not_supported("fieldValidation", &other.into(), &supported));
+                FieldValidation::Warn
+            }
+        };
+        let manager = self.text("fieldManager");
+        if let Some(manager) = &manager {
+            causes.extend(manager_causes(manager));
+        }
+        if !causes.is_empty() {
+            return Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", kind, ""), causes });
+        }
+        let delete = DeleteOptions {
+            grace_period_seconds: self.number("gracePeriodSeconds")?,
+            orphan_dependents: self.optional_flag("orphanDependents"),
+            propagation_policy: self.text("propagationPolicy"),
+            ..DeleteOptions::default()
+        };
+        Ok(Options {
+            dry_run,
+            field_manager: manager,
+            field_validation,
+            force: self.optional_flag("force"),
+            label_selector: self.text("labelSelector"),
+            field_selector: self.text("fieldSelector"),
+            limit: self.number("limit")?.and_then(|limit| u64::try_from(limit).ok()),
+            continue_token: self.text("continue"),
+            resource_version: self.text("resourceVersion"),
+            resource_version_match: self.text("resourceVersionMatch"),
+            timeout_seconds: self.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()),
+            watch: self.flag("watch"),
+            allow_watch_bookmarks: self.flag("allowWatchBookmarks"),
+            send_initial_events: self.optional_flag("sendInitialEvents"),
+            delete,
+        })
+    }
+}
+
+fn manager_causes(manager: &str) -> Option<Cause> {
+    const BYTES_MAX: usize = 128;
+    if manager.len() > BYTES_MAX {
+        return Some(Cause::too_long("fieldManager", BYTES_MAX));
+    }
+    let (position, character) = manager.char_indices().find(|(_, c)| c.is_control())?;
+    let code = u32::from(character);
+    let message = format!(
+        "Invalid value: {}: invalid character U+{code:04X} (at position {position})",
+        serde_json::Value::from(manager)
+    );
+    Some(Cause { reason: CauseReason::Invalid, field: "fieldManager".into(), message })
+}
+
+/// `DeleteOptions` from a body win over those of the query.
+pub fn delete_options(body: &serde_json::Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), Refusal> {
+    let wrong = |field: &str| {
+        Refusal::BadRequest(format!(
+            "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal into Go \
+             struct field DeleteOptions.{field}"
+        ))
+    };
+    let text = |value: &serde_json::Value, field: &str| match value {
+        serde_json::Value::Null => Ok(None),
+        serde_json::Value::String(text) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        _ => Err(wrong(field)),
+    };
+    let grace = match &body["gracePeriodSeconds"] {
+        serde_json::Value::Null => None,
+        value => Some(value.as_i64().ok_or_else(|| wrong("gracePeriodSeconds"))?),
+    };
+    let orphan = match &body["orphanDependents"] {
+        serde_json::Value::Null => None,
+        value => Some(value.as_bool().ok_or_else(|| wrong("orphanDependents"))?),
+    };
+    let dry_run = match &body["dryRun"] {
+        serde_json::Value::Null => false,
+        serde_json::Value::Array(list) if list.is_empty() => false,
+        serde_json::Value::Array(list) if list.iter().all(|item| item == "All") => true,
+        other => {
+            return Err(Refusal::Invalid {
+                subject: Subject::new("meta.k8s.io", "DeleteOptions", ""),
+                causes: vec![Cause::not_supported("dryRun", other, &["All"])],
+            });
+        }
+    };
+    let options = DeleteOptions {
+        grace_period_seconds: grace.or(query.grace_period_seconds),
+        orphan_dependents: orphan.or(query.orphan_dependents),
+        propagation_policy: text(&body["propagationPolicy"], "propagationPolicy")?.or(query.propagation_policy.clone()),
+        precondition_uid: text(&body["preconditions"]["uid"], "preconditions.uid")?,
+        precondition_resource_version: text(
+            &body["preconditions"]["resourceVersion"],
+            "preconditions.resourceVersion",
+        )?,
+    };
+    Ok((options, dry_run))
+}

@@ -1,0 +1,172 @@
+//! The one place where a refusal becomes a Kubernetes `Status`.
+
+use holdfast_core::refusal::Subject;
+use holdfast_core::{Cause, Refusal};
+use serde_json::{Map, Value, json};
+
+/// A `Status` document with its HTTP code.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    pub code: u16,
+    pub document: Value,
+    pub retry_after_seconds: Option<u32>,
+}
+
+struct Parts {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Map<String, Value>,
+    retry_after_seconds: Option<u32>,
+    continue_token: Option<String>,
+}
+
+impl From<&Refusal> for Status {
+    fn from(refusal: &Refusal) -> Status {
+        let parts = parts(refusal);
+        let mut metadata = Map::new();
+        if let Some(token) = parts.continue_token {
+            metadata.insert("continue".into(), token.into());
+        }
+        let mut document = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "status": "Failure",
+            "message": parts.message,
+            "reason": parts.reason,
+        });
+        let mut details = parts.details;
+        if let Some(seconds) = parts.retry_after_seconds {
+            details.insert("retryAfterSeconds".into(), seconds.into());
+        }
+        if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath) {
+            document["details"] = Value::Object(details);
+        }
+        document["code"] = parts.code.into();
+        Status { code: parts.code, document, retry_after_seconds: parts.retry_after_seconds }
+    }
+}
+
+fn parts(refusal: &Refusal) -> Parts {
+    let plain = |code, reason, message: String| Parts {
+        code,
+        reason,
+        message,
+        details: Map::new(),
+        retry_after_seconds: None,
+        continue_token: None,
+    };
+    match refusal {
+        Refusal::BadRequest(message) => plain(400, "BadRequest", message.clone()),
+        Refusal::Unauthorized => plain(401, "Unauthorized", "Unauthorized".into()),
+        Refusal::Forbidden { subject, message, causes } => {
+            let text = match (subject.resource.is_empty(), subject.name.is_empty()) {
+                (true, _) => format!("forbidden: {message}"),
+                (false, true) => format!("{} is forbidden: {message}", subject.qualified()),
+                (false, false) => format!("{subject} is forbidden: {message}"),
+            };
+            Parts { details: details(subject, causes), ..plain(403, "Forbidden", text) }
+        }
+        Refusal::NotFound(subject) => {
+            Parts { details: details(subject, &[]), ..plain(404, "NotFound", format!("{subject} not found")) }
+        }
+        Refusal::NoSuchPath => plain(404, "NotFound", "the server could not find the requested resource".into()),
+        Refusal::MethodNotAllowed { message } => plain(405, "MethodNotAllowed", message.clone()),
+        Refusal::AlreadyExists(subject) => {
+            let message = format!("{subject} already exists");
+            Parts { details: details(subject, &[]), ..plain(409, "AlreadyExists", message) }
+        }
+        Refusal::Conflict { subject, message } => {
+            let message = format!("Operation cannot be fulfilled on {subject}: {message}");
+            Parts { details: details(subject, &[]), ..plain(409, "Conflict", message) }
+        }
+        Refusal::ApplyConflict { message, causes } => {
+            let mut details = Map::new();
+            details.insert("causes".into(), cause_list(causes));
+            Parts { details, ..plain(409, "Conflict", message.clone()) }
+        }
+        Refusal::Invalid { subject, causes } => {
+            let message = format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes));
+            Parts { details: details(subject, causes), ..plain(422, "Invalid", message) }
+        }
+        Refusal::NotAcceptable { message } => plain(406, "NotAcceptable", message.clone()),
+        Refusal::UnsupportedMediaType { message } => plain(415, "UnsupportedMediaType", message.clone()),
+        Refusal::TooLarge { message } => plain(413, "RequestEntityTooLarge", message.clone()),
+        Refusal::Expired { message, continue_token } => {
+            Parts { continue_token: continue_token.clone(), ..plain(410, "Expired", message.clone()) }
+        }
+        Refusal::TooManyRequests { message, retry_after_seconds } => Parts {
+            retry_after_seconds: Some(*retry_after_seconds),
+            ..plain(429, "TooManyRequests", message.clone())
+        },
+        Refusal::Timeout { message, retry_after_seconds } => {
+            let mut details = Map::new();
+            if message.starts_with("Too large resource version") {
+                let cause = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
+                details.insert("causes".into(), cause);
+            }
+            Parts {
+                details,
+                retry_after_seconds: Some(*retry_after_seconds),
+                ..plain(504, "Timeout", format!("Timeout: {message}"))
+            }
+        }
+        Refusal::Internal(message) => {
+            let mut details = Map::new();
+            details.insert("causes".into(), json!([{ "message": message }]));
+            Parts { details, ..plain(500, "InternalError", format!("Internal error occurred: {message}")) }
+        }
+        Refusal::Unavailable(message) => Parts {
+            retry_after_seconds: Some(1),
+            ..plain(503, "ServiceUnavailable", message.clone())
+        },
+        Refusal::InsufficientStorage(message) => plain(
+            507,
+            "InternalError",
+            format!("Internal error occurred: {message}: nothing was written; reads go on, and writes will once there is room"),
+        ),
+    }
+}
+
+fn details(subject: &Subject, causes: &[Cause]) -> Map<String, Value> {
+    let mut details = Map::new();
+    for (field, value) in [("name", &subject.name), ("group", &subject.group), ("kind", &subject.resource)] {
+        if !value.is_empty() {
+            details.insert(field.into(), value.as_str().into());
+        }
+    }
+    if !causes.is_empty() {
+        details.insert("causes".into(), cause_list(causes));
+    }
+    details
+}
+
+fn cause_list(causes: &[Cause]) -> Value {
+    causes
+        .iter()
+        .map(|cause| json!({"reason": cause.reason.as_str(), "message": cause.message, "field": cause.field}))
+        .collect()
+}
+
+/// One error as it is, several in brackets, each once.
+fn aggregate(causes: &[Cause]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for cause in causes {
+        let text = cause.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+/// `Status` Success for an object that is gone.
+pub fn deleted(subject: &Subject, uid: &str) -> Value {
+    let mut details = details(subject, &[]);
+    details.insert("uid".into(), uid.into());
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
