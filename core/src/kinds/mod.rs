@@ -61,6 +61,10 @@ pub struct Kind {
     pub columns: Vec<Column>,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,
+    /// A PUT to a name that is free creates the object.
+    pub create_on_update: bool,
+    /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
+    pub unconditional_update: bool,
     pub hooks: Hooks,
 }
 
@@ -135,6 +139,9 @@ pub enum Cell {
     Path(String),
 }
 
+/// Rules of one kind: `(new, old on update)`.
+pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
+
 /// The few functions that only this kind needs. All work on the hub version.
 #[derive(Default, Clone, Copy)]
 pub struct Hooks {
@@ -145,5 +152,7 @@ pub struct Hooks {
     /// `None`: `status` is taken from the old object when the kind has a status subresource.
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
-    pub validate: Option<fn(&Value, Option<&Value>) -> Vec<Cause>>,
+    pub validate: Option<Validate>,
+    /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.
+    pub claims: Option<fn(&Value) -> Vec<String>>,
 }
