@@ -146,7 +146,7 @@ fn reset(context: &Context, document: &mut Document) {
                 *document = prepared;
             }
         }
-        None if context.kind.subresource_named("status").is_some() => {
+        None if context.kind.subresource("status").is_some() => {
             document.remove("status");
         }
         None => {}

@@ -61,7 +61,7 @@ pub fn scale_of(paths: &crate::kinds::ScalePaths, document: &Value) -> Document 
 fn scale(context: &Context) -> Result<Decision, Refusal> {
     let paths = context
         .kind
-        .subresource_named("scale")
+        .subresource("scale")
         .and_then(|scale| scale.scale.clone())
         .ok_or_else(|| Refusal::NotFound(context.subject(context.request.name())))?;
     let (key, entry) = context.existing()?;

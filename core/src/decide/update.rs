@@ -184,7 +184,7 @@ fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) 
                     *new = prepared;
                 }
             }
-            None if context.kind.subresource_named("status").is_some() => restore(new, old, "status"),
+            None if context.kind.subresource("status").is_some() => restore(new, old, "status"),
             None => {}
         },
         Scope::Status => {

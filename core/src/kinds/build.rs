@@ -10,6 +10,23 @@ const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "li
 /// Verbs of a subresource that shows a part of its object.
 pub(super) const VIEW: [&str; 3] = ["get", "patch", "update"];
 
+/// Versions older than the garbage collector, where clients delete what an object owns themselves.
+const ORPHANING: [(&str, &str, &str); 13] = [
+    ("", "v1", "ReplicationController"),
+    ("apps", "v1beta1", "Deployment"),
+    ("apps", "v1beta1", "StatefulSet"),
+    ("apps", "v1beta2", "DaemonSet"),
+    ("apps", "v1beta2", "Deployment"),
+    ("apps", "v1beta2", "ReplicaSet"),
+    ("apps", "v1beta2", "StatefulSet"),
+    ("batch", "v1", "Job"),
+    ("batch", "v1beta1", "CronJob"),
+    ("batch", "v2alpha1", "CronJob"),
+    ("extensions", "v1beta1", "DaemonSet"),
+    ("extensions", "v1beta1", "Deployment"),
+    ("extensions", "v1beta1", "ReplicaSet"),
+];
+
 impl Kind {
     pub fn namespaced(kind: &str, resource: &str) -> Self {
         Self::new(kind, resource, Scope::Namespaced)
@@ -36,6 +53,7 @@ impl Kind {
             columns: Vec::new(),
             generation: false,
             create_on_update: false,
+            unconditional_update: true,
             hooks: Hooks::default(),
         }
     }
@@ -93,11 +111,11 @@ impl Kind {
 
     /// A subresource that shows the kind itself: `status`, `approval`.
     pub fn view(self, name: &str) -> Self {
-        self.subresource(name, None, &VIEW)
+        self.part(name, None, &VIEW)
     }
 
     /// A subresource with its own body kind, given as group, version and kind.
-    pub fn subresource(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
+    pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
         let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
         self.subresources.push(Subresource { name: name.into(), body, verbs: verbs.into(), scale: None });
         self
@@ -105,7 +123,7 @@ impl Kind {
 
     /// The HTTP `proxy` below a pod, service or node.
     pub fn proxy(self, options: &str) -> Self {
-        self.subresource("proxy", Some(["", "v1", options]), &["create", "delete", "get", "patch", "update"])
+        self.part("proxy", Some(["", "v1", options]), &["create", "delete", "get", "patch", "update"])
     }
 
     /// The `scale` of a workload, with Kubernetes' usual places for its numbers.
@@ -146,14 +164,14 @@ impl Kind {
         self
     }
 
-    /// A replace of an object that is not there creates it.
     pub fn create_on_update(mut self) -> Self {
         self.create_on_update = true;
         self
     }
 
-    pub fn claims(mut self, claims: fn(&Value) -> Vec<String>) -> Self {
-        self.hooks.claims = Some(claims);
+    /// An update must say which version it was made from.
+    pub fn conditional_update(mut self) -> Self {
+        self.unconditional_update = false;
         self
     }
 
@@ -167,6 +185,11 @@ impl Kind {
         self
     }
 
+    pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
+        self.hooks.claims = Some(hook);
+        self
+    }
+
     /// The version that objects are stored in.
     pub fn hub(&self) -> &Version {
         &self.versions[0]
@@ -176,8 +199,13 @@ impl Kind {
         self.scope == Scope::Namespaced
     }
 
-    pub fn subresource_named(&self, name: &str) -> Option<&Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// Whether a delete through this version leaves what the object owns, unless the request says otherwise.
+    pub fn orphans_by_default(&self, version: &Version) -> bool {
+        ORPHANING.contains(&(version.group.as_str(), version.version.as_str(), self.kind.as_str()))
     }
 
     /// The selectable field that a request of `group` calls `field`.
@@ -189,7 +217,7 @@ impl Kind {
 impl Version {
     /// `apps/v1`, or `v1` in the core group.
     pub fn api_version(&self) -> String {
-        super::api_version(&self.group, &self.version)
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 

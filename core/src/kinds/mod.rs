@@ -12,7 +12,6 @@ pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
 mod build;
-pub mod cells;
 pub mod certificates;
 mod convert;
 pub mod coordination;
@@ -32,7 +31,6 @@ pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
 
-pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
 
 use crate::refusal::Cause;
@@ -63,8 +61,10 @@ pub struct Kind {
     pub columns: Vec<Column>,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,
-    /// Whether a replace of what is not there creates it.
+    /// A PUT to a name that is free creates the object.
     pub create_on_update: bool,
+    /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
+    pub unconditional_update: bool,
     pub hooks: Hooks,
 }
 
@@ -144,6 +144,9 @@ pub enum Cell {
     Path(String),
 }
 
+/// Rules of one kind: `(new, old on update)`.
+pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
+
 /// The few functions that only this kind needs. All work on the hub version.
 #[derive(Default, Clone, Copy)]
 pub struct Hooks {
@@ -154,7 +157,7 @@ pub struct Hooks {
     /// `None`: `status` is taken from the old object when the kind has a status subresource.
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
-    pub validate: Option<fn(&Value, Option<&Value>) -> Vec<Cause>>,
-    /// What an object holds that no other may hold: addresses, ports.
+    pub validate: Option<Validate>,
+    /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.
     pub claims: Option<fn(&Value) -> Vec<String>>,
 }

@@ -5,7 +5,6 @@
 
 use super::{Kind, Version};
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 /// The built-in kinds.
@@ -15,7 +14,7 @@ pub fn registry() -> &'static Registry {
 }
 
 /// Names a kind of one [`Registry`] and of its clones. Never reused, also when the kind goes away.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u32);
 
 #[derive(Clone, Default)]
@@ -26,9 +25,9 @@ pub struct Registry {
     by_resource: Vec<Name>,
     /// Ordered by group, version and kind.
     by_kind: Vec<Name>,
+    /// Ordered by place in storage.
+    by_storage: Vec<(String, KindId)>,
     groups: Vec<GroupVersions>,
-    by_storage: BTreeMap<String, KindId>,
-    namespaces: KindId,
 }
 
 /// One group of the API with its versions, the preferred one first.
@@ -72,19 +71,20 @@ impl Registry {
         find(&self.by_kind, group, version, kind)
     }
 
+    /// The kind whose objects stand at a place below the storage prefix: `services/specs`.
+    pub fn by_storage(&self, storage: &str) -> Option<KindId> {
+        let found = self.by_storage.binary_search_by(|(place, _)| place.as_str().cmp(storage)).ok()?;
+        Some(self.by_storage[found].1)
+    }
+
+    /// The kind Namespace, which holds the objects of all others.
+    pub fn namespaces(&self) -> KindId {
+        self.find("", "v1", "namespaces").expect("every registry starts from the built-in kinds").0
+    }
+
     /// A removed kind is still found by its number.
     pub fn get(&self, id: KindId) -> &Kind {
         &self.kinds[id.0 as usize].kind
-    }
-
-    /// The kind whose objects the log keeps under this path.
-    pub fn by_storage(&self, storage: &str) -> Option<KindId> {
-        self.by_storage.get(storage).copied()
-    }
-
-    /// The kind that all content of namespaces hangs on.
-    pub fn namespaces(&self) -> KindId {
-        self.namespaces
     }
 
     /// As [`Self::get`], for holders that outlive the registry.
@@ -135,12 +135,6 @@ impl Registry {
 
     fn enter_names(&mut self, id: KindId) {
         let kind = self.share(id);
-        if kind.stored {
-            self.by_storage.entry(kind.storage.clone()).or_insert(id);
-        }
-        if kind.kind == "Namespace" && kind.hub().group.is_empty() {
-            self.namespaces = id;
-        }
         for (version_index, Version { group, version, .. }) in kind.versions.iter().enumerate() {
             let named = |name: &String| Name {
                 group: group.clone(),
@@ -152,12 +146,17 @@ impl Registry {
             enter(&mut self.by_resource, named(&kind.resource));
             enter(&mut self.by_kind, named(&kind.kind));
         }
+        if kind.stored
+            && let Err(place) = self.by_storage.binary_search_by(|(storage, _)| storage.cmp(&kind.storage))
+        {
+            self.by_storage.insert(place, (kind.storage.clone(), id));
+        }
     }
 
     fn remove_names(&mut self, id: KindId) {
         self.by_resource.retain(|name| name.id != id);
         self.by_kind.retain(|name| name.id != id);
-        self.by_storage.retain(|_, found| *found != id);
+        self.by_storage.retain(|(_, kind)| *kind != id);
     }
 }
 
@@ -244,7 +243,7 @@ fn group_rank(group: &str) -> usize {
 
 /// Kubernetes' order of versions, best first: stable before beta before alpha, then the higher number; names that
 /// are no versions come last, by the alphabet.
-pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
+fn compare_versions(a: &str, b: &str) -> Ordering {
     match (version_rank(a), version_rank(b)) {
         (Some(a), Some(b)) => Reverse(a).cmp(&Reverse(b)),
         (Some(_), None) => Ordering::Less,
@@ -349,15 +348,44 @@ mod tests {
 
     #[test]
     fn no_two_kinds_share_a_name_or_a_place_in_storage() {
-        let mut places: Vec<&str> =
-            registry().iter().filter(|(_, k)| k.stored).map(|(_, k)| k.storage.as_str()).collect();
-        let count = places.len();
-        places.sort_unstable();
-        places.dedup();
-        assert_eq!(places.len(), count);
+        let stored = registry().iter().filter(|(_, kind)| kind.stored);
+        stored.for_each(|(id, kind)| assert_eq!(registry().by_storage(&kind.storage), Some(id), "{}", kind.kind));
         let names: usize = registry().iter().map(|(_, kind)| kind.versions.len()).sum();
         assert_eq!(registry().by_resource.len(), names);
         assert_eq!(registry().by_kind.len(), names);
+    }
+
+    #[test]
+    fn only_old_versions_leave_what_an_object_owns() {
+        for (group, version, resource, expected) in [
+            ("apps", "v1", "deployments", false),
+            ("extensions", "v1beta1", "deployments", true),
+            ("batch", "v1", "jobs", true),
+            ("batch", "v1", "cronjobs", false),
+            ("", "v1", "replicationcontrollers", true),
+        ] {
+            let (id, index) = registry().find(group, version, resource).expect(resource);
+            let kind = registry().get(id);
+            assert_eq!(kind.orphans_by_default(&kind.versions[index]), expected, "{resource}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_selected_by_the_names_of_the_group() {
+        let (id, _) = registry().find("events.k8s.io", "v1", "events").expect("events");
+        let kind = registry().get(id);
+        let event = serde_json::json!({ "involvedObject": { "name": "web" }, "source": { "component": "kubelet" } });
+        for (group, field, expected) in [
+            ("", "involvedObject.name", Some("web")),
+            ("", "source", Some("kubelet")),
+            ("", "regarding.name", None),
+            ("events.k8s.io", "regarding.name", Some("web")),
+            ("events.k8s.io", "involvedObject.name", None),
+            ("events.k8s.io", "reason", Some("")),
+        ] {
+            let found = kind.selectable_in(group, field).map(|selectable| (selectable.read)(&event));
+            assert_eq!(found.as_deref(), expected, "{group} {field}");
+        }
     }
 
     #[test]
@@ -400,6 +428,7 @@ mod tests {
         assert_eq!(registry.find("example.com", "v1alpha1", "widgets"), Some((id, 1)));
         assert_eq!(registry.find_kind("example.com", "v1", "Widget"), Some((id, 0)));
         assert_eq!(registry.served("example.com", "v1").collect::<Vec<_>>(), [(id, 0)]);
+        assert_eq!(registry.by_storage("widgets"), Some(id));
         // Custom groups stand before `extensions`, so that nothing is behind it.
         assert_eq!(registry.groups()[registry.groups().len() - 2].group, "example.com");
 
@@ -409,6 +438,7 @@ mod tests {
         registry.remove(id);
         assert_eq!(registry.find("example.com", "v1", "widgets"), None);
         assert!(registry.iter().all(|(_, kind)| kind.kind != "Widget"));
+        assert_eq!(registry.by_storage("widgets"), None);
         assert_eq!(registry.get(id).kind, "Widget");
         assert_ne!(registry.add(widget()), id);
     }

@@ -15,32 +15,38 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("MutatingWebhookConfiguration"))
+            .conditional_update()
             .generation(),
         Kind::cluster("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingWebhookConfiguration"))
+            .conditional_update()
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicy"))
+            .conditional_update()
             .status()
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicyBinding"))
+            .conditional_update()
             .generation(),
         Kind::cluster("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicy"))
+            .conditional_update()
             .generation(),
         Kind::cluster("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicyBinding"))
+            .conditional_update()
             .generation(),
     ]
 }

@@ -21,6 +21,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("api-extensions")
             .storage("apiextensions.k8s.io/customresourcedefinitions")
             .columns(columns::of("CustomResourceDefinition"))
+            .conditional_update()
             .status()
             .generation()
             .prepare_create(prepare_create)

@@ -15,6 +15,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("api-extensions")
             .storage("apiregistration.k8s.io/apiservices")
             .columns(columns::of("APIService"))
+            .conditional_update()
             .status()
             .prepare_create(prepare_create)
             .prepare_update(|new, old| keep_old(new, old, "status")),

@@ -27,10 +27,12 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("ClusterTrustBundle", "clustertrustbundles")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .columns(columns::of("ClusterTrustBundle"))
+            .conditional_update()
             .select("spec.signerName", |object| text(object, "/spec/signerName")),
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")
             .versions(GROUP, PACKAGE, ["v1beta1"])
             .columns(columns::of("PodCertificateRequest"))
+            .conditional_update()
             .status()
             .select("spec.signerName", |object| text(object, "/spec/signerName")),
     ]

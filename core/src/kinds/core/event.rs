@@ -15,6 +15,7 @@ pub fn kind() -> Kind {
         .converted(EVENTS, PACKAGE, "v1", RENAMED)
         .converted(EVENTS, PACKAGE, "v1beta1", RENAMED)
         .short(["ev"])
+        .create_on_update()
         .columns(columns::of("Event"))
         .select("reason", |event| text(event, "/reason"))
         .select("type", |event| text(event, "/type"))
@@ -27,8 +28,10 @@ pub fn kind() -> Kind {
     })
 }
 
+type Reader = fn(&Value) -> String;
+
 /// Fields of the object that an event speaks of.
-const OBJECT_FIELDS: [(&str, fn(&Value) -> String); 7] = [
+const OBJECT_FIELDS: [(&str, Reader); 7] = [
     ("kind", |event| text(event, "/involvedObject/kind")),
     ("namespace", |event| text(event, "/involvedObject/namespace")),
     ("name", |event| text(event, "/involvedObject/name")),

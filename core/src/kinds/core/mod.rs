@@ -4,7 +4,9 @@ pub mod columns;
 pub mod defaults;
 mod event;
 mod namespace;
+mod node;
 mod pod;
+mod secret;
 mod volume;
 
 use super::Kind;
@@ -32,23 +34,16 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["ep"])
             .storage("services/endpoints")
-            .columns(columns::of("Endpoints")),
+            .columns(columns::of("Endpoints"))
+            .create_on_update(),
         event::kind(),
         Kind::namespaced("LimitRange", "limitranges")
             .versions("", PACKAGE, ["v1"])
             .short(["limits"])
-            .columns(columns::of("LimitRange")),
+            .columns(columns::of("LimitRange"))
+            .create_on_update(),
         namespace::kind(),
-        Kind::cluster("Node", "nodes")
-            .versions("", PACKAGE, ["v1"])
-            .short(["no"])
-            .storage("minions")
-            .columns(columns::of("Node"))
-            .proxy("NodeProxyOptions")
-            .status()
-            .select("spec.unschedulable", |object| text_or(object, "/spec/unschedulable", "false"))
-            // A kubelet registers its node together with what it knows of it.
-            .prepare_create(|_| ()),
+        node::kind(),
         Kind::cluster("PersistentVolume", "persistentvolumes")
             .versions("", PACKAGE, ["v1"])
             .short(["pv"])
@@ -85,7 +80,9 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Secret", "secrets")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Secret"))
-            .select("type", |object| text(object, "/type")),
+            .select("type", |object| text(object, "/type"))
+            .prepare_create(secret::prepare_create)
+            .prepare_update(secret::prepare_update),
         Kind::namespaced("Service", "services")
             .versions("", PACKAGE, ["v1"])
             .short(["svc"])
@@ -93,6 +90,7 @@ pub fn kinds() -> Vec<Kind> {
             .storage("services/specs")
             .columns(columns::of("Service"))
             .claims(crate::decide::service_claims)
+            .create_on_update()
             .proxy("ServiceProxyOptions")
             .status()
             .select("spec.clusterIP", |object| text(object, "/spec/clusterIP"))
@@ -101,6 +99,48 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
-            .subresource("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
+            .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the discovery documents of Kubernetes list them.
+    #[test]
+    fn subresources_are_those_of_discovery() {
+        let mut shown = String::new();
+        for kind in kinds() {
+            for sub in &kind.subresources {
+                let body = sub.body.as_ref().map_or(&kind.kind, |(_, _, body)| body);
+                shown += &format!("{}/{} {body} {}\n", kind.resource, sub.name, sub.verbs.join(","));
+            }
+        }
+        expect_test::expect![[r#"
+            namespaces/finalize Namespace update
+            namespaces/status Namespace get,patch,update
+            nodes/proxy NodeProxyOptions create,delete,get,patch,update
+            nodes/status Node get,patch,update
+            persistentvolumes/status PersistentVolume get,patch,update
+            persistentvolumeclaims/status PersistentVolumeClaim get,patch,update
+            pods/attach PodAttachOptions create,get
+            pods/binding Binding create
+            pods/ephemeralcontainers Pod get,patch,update
+            pods/eviction Eviction create
+            pods/exec PodExecOptions create,get
+            pods/log Pod get
+            pods/portforward PodPortForwardOptions create,get
+            pods/proxy PodProxyOptions create,delete,get,patch,update
+            pods/resize Pod get,patch,update
+            pods/status Pod get,patch,update
+            replicationcontrollers/scale Scale get,patch,update
+            replicationcontrollers/status ReplicationController get,patch,update
+            resourcequotas/status ResourceQuota get,patch,update
+            services/proxy ServiceProxyOptions create,delete,get,patch,update
+            services/status Service get,patch,update
+            serviceaccounts/token TokenRequest create
+        "#]]
+        .assert_eq(&shown);
+    }
 }

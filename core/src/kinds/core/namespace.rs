@@ -12,8 +12,8 @@ pub fn kind() -> Kind {
         .columns(columns::of("Namespace"))
         // A collection of namespaces is too much to delete at once.
         .verbs(["create", "delete", "get", "list", "patch", "update", "watch"])
-        .subresource("finalize", None, &["update"])
-        .subresource("status", None, &VIEW)
+        .part("finalize", None, &["update"])
+        .part("status", None, &VIEW)
         .select("status.phase", |namespace| text(namespace, "/status/phase"))
         .prepare_create(prepare_create)
         .prepare_update(prepare_update)

@@ -12,13 +12,13 @@ pub fn kind() -> Kind {
         .short(["po"])
         .category("all")
         .columns(columns::of("Pod"))
-        .subresource("attach", Some(["", "v1", "PodAttachOptions"]), &STREAM)
-        .subresource("binding", Some(["", "v1", "Binding"]), &["create"])
+        .part("attach", Some(["", "v1", "PodAttachOptions"]), &STREAM)
+        .part("binding", Some(["", "v1", "Binding"]), &["create"])
         .view("ephemeralcontainers")
-        .subresource("eviction", Some(["policy", "v1", "Eviction"]), &["create"])
-        .subresource("exec", Some(["", "v1", "PodExecOptions"]), &STREAM)
-        .subresource("log", None, &["get"])
-        .subresource("portforward", Some(["", "v1", "PodPortForwardOptions"]), &STREAM)
+        .part("eviction", Some(["policy", "v1", "Eviction"]), &["create"])
+        .part("exec", Some(["", "v1", "PodExecOptions"]), &STREAM)
+        .part("log", None, &["get"])
+        .part("portforward", Some(["", "v1", "PodPortForwardOptions"]), &STREAM)
         .proxy("PodProxyOptions")
         .view("resize")
         .status()
@@ -66,7 +66,7 @@ fn qos_class(spec: &Value) -> &'static str {
     };
     let asks =
         |resources: &&Value| counted(&resources["requests"]).is_some() || counted(&resources["limits"]).is_some();
-    if !resources.iter().any(|resources| asks(resources)) {
+    if !resources.iter().any(asks) {
         return "BestEffort";
     }
     if resources.iter().all(|resources| is_fixed(resources)) { "Guaranteed" } else { "Burstable" }

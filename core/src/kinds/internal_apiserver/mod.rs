@@ -11,6 +11,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("StorageVersion", "storageversions")
             .versions("internal.apiserver.k8s.io", "io.k8s.api.apiserverinternal", ["v1alpha1"])
             .columns(columns::of("StorageVersion"))
+            .conditional_update()
             .status(),
     ]
 }

@@ -39,6 +39,9 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("ServiceCIDR", "servicecidrs")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("ServiceCIDR"))
-            .status(),
+            .status()
+            // Kubernetes lets both the object and its status subresource write the status.
+            .prepare_create(|_| ())
+            .prepare_update(|_, _| ()),
     ]
 }

@@ -15,6 +15,8 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("RuntimeClass", "runtimeclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .converted(GROUP, PACKAGE, "v1alpha1", convert::SPEC)
-            .columns(columns::of("RuntimeClass")),
+            .columns(columns::of("RuntimeClass"))
+            .create_on_update()
+            .conditional_update(),
     ]
 }

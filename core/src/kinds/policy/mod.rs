@@ -17,6 +17,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::EMPTY_SELECTOR)
             .short(["pdb"])
             .columns(columns::of("PodDisruptionBudget"))
+            .conditional_update()
             .status()
             .generation(),
     ]

@@ -14,17 +14,21 @@ pub fn kinds() -> Vec<Kind> {
     vec![
         Kind::cluster("ClusterRole", "clusterroles")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
-            .columns(columns::of("ClusterRole")),
+            .columns(columns::of("ClusterRole"))
+            .create_on_update(),
         Kind::cluster("ClusterRoleBinding", "clusterrolebindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
-            .columns(columns::of("ClusterRoleBinding")),
+            .columns(columns::of("ClusterRoleBinding"))
+            .create_on_update(),
         Kind::namespaced("Role", "roles")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
-            .columns(columns::of("Role")),
+            .columns(columns::of("Role"))
+            .create_on_update(),
         Kind::namespaced("RoleBinding", "rolebindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
-            .columns(columns::of("RoleBinding")),
+            .columns(columns::of("RoleBinding"))
+            .create_on_update(),
     ]
 }

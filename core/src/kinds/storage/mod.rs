@@ -18,16 +18,21 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("VolumeAttachment", "volumeattachments")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("VolumeAttachment"))
+            .conditional_update()
             .status(),
         Kind::cluster("CSIDriver", "csidrivers")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
-            .columns(columns::of("CSIDriver")),
+            .columns(columns::of("CSIDriver"))
+            .conditional_update()
+            .generation(),
         Kind::cluster("CSINode", "csinodes")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
-            .columns(columns::of("CSINode")),
+            .columns(columns::of("CSINode"))
+            .conditional_update(),
         Kind::namespaced("CSIStorageCapacity", "csistoragecapacities")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
-            .columns(columns::of("CSIStorageCapacity")),
+            .columns(columns::of("CSIStorageCapacity"))
+            .conditional_update(),
         Kind::cluster("VolumeAttributesClass", "volumeattributesclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .short(["vac"])

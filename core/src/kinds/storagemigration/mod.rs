@@ -11,6 +11,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("StorageVersionMigration", "storageversionmigrations")
             .versions("storagemigration.k8s.io", "io.k8s.api.storagemigration", ["v1beta1"])
             .columns(columns::of("StorageVersionMigration"))
+            .conditional_update()
             .status(),
     ]
 }
