@@ -39,7 +39,10 @@ mod tests {
 
     #[test]
     fn api_services() {
-        let condition = |status: &str, reason: &str| json!({"conditions": [{"type": "Available", "status": status, "reason": reason}]});
+        let condition = |status: &str, reason: &str| {
+            let available = json!({"type": "Available", "status": status, "reason": reason});
+            json!({"conditions": [available]})
+        };
         let service = json!({"service": {"namespace": "kube-system", "name": "metrics"}});
         let cases = [
             (json!({}), condition("True", "Local"), "x | Local | True | <unknown>"),

@@ -1,11 +1,10 @@
 //! Columns of the workload kinds: how many pods are wanted, and how many are there.
 
-use crate::kinds::Column;
 use crate::kinds::cells::{
-    NONE, age_column, column, items, labels, name, number, selector_column, selector_text, template_columns, text,
+    NONE, age_column, at, column, items, labels, name, number, selector_column, selector_text, template_columns, text,
     truth,
 };
-use crate::kinds::{Cell, cells::at};
+use crate::kinds::{Cell, Column};
 use serde_json::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.

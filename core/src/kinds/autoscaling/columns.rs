@@ -133,7 +133,8 @@ mod tests {
                 "25/30 (avg), 90/100",
             ),
             (
-                json!([resource("cpu", utilization(80)), resource("memory", utilization(70)), {"type": "Pods"}, {"type": "Pods"}]),
+                json!([resource("cpu", utilization(80)), resource("memory", utilization(70)), {"type": "Pods"},
+                    {"type": "Pods"}]),
                 json!([cpu_now(10)]),
                 "cpu: 10%/80%, memory: <unknown>/70% + 2 more...",
             ),

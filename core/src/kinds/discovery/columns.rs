@@ -47,7 +47,8 @@ mod tests {
         let cases = [
             (json!({"addressType": "IPv4", "ports": [], "endpoints": []}), "x | IPv4 | <unset> | <unset> | <unknown>"),
             (
-                json!({"addressType": "IPv4", "ports": [{"name": "web", "port": 80}, {"name": "any"}, {}], "endpoints": [
+                json!({"addressType": "IPv4", "ports": [{"name": "web", "port": 80}, {"name": "any"}, {}],
+                    "endpoints": [
                     {"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2", "10.0.0.3"]}, {"addresses": ["10.0.0.4"]},
                 ]}),
                 "x | IPv4 | 80,any,* | 10.0.0.1,10.0.0.2,10.0.0.3 + 1 more... | <unknown>",

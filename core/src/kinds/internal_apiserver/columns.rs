@@ -36,7 +36,8 @@ mod tests {
         let cases = [
             (json!({}), "x | <unset> | <unset> | <unknown>"),
             (
-                json!({"commonEncodingVersion": "v1", "storageVersions": [server("a"), server("b"), server("c"), server("d")]}),
+                json!({"commonEncodingVersion": "v1",
+                    "storageVersions": [server("a"), server("b"), server("c"), server("d")]}),
                 "x | v1 | a=v1,b=v1,c=v1 + 1 more... | <unknown>",
             ),
         ];

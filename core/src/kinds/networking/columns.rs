@@ -118,7 +118,8 @@ mod tests {
             ),
             (
                 "IngressClass",
-                json!({"spec": {"controller": "k8s.io/nginx", "parameters": {"apiGroup": "e.io", "kind": "P", "name": "p"}}}),
+                json!({"spec": {"controller": "k8s.io/nginx",
+                    "parameters": {"apiGroup": "e.io", "kind": "P", "name": "p"}}}),
                 "x | k8s.io/nginx | P.e.io/p | 5m",
             ),
             ("IngressClass", json!({"spec": {"controller": "c"}}), "x | c | <none> | 5m"),

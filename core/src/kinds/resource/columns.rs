@@ -77,7 +77,8 @@ mod tests {
             ),
             (
                 "ResourceClaim",
-                json!({"metadata": {"name": "x", "deletionTimestamp": "2026-01-09T00:00:00Z"}, "status": {"allocation": {}}}),
+                json!({"metadata": {"name": "x", "deletionTimestamp": "2026-01-09T00:00:00Z"},
+                    "status": {"allocation": {}}}),
                 "x | deleted,allocated | <unknown>",
             ),
             (
