@@ -301,6 +301,119 @@ pub(crate) mod tests {
         }
     }
 
+    /// One line a kind: the headers as kubectl prints them, those of `-o wide` in parentheses.
+    const HEADERS: &str = "
+core Pod: NAME READY STATUS RESTARTS AGE (IP) (NODE) (NOMINATED NODE) (READINESS GATES)
+core PodTemplate: NAME CONTAINERS IMAGES POD LABELS
+core ReplicationController: NAME DESIRED CURRENT READY AGE (CONTAINERS) (IMAGES) (SELECTOR)
+core Service: NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE (SELECTOR)
+core Endpoints: NAME ENDPOINTS AGE
+core Node: NAME STATUS ROLES AGE VERSION (INTERNAL-IP) (EXTERNAL-IP) (OS-IMAGE) (KERNEL-VERSION) (CONTAINER-RUNTIME)
+core Event: LAST SEEN TYPE REASON OBJECT (SUBOBJECT) (SOURCE) MESSAGE (FIRST SEEN) (COUNT) (NAME)
+core Namespace: NAME STATUS AGE
+core Secret: NAME TYPE DATA AGE
+core ConfigMap: NAME DATA AGE
+core ServiceAccount: NAME SECRETS AGE
+core PersistentVolume: NAME CAPACITY ACCESS MODES RECLAIM POLICY STATUS CLAIM STORAGECLASS VOLUMEATTRIBUTESCLASS \
+REASON AGE (VOLUMEMODE)
+core PersistentVolumeClaim: NAME STATUS VOLUME CAPACITY ACCESS MODES STORAGECLASS VOLUMEATTRIBUTESCLASS AGE (VOLUMEMODE)
+core ComponentStatus: NAME STATUS MESSAGE ERROR
+core ResourceQuota: NAME REQUEST LIMIT AGE
+events Event: LAST SEEN TYPE REASON OBJECT (SUBOBJECT) (SOURCE) MESSAGE (FIRST SEEN) (COUNT) (NAME)
+apps Deployment: NAME READY UP-TO-DATE AVAILABLE AGE (CONTAINERS) (IMAGES) (SELECTOR)
+apps ReplicaSet: NAME DESIRED CURRENT READY AGE (CONTAINERS) (IMAGES) (SELECTOR)
+apps StatefulSet: NAME READY AGE (CONTAINERS) (IMAGES)
+apps DaemonSet: NAME DESIRED CURRENT READY UP-TO-DATE AVAILABLE NODE SELECTOR AGE (CONTAINERS) (IMAGES) (SELECTOR)
+apps ControllerRevision: NAME CONTROLLER REVISION AGE
+batch Job: NAME STATUS COMPLETIONS DURATION AGE (CONTAINERS) (IMAGES) (SELECTOR)
+batch CronJob: NAME SCHEDULE TIMEZONE SUSPEND ACTIVE LAST SCHEDULE AGE (CONTAINERS) (IMAGES) (SELECTOR)
+autoscaling HorizontalPodAutoscaler: NAME REFERENCE TARGETS MINPODS MAXPODS REPLICAS AGE
+autoscaling Scale: NAME DESIRED AVAILABLE AGE
+networking Ingress: NAME CLASS HOSTS ADDRESS PORTS AGE
+networking IngressClass: NAME CONTROLLER PARAMETERS AGE
+networking NetworkPolicy: NAME POD-SELECTOR AGE
+networking ServiceCIDR: NAME CIDRS AGE
+networking IPAddress: NAME PARENTREF
+policy PodDisruptionBudget: NAME MIN AVAILABLE MAX UNAVAILABLE ALLOWED DISRUPTIONS AGE
+rbac RoleBinding: NAME ROLE AGE (USERS) (GROUPS) (SERVICEACCOUNTS)
+rbac ClusterRoleBinding: NAME ROLE AGE (USERS) (GROUPS) (SERVICEACCOUNTS)
+storage StorageClass: NAME PROVISIONER RECLAIMPOLICY VOLUMEBINDINGMODE ALLOWVOLUMEEXPANSION AGE
+storage VolumeAttributesClass: NAME DRIVERNAME AGE
+storage VolumeAttachment: NAME ATTACHER PV NODE ATTACHED AGE
+storage CSIDriver: NAME ATTACHREQUIRED PODINFOONMOUNT STORAGECAPACITY TOKENREQUESTS REQUIRESREPUBLISH MODES AGE
+storage CSINode: NAME DRIVERS AGE
+storage CSIStorageCapacity: NAME STORAGECLASSNAME CAPACITY
+certificates CertificateSigningRequest: NAME AGE SIGNERNAME REQUESTOR REQUESTEDDURATION CONDITION
+certificates ClusterTrustBundle: NAME SIGNERNAME
+certificates PodCertificateRequest: NAME PODNAME SERVICEACCOUNTNAME NODENAME SIGNERNAME STATE
+discovery EndpointSlice: NAME ADDRESSTYPE PORTS ENDPOINTS AGE
+coordination Lease: NAME HOLDER AGE
+coordination LeaseCandidate: NAME LEASENAME BINARYVERSION EMULATIONVERSION AGE
+scheduling PriorityClass: NAME VALUE GLOBAL-DEFAULT AGE PREEMPTIONPOLICY
+node RuntimeClass: NAME HANDLER AGE
+flowcontrol FlowSchema: NAME PRIORITYLEVEL MATCHINGPRECEDENCE DISTINGUISHERMETHOD AGE MISSINGPL
+flowcontrol PriorityLevelConfiguration: NAME TYPE NOMINALCONCURRENCYSHARES QUEUES HANDSIZE QUEUELENGTHLIMIT AGE
+admissionregistration MutatingWebhookConfiguration: NAME WEBHOOKS AGE
+admissionregistration ValidatingWebhookConfiguration: NAME WEBHOOKS AGE
+admissionregistration ValidatingAdmissionPolicy: NAME VALIDATIONS PARAMKIND AGE
+admissionregistration ValidatingAdmissionPolicyBinding: NAME POLICYNAME PARAMREF AGE
+admissionregistration MutatingAdmissionPolicy: NAME MUTATIONS PARAMKIND AGE
+admissionregistration MutatingAdmissionPolicyBinding: NAME POLICYNAME PARAMREF AGE
+apiregistration APIService: NAME SERVICE AVAILABLE AGE
+resource DeviceClass: NAME AGE
+resource ResourceClaim: NAME STATE AGE
+resource ResourceClaimTemplate: NAME AGE
+resource ResourceSlice: NAME NODE DRIVER POOL AGE
+resource DeviceTaintRule: NAME KEY VALUE EFFECT TIMEADDED AGE
+internal_apiserver StorageVersion: NAME COMMONENCODINGVERSION STORAGEVERSIONS AGE
+storagemigration StorageVersionMigration: NAME RESOURCE
+core LimitRange:
+rbac Role:
+rbac ClusterRole:
+apiextensions CustomResourceDefinition:
+";
+
+    #[test]
+    fn headers() {
+        use crate::kinds;
+        for line in HEADERS.trim().lines() {
+            let (kind, expected) = line.split_once(':').unwrap();
+            let (group, kind) = kind.split_once(' ').unwrap();
+            let columns = match group {
+                "core" => kinds::core::columns::of(kind),
+                "events" => kinds::events::columns::of(kind),
+                "apps" => kinds::apps::columns::of(kind),
+                "batch" => kinds::batch::columns::of(kind),
+                "autoscaling" => kinds::autoscaling::columns::of(kind),
+                "networking" => kinds::networking::columns::of(kind),
+                "policy" => kinds::policy::columns::of(kind),
+                "rbac" => kinds::rbac::columns::of(kind),
+                "storage" => kinds::storage::columns::of(kind),
+                "certificates" => kinds::certificates::columns::of(kind),
+                "discovery" => kinds::discovery::columns::of(kind),
+                "coordination" => kinds::coordination::columns::of(kind),
+                "scheduling" => kinds::scheduling::columns::of(kind),
+                "node" => kinds::node::columns::of(kind),
+                "flowcontrol" => kinds::flowcontrol::columns::of(kind),
+                "admissionregistration" => kinds::admissionregistration::columns::of(kind),
+                "apiextensions" => kinds::apiextensions::columns::of(kind),
+                "apiregistration" => kinds::apiregistration::columns::of(kind),
+                "resource" => kinds::resource::columns::of(kind),
+                "internal_apiserver" => kinds::internal_apiserver::columns::of(kind),
+                "storagemigration" => kinds::storagemigration::columns::of(kind),
+                _ => panic!("no such group: {group}"),
+            };
+            let header = |column: &Column| match column.priority {
+                0 => column.name.to_uppercase(),
+                _ => format!("({})", column.name.to_uppercase()),
+            };
+            assert_eq!(columns.iter().map(header).collect::<Vec<_>>().join(" "), expected.trim(), "{kind}");
+            // A document that has nothing must not stop anyone from printing it.
+            assert!(columns.is_empty() || shown(&columns, &json!({})).contains('|'), "{kind}");
+            assert!(columns.iter().all(|column| !column.description.is_empty()), "{kind}");
+        }
+    }
+
     #[test]
     fn lists_are_cut_short() {
         let list: Vec<String> = ["a", "b", "c", "d", "e"].map(String::from).into();

@@ -57,7 +57,7 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
-    /// Columns of the Table form. Empty: Name and Age.
+    /// Columns of the Table form. Empty: Name and Created At.
     pub columns: Vec<Column>,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,

@@ -1,6 +1,84 @@
-use crate::kinds::Column;
+//! Columns of the resources that clients define. The definitions themselves have none of their own.
 
-/// Table columns of a kind of this group; empty means Name and Age.
+use crate::kinds::cells::{items, name, number, text};
+use crate::kinds::{Cell, Column};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(_kind: &str) -> Vec<Column> {
     Vec::new()
+}
+
+/// The columns of a defined resource: `version` is the item of the definition's `spec.versions`.
+pub fn of_version(version: &Value) -> Vec<Column> {
+    let declared = items(version, "additionalPrinterColumns");
+    let mut columns = vec![name()];
+    if declared.is_empty() {
+        columns.push(Column {
+            ty: "date",
+            cell: Cell::Path(".metadata.creationTimestamp".into()),
+            ..crate::kinds::cells::age_column()
+        });
+    }
+    columns.extend(declared.iter().map(|column| Column {
+        name: text(column, "name").into(),
+        ty: known(text(column, "type"), &["integer", "number", "string", "boolean", "date"]),
+        format: known(text(column, "format"), &FORMATS),
+        description: text(column, "description").into(),
+        priority: i32::try_from(number(column, "priority")).unwrap_or_default(),
+        cell: Cell::Path(text(column, "jsonPath").into()),
+    }));
+    columns
+}
+
+/// The formats that a definition may name.
+const FORMATS: [&str; 8] = ["int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
+
+fn known(text: &str, all: &[&'static str]) -> &'static str {
+    all.iter().find(|known| **known == text).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_version;
+    use crate::kinds::cells::tests::NOW;
+    use crate::wire::table::cells;
+    use serde_json::json;
+
+    #[test]
+    fn declared_columns() {
+        let columns = of_version(&json!({"name": "v1", "additionalPrinterColumns": [
+            {"name": "Replicas", "type": "integer", "format": "int32", "jsonPath": ".spec.replicas", "priority": 1},
+            {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "since when"},
+        ]}));
+        let headers: Vec<_> =
+            columns.iter().map(|c| (c.name.as_str(), c.ty, c.format, c.priority, c.description.as_str())).collect();
+        assert_eq!(
+            headers[1..],
+            [
+                ("Replicas", "integer", "int32", 1, ""),
+                ("Ready", "string", "", 0, ""),
+                ("Age", "date", "", 0, "since when"),
+            ]
+        );
+        let object = json!({
+            "metadata": {"name": "x", "creationTimestamp": "2026-01-09T23:55:00Z"},
+            "spec": {"replicas": 2},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        assert_eq!(cells(&columns, &object, NOW), [json!("x"), json!(2), json!("True"), json!("5m")]);
+        assert_eq!(cells(&columns, &json!({}), NOW), [json!(""), json!(null), json!(null), json!(null)]);
+    }
+
+    #[test]
+    fn no_declared_columns() {
+        let columns = of_version(&json!({"name": "v1"}));
+        let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-09T23:55:00Z"}});
+        assert_eq!(
+            columns.iter().map(|c| (c.name.as_str(), c.ty)).collect::<Vec<_>>(),
+            [("Name", "string"), ("Age", "date")]
+        );
+        assert_eq!(cells(&columns, &object, NOW), [json!("x"), json!("5m")]);
+    }
 }

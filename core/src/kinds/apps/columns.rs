@@ -1,6 +1,166 @@
-use crate::kinds::Column;
+//! Columns of the workload kinds: how many pods are wanted, and how many are there.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::cells::{
+    NONE, age_column, at, column, items, labels, name, number, selector_column, selector_text, template_columns, text,
+    truth,
+};
+use crate::kinds::{Cell, Column};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    let [containers, images] = template_columns();
+    match kind {
+        "Deployment" => vec![
+            name(),
+            ready(),
+            column("Up-to-date", "string", 0, "Pods made from the newest template.", |doc, _| {
+                number(doc, "status.updatedReplicas").into()
+            }),
+            column("Available", "string", 0, "Pods that have been ready for long enough.", |doc, _| {
+                number(doc, "status.availableReplicas").into()
+            }),
+            age_column(),
+            containers,
+            images,
+            Column { cell: Cell::Read(deployment_selector), ..selector_column() },
+        ],
+        "ReplicaSet" => vec![
+            name(),
+            column("Desired", "integer", 0, "Pods wanted.", |doc, _| number(doc, "spec.replicas").into()),
+            column("Current", "integer", 0, "Pods that exist.", |doc, _| number(doc, "status.replicas").into()),
+            column("Ready", "integer", 0, "Pods that are ready.", |doc, _| number(doc, "status.readyReplicas").into()),
+            age_column(),
+            containers,
+            images,
+            selector_column(),
+        ],
+        "StatefulSet" => vec![name(), ready(), age_column(), containers, images],
+        "DaemonSet" => vec![
+            name(),
+            column("Desired", "integer", 0, "Nodes that should run the pod.", |doc, _| {
+                number(doc, "status.desiredNumberScheduled").into()
+            }),
+            column("Current", "integer", 0, "Nodes that should run the pod and do.", |doc, _| {
+                number(doc, "status.currentNumberScheduled").into()
+            }),
+            column("Ready", "integer", 0, "Nodes whose pod is ready.", |doc, _| {
+                number(doc, "status.numberReady").into()
+            }),
+            column("Up-to-date", "integer", 0, "Nodes whose pod is made from the newest template.", |doc, _| {
+                number(doc, "status.updatedNumberScheduled").into()
+            }),
+            column("Available", "integer", 0, "Nodes whose pod has been ready for long enough.", |doc, _| {
+                number(doc, "status.numberAvailable").into()
+            }),
+            column("Node Selector", "string", 0, "Labels of the nodes that run the pod.", |doc, _| {
+                labels(doc, "spec.template.spec.nodeSelector").into()
+            }),
+            age_column(),
+            containers,
+            images,
+            selector_column(),
+        ],
+        "ControllerRevision" => vec![
+            name(),
+            column("Controller", "string", 0, "The object whose past state this is.", |doc, _| controller(doc).into()),
+            column("Revision", "string", 0, "Number of the state, counting up.", |doc, _| {
+                number(doc, "revision").into()
+            }),
+            age_column(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn ready() -> Column {
+    column("Ready", "string", 0, "Pods that are ready, of those wanted.", |doc, _| {
+        format!("{}/{}", number(doc, "status.readyReplicas"), number(doc, "spec.replicas")).into()
+    })
+}
+
+/// Deployments show an empty selector as nothing, where other kinds show `<none>`.
+fn deployment_selector(doc: &Value, _now: i64) -> Value {
+    selector_text(at(doc, "spec.selector")).unwrap_or_else(|| "<invalid>".into()).into()
+}
+
+/// `statefulset.apps/web`: the owner that controls the object.
+fn controller(doc: &Value) -> String {
+    let Some(owner) = items(doc, "metadata.ownerReferences").iter().find(|owner| truth(owner, "controller")) else {
+        return NONE.into();
+    };
+    let kind = text(owner, "kind").to_lowercase();
+    match text(owner, "apiVersion").split_once('/') {
+        Some((group, _)) => format!("{kind}.{group}/{}", text(owner, "name")),
+        None => format!("{kind}/{}", text(owner, "name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn workloads() {
+        let template = json!({"spec": {
+            "containers": [{"name": "app", "image": "nginx:1.27"}, {"name": "log", "image": "fluent"}],
+            "nodeSelector": {"disk": "ssd"},
+        }});
+        let selector = json!({"matchLabels": {"app": "web"}});
+        let cases = [
+            (
+                "Deployment",
+                json!({
+                    "spec": {"replicas": 3, "selector": selector, "template": template},
+                    "status": {"replicas": 4, "readyReplicas": 2, "updatedReplicas": 1, "availableReplicas": 2},
+                }),
+                "web | 2/3 | 1 | 2 | 8d | app,log | nginx:1.27,fluent | app=web",
+            ),
+            (
+                "Deployment",
+                json!({"spec": {"replicas": 0, "selector": {}, "template": {"spec": {"containers": []}}}}),
+                "web | 0/0 | 0 | 0 | 8d |  |  | ",
+            ),
+            (
+                "ReplicaSet",
+                json!({
+                    "spec": {"replicas": 3, "selector": selector, "template": template},
+                    "status": {"replicas": 2, "readyReplicas": 1},
+                }),
+                "web | 3 | 2 | 1 | 8d | app,log | nginx:1.27,fluent | app=web",
+            ),
+            (
+                "StatefulSet",
+                json!({"spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": 1}}),
+                "web | 1/2 | 8d | app,log | nginx:1.27,fluent",
+            ),
+            (
+                "DaemonSet",
+                json!({
+                    "spec": {"selector": {}, "template": template},
+                    "status": {
+                        "desiredNumberScheduled": 5, "currentNumberScheduled": 4, "numberReady": 3,
+                        "updatedNumberScheduled": 2, "numberAvailable": 1,
+                    },
+                }),
+                "web | 5 | 4 | 3 | 2 | 1 | disk=ssd | 8d | app,log | nginx:1.27,fluent | <none>",
+            ),
+            ("ControllerRevision", json!({"revision": 7}), "web | <none> | 7 | 8d"),
+        ];
+        for (kind, mut doc, expected) in cases {
+            doc["metadata"] = json!({"name": "web", "creationTimestamp": "2026-01-02T00:00:00Z"});
+            assert_eq!(shown(&of(kind), &doc), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn controllers() {
+        let owned = json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": "n"},
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "controller": true},
+        ]}});
+        assert_eq!(super::controller(&owned), "statefulset.apps/web");
+    }
 }

@@ -1,6 +1,177 @@
-use crate::kinds::Column;
+//! Columns of jobs and cron jobs.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{
+    NONE, UNSET, age, age_column, at, column, condition, count, epoch_seconds, items, joined, name, number, selector,
+    selector_column, since, template_columns, text,
+};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "Job" => job(),
+        "CronJob" => cron_job(),
+        _ => Vec::new(),
+    }
+}
+
+fn job() -> Vec<Column> {
+    let [containers, images] = template_columns();
+    vec![
+        name(),
+        column("Status", "string", 0, "Whether the job runs, and how it ended.", |doc, _| status(doc).into()),
+        column("Completions", "string", 0, "Pods that succeeded, of those needed.", |doc, _| completions(doc).into()),
+        column("Duration", "string", 0, "Time from start to completion, or until now.", |doc, now| {
+            duration(doc, now).into()
+        }),
+        age_column(),
+        containers,
+        images,
+        selector_column(),
+    ]
+}
+
+fn cron_job() -> Vec<Column> {
+    const CONTAINERS: &str = "spec.jobTemplate.spec.template.spec.containers";
+    vec![
+        name(),
+        column("Schedule", "string", 0, "When jobs start, in cron form.", |doc, _| text(doc, "spec.schedule").into()),
+        column("Timezone", "string", 0, "Time zone of the schedule.", |doc, _| {
+            at(doc, "spec.timeZone").cloned().unwrap_or_else(|| NONE.into())
+        }),
+        column("Suspend", "boolean", 0, "Whether no further jobs start.", |doc, _| {
+            match at(doc, "spec.suspend").and_then(Value::as_bool) {
+                Some(true) => "True".into(),
+                Some(false) => "False".into(),
+                None => UNSET.into(),
+            }
+        }),
+        column("Active", "integer", 0, "Jobs that run now.", |doc, _| count(doc, "status.active").into()),
+        column("Last Schedule", "string", 0, "Time since a job was last started.", |doc, now| {
+            match text(doc, "status.lastScheduleTime") {
+                "" => NONE.into(),
+                time => since(time, now).into(),
+            }
+        }),
+        age_column(),
+        column("Containers", "string", 1, "Names of the template's containers.", |doc, _| {
+            joined(items(doc, CONTAINERS), "name").into()
+        }),
+        column("Images", "string", 1, "Images of the template's containers.", |doc, _| {
+            joined(items(doc, CONTAINERS), "image").into()
+        }),
+        column("Selector", "string", 1, "Selects the pods of the jobs.", |doc, _| {
+            selector(doc, "spec.jobTemplate.spec.selector").into()
+        }),
+    ]
+}
+
+fn status(job: &Value) -> &'static str {
+    let is = |ty| condition(job, ty) == "True";
+    if is("Complete") {
+        "Complete"
+    } else if is("Failed") {
+        "Failed"
+    } else if at(job, "metadata.deletionTimestamp").is_some() {
+        "Terminating"
+    } else {
+        let lesser = ["Suspended", "FailureTarget", "SuccessCriteriaMet"];
+        lesser.into_iter().find(|ty| is(ty)).unwrap_or("Running")
+    }
+}
+
+fn completions(job: &Value) -> String {
+    let succeeded = number(job, "status.succeeded");
+    match at(job, "spec.completions").and_then(Value::as_i64) {
+        Some(needed) => format!("{succeeded}/{needed}"),
+        // Without a number, the job is done when one pod succeeds; the others run beside it.
+        None => match number(job, "spec.parallelism") {
+            parallelism @ 2.. => format!("{succeeded}/1 of {parallelism}"),
+            _ => format!("{succeeded}/1"),
+        },
+    }
+}
+
+fn duration(job: &Value, now: i64) -> String {
+    let started = epoch_seconds(text(job, "status.startTime"));
+    let ended = epoch_seconds(text(job, "status.completionTime")).unwrap_or(now);
+    started.map_or_else(String::new, |started| age(ended - started))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn jobs() {
+        let conditions =
+            |types: &[&str]| -> Vec<Value> { types.iter().map(|ty| json!({"type": ty, "status": "True"})).collect() };
+        let cases = [
+            (json!({}), json!({}), "Running | 0/1 | "),
+            (
+                json!({"completions": 5}),
+                json!({"succeeded": 2, "startTime": "2026-01-09T23:50:00Z"}),
+                "Running | 2/5 | 10m",
+            ),
+            (json!({"parallelism": 3}), json!({"succeeded": 1}), "Running | 1/1 of 3 | "),
+            (json!({"parallelism": 1}), json!({"succeeded": 1}), "Running | 1/1 | "),
+            (
+                json!({"completions": 1}),
+                json!({
+                    "succeeded": 1, "startTime": "2026-01-09T20:00:00Z", "completionTime": "2026-01-09T20:03:05Z",
+                    "conditions": conditions(&["SuccessCriteriaMet", "Complete"]),
+                }),
+                "Complete | 1/1 | 3m5s",
+            ),
+            (
+                json!({"completions": 1}),
+                json!({"conditions": conditions(&["FailureTarget", "Failed"])}),
+                "Failed | 0/1 | ",
+            ),
+            (json!({"completions": 1}), json!({"conditions": conditions(&["Suspended"])}), "Suspended | 0/1 | "),
+            (
+                json!({"completions": 1}),
+                json!({"conditions": conditions(&["FailureTarget"])}),
+                "FailureTarget | 0/1 | ",
+            ),
+            (
+                json!({"completions": 1}),
+                json!({"conditions": conditions(&["SuccessCriteriaMet"])}),
+                "SuccessCriteriaMet | 0/1 | ",
+            ),
+            (
+                json!({"completions": 1}),
+                json!({"conditions": [{"type": "Suspended", "status": "False"}]}),
+                "Running | 0/1 | ",
+            ),
+        ];
+        for (spec, status, expected) in cases {
+            let doc = json!({"metadata": {"name": "x"}, "spec": spec, "status": status});
+            assert_eq!(shown(&of("Job")[1..4], &doc), expected);
+        }
+        let going = json!({"metadata": {"name": "x", "deletionTimestamp": "2026-01-09T23:50:00Z"},
+            "spec": {"completions": 1}, "status": {"conditions": conditions(&["Suspended"])}});
+        assert_eq!(shown(&of("Job")[1..3], &going), "Terminating | 0/1");
+    }
+
+    #[test]
+    fn cron_jobs() {
+        let cases = [
+            (
+                json!({"schedule": "*/5 * * * *", "suspend": false, "timeZone": "Etc/UTC", "jobTemplate": {"spec": {
+                    "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}}),
+                json!({"active": [{"name": "x-1"}], "lastScheduleTime": "2026-01-09T23:55:30Z"}),
+                "x | */5 * * * * | Etc/UTC | False | 1 | 4m30s | 5m | c | i | <none>",
+            ),
+            (json!({"suspend": true}), json!({}), "x |  | <none> | True | 0 | <none> | 5m |  |  | <none>"),
+            (json!({}), json!({}), "x |  | <none> | <unset> | 0 | <none> | 5m |  |  | <none>"),
+        ];
+        for (spec, status, expected) in cases {
+            let metadata = json!({"name": "x", "creationTimestamp": "2026-01-09T23:55:00Z"});
+            assert_eq!(shown(&of("CronJob"), &json!({"metadata": metadata, "spec": spec, "status": status})), expected);
+        }
+    }
 }

@@ -1,6 +1,98 @@
-use crate::kinds::Column;
+//! Columns of the certificate kinds.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{NONE, age, age_column, at, column, items, name, text, text_or};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "CertificateSigningRequest" => vec![
+            name(),
+            age_column(),
+            signer(),
+            column("Requestor", "string", 0, "The user who asks.", |doc, _| text(doc, "spec.username").into()),
+            column("RequestedDuration", "string", 0, "How long the certificate should last.", |doc, _| {
+                at(doc, "spec.expirationSeconds").and_then(Value::as_i64).map_or_else(|| NONE.into(), age).into()
+            }),
+            column("Condition", "string", 0, "What has become of the request.", |doc, _| request_state(doc).into()),
+        ],
+        "ClusterTrustBundle" => vec![name(), signer()],
+        "PodCertificateRequest" => vec![
+            name(),
+            column("PodName", "string", 0, "The pod that the certificate is for.", |doc, _| {
+                text(doc, "spec.podName").into()
+            }),
+            column("ServiceAccountName", "string", 0, "The account that the pod runs as.", |doc, _| {
+                text(doc, "spec.serviceAccountName").into()
+            }),
+            column("NodeName", "string", 0, "The node that the pod runs on.", |doc, _| {
+                text(doc, "spec.nodeName").into()
+            }),
+            Column { cell: crate::kinds::Cell::Read(|doc, _| text(doc, "spec.signerName").into()), ..signer() },
+            column("State", "string", 0, "Pending, Issued, Denied or Failed.", |doc, _| pod_request_state(doc).into()),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn signer() -> Column {
+    column("SignerName", "string", 0, "The signer that is asked, or that vouches.", |doc, _| {
+        text_or(doc, "spec.signerName", NONE)
+    })
+}
+
+fn has(doc: &Value, ty: &str) -> bool {
+    items(doc, "status.conditions").iter().any(|condition| text(condition, "type") == ty)
+}
+
+fn request_state(doc: &Value) -> String {
+    // A denial wins over an approval.
+    let decision = ["Denied", "Approved"].into_iter().find(|ty| has(doc, ty)).unwrap_or("Pending");
+    let failed = if has(doc, "Failed") { ",Failed" } else { "" };
+    let issued = if text(doc, "status.certificate").is_empty() { "" } else { ",Issued" };
+    format!("{decision}{failed}{issued}")
+}
+
+fn pod_request_state(doc: &Value) -> &'static str {
+    ["Issued", "Denied", "Failed"].into_iter().find(|ty| has(doc, ty)).unwrap_or("Pending")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn signing_requests() {
+        let conditions =
+            |types: &[&str]| -> Value { types.iter().map(|ty| json!({"type": ty, "status": "True"})).collect() };
+        let cases = [
+            (json!({}), "Pending"),
+            (json!({"conditions": conditions(&["Approved"])}), "Approved"),
+            (json!({"conditions": conditions(&["Approved"]), "certificate": "QQ=="}), "Approved,Issued"),
+            (json!({"conditions": conditions(&["Approved", "Denied"])}), "Denied"),
+            (json!({"conditions": conditions(&["Approved", "Failed"])}), "Approved,Failed"),
+        ];
+        for (status, expected) in cases {
+            let spec = json!({"username": "ann", "signerName": "s/n", "expirationSeconds": 86400});
+            let doc = json!({"metadata": {"name": "x"}, "spec": spec, "status": status});
+            let expected = format!("x | <unknown> | s/n | ann | 24h | {expected}");
+            assert_eq!(shown(&of("CertificateSigningRequest"), &doc), expected);
+        }
+        let bare = json!({"metadata": {"name": "x"}});
+        assert_eq!(shown(&of("CertificateSigningRequest"), &bare), "x | <unknown> | <none> |  | <none> | Pending");
+    }
+
+    #[test]
+    fn others() {
+        assert_eq!(shown(&of("ClusterTrustBundle"), &json!({"metadata": {"name": "x"}})), "x | <none>");
+        let request = json!({
+            "metadata": {"name": "x"},
+            "spec": {"podName": "p", "serviceAccountName": "s", "nodeName": "n", "signerName": "g/s"},
+            "status": {"conditions": [{"type": "Issued", "status": "True"}]},
+        });
+        assert_eq!(shown(&of("PodCertificateRequest"), &request), "x | p | s | n | g/s | Issued");
+    }
 }

@@ -1,6 +1,45 @@
-use crate::kinds::Column;
+//! Columns of leases and their candidates.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{age_column, column, name, text};
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "Lease" => vec![
+            name(),
+            column("Holder", "string", 0, "Who holds the lease.", |doc, _| text(doc, "spec.holderIdentity").into()),
+            age_column(),
+        ],
+        "LeaseCandidate" => vec![
+            name(),
+            column("LeaseName", "string", 0, "The lease that the candidate wants.", |doc, _| {
+                text(doc, "spec.leaseName").into()
+            }),
+            column("BinaryVersion", "string", 0, "Version of the candidate's program.", |doc, _| {
+                text(doc, "spec.binaryVersion").into()
+            }),
+            column("EmulationVersion", "string", 0, "Version that the candidate behaves as.", |doc, _| {
+                text(doc, "spec.emulationVersion").into()
+            }),
+            age_column(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn leases() {
+        let lease = json!({"metadata": {"name": "x"}, "spec": {"holderIdentity": "n1"}});
+        assert_eq!(shown(&of("Lease"), &lease), "x | n1 | <unknown>");
+        let spec = json!({"leaseName": "l", "binaryVersion": "1.35.0", "emulationVersion": "1.34.0"});
+        let candidate = json!({"metadata": {"name": "x"}, "spec": spec});
+        assert_eq!(shown(&of("LeaseCandidate"), &candidate), "x | l | 1.35.0 | 1.34.0 | <unknown>");
+    }
 }

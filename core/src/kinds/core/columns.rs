@@ -13,6 +13,8 @@ use crate::kinds::cells::{
 };
 use serde_json::Value;
 
+pub use service::balancer_addresses;
+
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {

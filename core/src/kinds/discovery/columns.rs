@@ -1,6 +1,62 @@
-use crate::kinds::Column;
+//! Columns of endpoint slices.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{UNSET, age_column, at, column, first_few, items, name, plain, text};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "EndpointSlice" => vec![
+            name(),
+            column("AddressType", "string", 0, "IPv4, IPv6 or FQDN.", |doc, _| text(doc, "addressType").into()),
+            column("Ports", "string", 0, "Ports of every endpoint.", |doc, _| {
+                let ports: Vec<_> = items(doc, "ports").iter().map(port).collect();
+                or_unset(first_few(&ports, 3))
+            }),
+            column("Endpoints", "string", 0, "Addresses of the endpoints.", |doc, _| {
+                let addresses: Vec<_> = items(doc, "endpoints")
+                    .iter()
+                    .flat_map(|endpoint| items(endpoint, "addresses"))
+                    .map(plain)
+                    .collect();
+                or_unset(first_few(&addresses, 3))
+            }),
+            age_column(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn port(port: &Value) -> String {
+    at(port, "port").or_else(|| at(port, "name")).map_or_else(|| "*".into(), plain)
+}
+
+fn or_unset(list: String) -> Value {
+    if list.is_empty() { UNSET.into() } else { list.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn slices() {
+        let cases = [
+            (json!({"addressType": "IPv4", "ports": [], "endpoints": []}), "x | IPv4 | <unset> | <unset> | <unknown>"),
+            (
+                json!({"addressType": "IPv4", "ports": [{"name": "web", "port": 80}, {"name": "any"}, {}],
+                    "endpoints": [
+                    {"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2", "10.0.0.3"]}, {"addresses": ["10.0.0.4"]},
+                ]}),
+                "x | IPv4 | 80,any,* | 10.0.0.1,10.0.0.2,10.0.0.3 + 1 more... | <unknown>",
+            ),
+        ];
+        for (mut doc, expected) in cases {
+            doc["metadata"] = json!({"name": "x"});
+            assert_eq!(shown(&of("EndpointSlice"), &doc), expected);
+        }
+    }
 }

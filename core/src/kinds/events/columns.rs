@@ -1,6 +1,11 @@
+//! Events are one kind in two groups, stored in the core group's form.
+
 use crate::kinds::Column;
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "Event" => crate::kinds::core::columns::of(kind),
+        _ => Vec::new(),
+    }
 }

@@ -1,6 +1,98 @@
-use crate::kinds::Column;
+//! Columns of the kinds that share the server among its users.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{NONE, age_column, at, column, items, name, number, text};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "FlowSchema" => vec![
+            name(),
+            column("PriorityLevel", "string", 0, "The level that matching requests go to.", |doc, _| {
+                text(doc, "spec.priorityLevelConfiguration.name").into()
+            }),
+            column("MatchingPrecedence", "string", 0, "Lower ones are tried first.", |doc, _| {
+                number(doc, "spec.matchingPrecedence").into()
+            }),
+            column("DistinguisherMethod", "string", 0, "What tells one flow from another.", |doc, _| {
+                at(doc, "spec.distinguisherMethod").map_or(NONE, |method| text(method, "type")).into()
+            }),
+            age_column(),
+            column("MissingPL", "string", 0, "Whether the level does not exist.", |doc, _| is_dangling(doc).into()),
+        ],
+        "PriorityLevelConfiguration" => vec![
+            name(),
+            column("Type", "string", 0, "Limited or Exempt.", |doc, _| text(doc, "spec.type").into()),
+            column("NominalConcurrencyShares", "string", 0, "The level's share of the server.", |doc, _| {
+                number_below(doc, "spec.limited", "nominalConcurrencyShares")
+            }),
+            column("Queues", "string", 0, "Number of queues.", |doc, _| queuing(doc, "queues")),
+            column("HandSize", "string", 0, "Number of queues that one flow may use.", |doc, _| {
+                queuing(doc, "handSize")
+            }),
+            column("QueueLengthLimit", "string", 0, "Requests that may wait in one queue.", |doc, _| {
+                queuing(doc, "queueLengthLimit")
+            }),
+            age_column(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn is_dangling(doc: &Value) -> &str {
+    let found = items(doc, "status.conditions").iter().find(|condition| text(condition, "type") == "Dangling");
+    found.map_or("?", |condition| text(condition, "status"))
+}
+
+fn queuing(doc: &Value, field: &str) -> Value {
+    number_below(doc, "spec.limited.limitResponse.queuing", field)
+}
+
+/// A number of a part that may be absent as a whole.
+fn number_below(doc: &Value, part: &str, field: &str) -> Value {
+    at(doc, part).map_or_else(|| NONE.into(), |part| number(part, field).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn flow_control() {
+        let cases = [
+            (
+                "FlowSchema",
+                json!({
+                    "spec": {"priorityLevelConfiguration": {"name": "catch-all"}, "matchingPrecedence": 10000,
+                        "distinguisherMethod": {"type": "ByUser"}},
+                    "status": {"conditions": [{"type": "Dangling", "status": "False"}]},
+                }),
+                "x | catch-all | 10000 | ByUser | <unknown> | False",
+            ),
+            ("FlowSchema", json!({}), "x |  | 0 | <none> | <unknown> | ?"),
+            (
+                "PriorityLevelConfiguration",
+                json!({"spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 20, "limitResponse": {
+                    "type": "Queue", "queuing": {"queues": 128, "handSize": 6, "queueLengthLimit": 50}}}}}),
+                "x | Limited | 20 | 128 | 6 | 50 | <unknown>",
+            ),
+            (
+                "PriorityLevelConfiguration",
+                json!({"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}}),
+                "x | Limited | 0 | <none> | <none> | <none> | <unknown>",
+            ),
+            (
+                "PriorityLevelConfiguration",
+                json!({"spec": {"type": "Exempt"}}),
+                "x | Exempt | <none> | <none> | <none> | <none> | <unknown>",
+            ),
+        ];
+        for (kind, mut doc, expected) in cases {
+            doc["metadata"] = json!({"name": "x"});
+            assert_eq!(shown(&of(kind), &doc), expected);
+        }
+    }
 }

@@ -1,6 +1,48 @@
-use crate::kinds::Column;
+//! Columns of storage versions.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{UNSET, age_column, column, first_few, items, name, text, text_or};
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "StorageVersion" => vec![
+            name(),
+            column("CommonEncodingVersion", "string", 0, "The version that all servers store.", |doc, _| {
+                text_or(doc, "status.commonEncodingVersion", UNSET)
+            }),
+            column("StorageVersions", "string", 0, "The version that each server stores.", |doc, _| {
+                let servers: Vec<_> = items(doc, "status.storageVersions")
+                    .iter()
+                    .map(|server| format!("{}={}", text(server, "apiServerID"), text(server, "encodingVersion")))
+                    .collect();
+                if servers.is_empty() { UNSET.into() } else { first_few(&servers, 3).into() }
+            }),
+            age_column(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn storage_versions() {
+        let server = |id: &str| json!({"apiServerID": id, "encodingVersion": "v1"});
+        let cases = [
+            (json!({}), "x | <unset> | <unset> | <unknown>"),
+            (
+                json!({"commonEncodingVersion": "v1",
+                    "storageVersions": [server("a"), server("b"), server("c"), server("d")]}),
+                "x | v1 | a=v1,b=v1,c=v1 + 1 more... | <unknown>",
+            ),
+        ];
+        for (status, expected) in cases {
+            assert_eq!(shown(&of("StorageVersion"), &json!({"metadata": {"name": "x"}, "status": status})), expected);
+        }
+    }
 }

@@ -1,6 +1,31 @@
-use crate::kinds::Column;
+//! Columns of runtime classes.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{age_column, column, name, text};
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "RuntimeClass" => vec![
+            name(),
+            column("Handler", "string", 0, "The runtime's own name for the way to run pods.", |doc, _| {
+                text(doc, "handler").into()
+            }),
+            age_column(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn runtime_classes() {
+        let class = json!({"metadata": {"name": "x"}, "handler": "runsc"});
+        assert_eq!(shown(&of("RuntimeClass"), &class), "x | runsc | <unknown>");
+    }
 }

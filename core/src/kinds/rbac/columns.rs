@@ -1,6 +1,63 @@
-use crate::kinds::Column;
+//! Columns of role bindings. Roles have none of their own.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{age_column, column, items, name, text};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "RoleBinding" | "ClusterRoleBinding" => vec![
+            name(),
+            column("Role", "string", 0, "The role that is granted.", |doc, _| {
+                format!("{}/{}", text(doc, "roleRef.kind"), text(doc, "roleRef.name")).into()
+            }),
+            age_column(),
+            column("Users", "string", 1, "Users who get the role.", |doc, _| subjects(doc, "User").into()),
+            column("Groups", "string", 1, "Groups whose members get the role.", |doc, _| subjects(doc, "Group").into()),
+            column("ServiceAccounts", "string", 1, "Service accounts that get the role.", |doc, _| {
+                subjects(doc, "ServiceAccount").into()
+            }),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn subjects(doc: &Value, kind: &str) -> String {
+    let names = items(doc, "subjects").iter().filter(|subject| text(subject, "kind") == kind).map(|subject| {
+        let name = text(subject, "name");
+        if kind == "ServiceAccount" { format!("{}/{name}", text(subject, "namespace")) } else { name.to_owned() }
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn bindings() {
+        let subject = |kind: &str, name: &str| json!({"kind": kind, "name": name});
+        let cases = [
+            (
+                json!([
+                    subject("User", "ann"), {"kind": "ServiceAccount", "namespace": "ci", "name": "bot"},
+                    subject("Group", "system:masters"), subject("User", "bob"),
+                ]),
+                "x | ClusterRole/admin | <unknown> | ann, bob | system:masters | ci/bot",
+            ),
+            (json!(null), "x | ClusterRole/admin | <unknown> |  |  | "),
+        ];
+        for kind in ["RoleBinding", "ClusterRoleBinding"] {
+            for (subjects, expected) in &cases {
+                let role = subject("ClusterRole", "admin");
+                let doc = json!({"metadata": {"name": "x"}, "roleRef": role, "subjects": subjects});
+                assert_eq!(shown(&of(kind), &doc), *expected);
+            }
+        }
+        assert!(of("Role").is_empty());
+        assert!(of("ClusterRole").is_empty());
+    }
 }

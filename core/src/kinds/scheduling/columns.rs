@@ -1,6 +1,39 @@
-use crate::kinds::Column;
+//! Columns of priority classes.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{age_column, column, name, number, text, truth};
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "PriorityClass" => vec![
+            name(),
+            column("Value", "integer", 0, "The priority that pods of the class get.", |doc, _| {
+                number(doc, "value").into()
+            }),
+            column("Global-Default", "boolean", 0, "Whether pods without a class are of this one.", |doc, _| {
+                truth(doc, "globalDefault").into()
+            }),
+            age_column(),
+            column("PreemptionPolicy", "string", 0, "Whether pods of the class push others out.", |doc, _| {
+                text(doc, "preemptionPolicy").into()
+            }),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn priority_classes() {
+        let class = json!({
+            "metadata": {"name": "x"}, "value": 1000, "globalDefault": true, "preemptionPolicy": "Never",
+        });
+        assert_eq!(shown(&of("PriorityClass"), &class), "x | 1000 | true | <unknown> | Never");
+    }
 }

@@ -1,6 +1,177 @@
-use crate::kinds::Column;
+//! Columns of the storage kinds.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::cells::{
+    NONE, UNSET, age_column, annotation, at, column, count, items, joined, name, plain, text, text_or, truth,
+};
+use crate::kinds::{Cell, Column};
+use serde_json::Value;
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "StorageClass" => vec![
+            Column { cell: Cell::Read(storage_class_name), ..name() },
+            column("Provisioner", "string", 0, "The driver that makes volumes of the class.", |doc, _| {
+                text(doc, "provisioner").into()
+            }),
+            column("ReclaimPolicy", "string", 0, "What happens to a volume when its claim goes.", |doc, _| {
+                text_or(doc, "reclaimPolicy", "Delete")
+            }),
+            column(
+                "VolumeBindingMode",
+                "string",
+                0,
+                "Whether volumes wait for the first pod that needs them.",
+                |doc, _| text_or(doc, "volumeBindingMode", "Immediate"),
+            ),
+            column("AllowVolumeExpansion", "string", 0, "Whether volumes can grow.", |doc, _| {
+                truth(doc, "allowVolumeExpansion").into()
+            }),
+            age_column(),
+        ],
+        "VolumeAttributesClass" => vec![
+            Column { cell: Cell::Read(attributes_class_name), ..name() },
+            column("DriverName", "string", 0, "The driver that knows the attributes.", |doc, _| {
+                text(doc, "driverName").into()
+            }),
+            age_column(),
+        ],
+        "VolumeAttachment" => vec![
+            name(),
+            Column {
+                format: "name",
+                ..column("Attacher", "string", 0, "The driver that attaches.", |doc, _| {
+                    text(doc, "spec.attacher").into()
+                })
+            },
+            column("PV", "string", 0, "The volume to attach.", |doc, _| {
+                text(doc, "spec.source.persistentVolumeName").into()
+            }),
+            column("Node", "string", 0, "The node to attach it to.", |doc, _| text(doc, "spec.nodeName").into()),
+            column("Attached", "boolean", 0, "Whether it is attached.", |doc, _| truth(doc, "status.attached").into()),
+            age_column(),
+        ],
+        "CSIDriver" => csi_driver(),
+        "CSINode" => vec![
+            name(),
+            column("Drivers", "integer", 0, "Number of drivers on the node.", |doc, _| {
+                count(doc, "spec.drivers").into()
+            }),
+            age_column(),
+        ],
+        "CSIStorageCapacity" => vec![
+            name(),
+            column("StorageClassName", "string", 0, "The class that the capacity is for.", |doc, _| {
+                text(doc, "storageClassName").into()
+            }),
+            column("Capacity", "string", 0, "Space left.", |doc, _| {
+                at(doc, "capacity").map_or_else(|| UNSET.into(), plain).into()
+            }),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn csi_driver() -> Vec<Column> {
+    vec![
+        name(),
+        column("AttachRequired", "boolean", 0, "Whether volumes are attached before they are mounted.", |doc, _| {
+            at(doc, "spec.attachRequired").and_then(Value::as_bool).unwrap_or(true).into()
+        }),
+        column("PodInfoOnMount", "boolean", 0, "Whether the driver is told of the pod.", |doc, _| {
+            truth(doc, "spec.podInfoOnMount").into()
+        }),
+        column("StorageCapacity", "boolean", 0, "Whether pods are placed by the space left.", |doc, _| {
+            truth(doc, "spec.storageCapacity").into()
+        }),
+        column("TokenRequests", "string", 0, "Audiences of the tokens that the driver gets.", |doc, _| {
+            at(doc, "spec.tokenRequests")
+                .map_or_else(|| UNSET.into(), |_| joined(items(doc, "spec.tokenRequests"), "audience"))
+                .into()
+        }),
+        column("RequiresRepublish", "boolean", 0, "Whether mounts are refreshed from time to time.", |doc, _| {
+            truth(doc, "spec.requiresRepublish").into()
+        }),
+        column("Modes", "string", 0, "Kinds of volumes that the driver offers.", |doc, _| {
+            let modes: Vec<_> = items(doc, "spec.volumeLifecycleModes").iter().filter_map(Value::as_str).collect();
+            if modes.is_empty() { NONE.into() } else { modes.join(",").into() }
+        }),
+        age_column(),
+    ]
+}
+
+fn storage_class_name(doc: &Value, _now: i64) -> Value {
+    const MARKS: [&str; 2] =
+        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+    marked_name(doc, &MARKS)
+}
+
+fn attributes_class_name(doc: &Value, _now: i64) -> Value {
+    marked_name(doc, &["volumeattributesclass.alpha.kubernetes.io/is-default-class"])
+}
+
+/// The name, and whether an annotation makes this class the default one.
+fn marked_name(doc: &Value, marks: &[&str]) -> Value {
+    let name = text(doc, "metadata.name");
+    let is_default = marks.iter().any(|mark| annotation(doc, mark) == Some("true"));
+    if is_default { format!("{name} (default)").into() } else { name.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn storage() {
+        let default_class = |key: &str| json!({"metadata": {"name": "x", "annotations": {key: "true"}}});
+        let cases = [
+            (
+                "StorageClass",
+                default_class("storageclass.kubernetes.io/is-default-class"),
+                "x (default) |  | Delete | Immediate | false | <unknown>",
+            ),
+            (
+                "StorageClass",
+                json!({"metadata": {"name": "x"}, "provisioner": "p", "reclaimPolicy": "Retain",
+                    "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true}),
+                "x | p | Retain | WaitForFirstConsumer | true | <unknown>",
+            ),
+            (
+                "VolumeAttributesClass",
+                default_class("volumeattributesclass.alpha.kubernetes.io/is-default-class"),
+                "x (default) |  | <unknown>",
+            ),
+            (
+                "VolumeAttachment",
+                json!({"metadata": {"name": "x"}, "status": {"attached": true}, "spec": {
+                    "attacher": "a", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}}),
+                "x | a | pv | n | true | <unknown>",
+            ),
+            (
+                "CSIDriver",
+                json!({"metadata": {"name": "x"}}),
+                "x | true | false | false | <unset> | false | <none> | <unknown>",
+            ),
+            (
+                "CSIDriver",
+                json!({"metadata": {"name": "x"}, "spec": {
+                    "attachRequired": false, "podInfoOnMount": true, "storageCapacity": true, "requiresRepublish": true,
+                    "tokenRequests": [{"audience": "a"}, {"audience": "b"}],
+                    "volumeLifecycleModes": ["Persistent", "Ephemeral"]}}),
+                "x | false | true | true | a,b | true | Persistent,Ephemeral | <unknown>",
+            ),
+            ("CSINode", json!({"metadata": {"name": "x"}, "spec": {"drivers": [{}, {}]}}), "x | 2 | <unknown>"),
+            (
+                "CSIStorageCapacity",
+                json!({"metadata": {"name": "x"}, "storageClassName": "fast", "capacity": "1Ti"}),
+                "x | fast | 1Ti",
+            ),
+            ("CSIStorageCapacity", json!({"metadata": {"name": "x"}}), "x |  | <unset>"),
+        ];
+        for (kind, doc, expected) in cases {
+            assert_eq!(shown(&of(kind), &doc), expected, "{kind}");
+        }
+    }
 }

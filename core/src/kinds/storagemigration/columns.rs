@@ -1,6 +1,32 @@
-use crate::kinds::Column;
+//! Columns of storage version migrations.
 
-/// Table columns of a kind of this group; empty means Name and Age.
-pub fn of(_kind: &str) -> Vec<Column> {
-    Vec::new()
+use crate::kinds::Column;
+use crate::kinds::cells::{column, name, text};
+
+/// Table columns of a kind of this group; empty means Name and Created At.
+pub fn of(kind: &str) -> Vec<Column> {
+    match kind {
+        "StorageVersionMigration" => vec![
+            Column { format: "", ..name() },
+            column("Resource", "string", 0, "The resource whose objects are rewritten, with its group.", |doc, _| {
+                // For the core group, whose name is empty, Kubernetes shows the bare dot too.
+                format!("{}.{}", text(doc, "spec.resource.resource"), text(doc, "spec.resource.group")).into()
+            }),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use crate::kinds::cells::shown;
+    use serde_json::json;
+
+    #[test]
+    fn migrations() {
+        let spec = json!({"resource": {"group": "apps", "resource": "deployments"}});
+        let doc = json!({"metadata": {"name": "x"}, "spec": spec});
+        assert_eq!(shown(&of("StorageVersionMigration"), &doc), "x | deployments.apps");
+    }
 }

@@ -95,7 +95,8 @@ mod tests {
             ),
             (
                 json!({
-                    "metadata": {"name": "n.3"}, "involvedObject": {"kind": "Node"}, "eventTime": "2026-01-09T20:00:00.000000Z",
+                    "metadata": {"name": "n.3"}, "involvedObject": {"kind": "Node"},
+                    "eventTime": "2026-01-09T20:00:00.000000Z",
                     "series": {"count": 4, "lastObservedTime": "2026-01-09T23:59:50.000000Z"},
                     "source": {"component": "kubelet"},
                 }),

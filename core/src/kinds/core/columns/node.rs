@@ -82,7 +82,9 @@ mod tests {
                         "kubernetes.io/role": "edge", "kubernetes.io/os": "linux", "node-role.kubernetes.io/": "x",
                     }},
                     "status": {
-                        "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+                        "conditions": [
+                            {"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"},
+                        ],
                         "addresses": [
                             {"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.1"},
                             {"type": "InternalIP", "address": "fd00::1"}, {"type": "ExternalIP", "address": "1.2.3.4"},

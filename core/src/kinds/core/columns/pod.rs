@@ -280,7 +280,9 @@ mod tests {
             "0/2 | Error | 0",
         );
         check(
-            json!({"status": {"phase": "Failed", "containerStatuses": [ended("app", json!({"exitCode": 137, "signal": 9}))]}}),
+            json!({"status": {"phase": "Failed", "containerStatuses": [
+                ended("app", json!({"exitCode": 137, "signal": 9})),
+            ]}}),
             "0/2 | Signal:9 | 0",
         );
         check(

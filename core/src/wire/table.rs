@@ -1,0 +1,452 @@
+//! The Table form: what `kubectl get` prints, made by the server.
+//!
+//! Objects become rows of cells, one for each column of their kind. Start at [`table`].
+
+use super::jsonpath::JsonPath;
+use crate::kinds::cells::{self, epoch_seconds, text};
+use crate::kinds::{Cell, Column};
+use serde::Serialize;
+use serde_json::{Number, Value};
+use std::sync::LazyLock;
+
+/// How a client wants its tables.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    pub version: MetaVersion,
+    pub include: IncludeObject,
+    /// False for the events of a watch after the first: only that one describes the columns.
+    pub headers: bool,
+}
+
+/// Version of `meta.k8s.io` that the client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaVersion {
+    V1,
+    V1Beta1,
+}
+
+/// What each row carries besides its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+/// Metadata of the table: the list's, or `resourceVersion` of the one object.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListMeta<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub resource_version: &'a str,
+    #[serde(rename = "continue", skip_serializing_if = "str::is_empty")]
+    pub continue_token: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining_item_count: Option<i64>,
+}
+
+/// One object: as its columns read it, and as this client sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    pub hub: &'a Value,
+    pub served: &'a Value,
+}
+
+impl<'a> From<&'a Value> for Source<'a> {
+    fn from(hub: &'a Value) -> Self {
+        Self { hub, served: hub }
+    }
+}
+
+/// A whole `Table` document: of a list, of one object, or of one watch event.
+pub fn table<'a, S: Into<Source<'a>>>(
+    columns: &[Column],
+    objects: impl IntoIterator<Item = S>,
+    now_seconds: i64,
+    form: Form,
+    list: &ListMeta,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4096);
+    out.extend_from_slice(br#"{"kind":"Table","apiVersion":"#);
+    put(&mut out, form.version.api_version());
+    out.extend_from_slice(br#","metadata":"#);
+    put(&mut out, list);
+    out.extend_from_slice(br#","columnDefinitions":"#);
+    let columns = or_default(columns);
+    if form.headers {
+        put(&mut out, &columns.iter().map(Definition::from).collect::<Vec<_>>());
+    } else {
+        out.extend_from_slice(b"null");
+    }
+    out.extend_from_slice(br#","rows":["#);
+    let readers = readers(columns);
+    for (index, object) in objects.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        put_row(&mut out, &readers, object.into(), now_seconds, form);
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// The cells of one object.
+pub fn cells(columns: &[Column], hub: &Value, now_seconds: i64) -> Vec<Value> {
+    let columns = or_default(columns);
+    readers(columns).iter().map(|reader| reader.cell(hub, now_seconds)).collect()
+}
+
+/// One row of a table, for callers that keep rows apart: `{"cells":[…],"object":…}`.
+pub fn row<'a>(columns: &[Column], object: impl Into<Source<'a>>, now_seconds: i64, form: Form) -> Vec<u8> {
+    let columns = or_default(columns);
+    let mut out = Vec::with_capacity(512);
+    put_row(&mut out, &readers(columns), object.into(), now_seconds, form);
+    out
+}
+
+/// `PartialObjectMetadata` of an object.
+pub fn partial_object_metadata(object: &Value, version: MetaVersion) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    put_partial(&mut out, object, version);
+    out
+}
+
+impl MetaVersion {
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What kinds show that have no columns of their own.
+static DEFAULT: LazyLock<Vec<Column>> = LazyLock::new(default_columns);
+
+fn or_default(columns: &[Column]) -> &[Column] {
+    if columns.is_empty() { &DEFAULT } else { columns }
+}
+
+fn default_columns() -> Vec<Column> {
+    let description = "When the server accepted the object, in UTC.";
+    vec![
+        cells::name(),
+        cells::column("Created At", "date", 0, description, |doc, _| {
+            // Kubernetes shows a time that is not set as the first second of the calendar.
+            cells::text_or(doc, "metadata.creationTimestamp", "0001-01-01T00:00:00Z")
+        }),
+    ]
+}
+
+#[derive(Serialize)]
+struct Definition<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    ty: &'a str,
+    format: &'a str,
+    description: &'a str,
+    priority: i32,
+}
+
+impl<'a> From<&'a Column> for Definition<'a> {
+    fn from(column: &'a Column) -> Self {
+        let Column { name, ty, format, description, priority, .. } = column;
+        Self { name, ty, format, description, priority: *priority }
+    }
+}
+
+/// A column made ready to read many objects: its path is parsed once.
+enum Reader {
+    Function(fn(&Value, i64) -> Value),
+    Path {
+        /// `None` when the path cannot be read: its cells stay empty.
+        path: Option<JsonPath>,
+        ty: &'static str,
+    },
+}
+
+fn readers(columns: &[Column]) -> Vec<Reader> {
+    let reader = |column: &Column| match &column.cell {
+        Cell::Read(read) => Reader::Function(*read),
+        Cell::Path(path) => Reader::Path { path: JsonPath::parse(path).ok(), ty: column.ty },
+    };
+    columns.iter().map(reader).collect()
+}
+
+impl Reader {
+    fn cell(&self, hub: &Value, now_seconds: i64) -> Value {
+        match self {
+            Self::Function(read) => read(hub, now_seconds),
+            Self::Path { path, ty } => {
+                let found = path.as_ref().and_then(|path| path.find(hub).into_iter().next());
+                found.map_or(Value::Null, |value| typed(ty, value, now_seconds))
+            }
+        }
+    }
+}
+
+/// A value as a cell of the column's type; null where it is of another type.
+fn typed(ty: &str, value: &Value, now_seconds: i64) -> Value {
+    match (ty, value) {
+        ("string", Value::Null) => "<no value>".into(),
+        ("string", Value::Number(number)) => shown_number(number).into(),
+        ("string", Value::Array(_) | Value::Object(_)) => {
+            let mut shown = String::new();
+            put_sorted(&mut shown, value);
+            shown.into()
+        }
+        ("string", scalar) => cells::plain(scalar).into(),
+        ("integer", Value::Number(number)) => match number.as_i64() {
+            Some(number) => number.into(),
+            None => number.as_f64().map_or(Value::Null, |number| (number as i64).into()),
+        },
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", Value::String(time)) => match epoch_seconds(time) {
+            Some(then) => cells::age(now_seconds - then).into(),
+            None if time.is_empty() => cells::UNKNOWN.into(),
+            None => "<invalid>".into(),
+        },
+        _ => Value::Null,
+    }
+}
+
+/// A number as Go prints it: exponents for the very large and small only, with a sign and two digits.
+fn shown_number(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => {
+            let size = float.abs();
+            if size == 0.0 || (1e-4..1e21).contains(&size) {
+                return float.to_string();
+            }
+            let shown = format!("{float:e}");
+            let (digits, exponent) = shown.split_once('e').unwrap_or((&shown, "0"));
+            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+            format!("{digits}e{sign}{exponent:0>2}")
+        }
+        _ => number.to_string(),
+    }
+}
+
+/// JSON with ordered keys, and with the characters escaped that Go escapes.
+fn put_sorted(out: &mut String, value: &Value) {
+    let escaped = |text: &str| {
+        Value::from(text).to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    };
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            for (index, (key, value)) in entries.into_iter().enumerate() {
+                out.push(if index == 0 { '{' } else { ',' });
+                out.push_str(&escaped(key));
+                out.push(':');
+                put_sorted(out, value);
+            }
+            out.push_str(if map.is_empty() { "{}" } else { "}" });
+        }
+        Value::Array(list) => {
+            for (index, item) in list.iter().enumerate() {
+                out.push(if index == 0 { '[' } else { ',' });
+                put_sorted(out, item);
+            }
+            out.push_str(if list.is_empty() { "[]" } else { "]" });
+        }
+        Value::String(text) => out.push_str(&escaped(text)),
+        Value::Number(number) => out.push_str(&shown_number(number)),
+        Value::Null | Value::Bool(_) => out.push_str(&value.to_string()),
+    }
+}
+
+fn put_row(out: &mut Vec<u8>, readers: &[Reader], object: Source, now_seconds: i64, form: Form) {
+    out.extend_from_slice(br#"{"cells":["#);
+    for (index, reader) in readers.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        put(out, &reader.cell(object.hub, now_seconds));
+    }
+    out.push(b']');
+    if let Some((reason, message)) = completed(object.hub) {
+        let condition = RowCondition { ty: "Completed", status: "True", reason, message };
+        out.extend_from_slice(br#","conditions":"#);
+        put(out, &[condition]);
+    }
+    out.extend_from_slice(br#","object":"#);
+    match form.include {
+        IncludeObject::None => out.extend_from_slice(b"null"),
+        IncludeObject::Metadata => put_partial(out, object.served, form.version),
+        IncludeObject::Object => put(out, object.served),
+    }
+    out.push(b'}');
+}
+
+#[derive(Serialize)]
+struct RowCondition<'a> {
+    #[serde(rename = "type")]
+    ty: &'a str,
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+/// Rows of pods that will not run again say so.
+fn completed(hub: &Value) -> Option<(&'static str, &'static str)> {
+    if text(hub, "kind") != "Pod" || text(hub, "apiVersion") != "v1" {
+        return None;
+    }
+    match text(hub, "status.phase") {
+        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
+        "Failed" => Some(("Failed", "The pod failed.")),
+        _ => None,
+    }
+}
+
+fn put_partial(out: &mut Vec<u8>, object: &Value, version: MetaVersion) {
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"#);
+    put(out, version.api_version());
+    out.extend_from_slice(br#","metadata":"#);
+    match object.get("metadata") {
+        Some(metadata) => put(out, metadata),
+        None => out.extend_from_slice(b"{}"),
+    }
+    out.push(b'}');
+}
+
+fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("memory takes all that is written, and every key is a string");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::cells::tests::NOW;
+    use serde_json::json;
+
+    const FORM: Form = Form { version: MetaVersion::V1, include: IncludeObject::Metadata, headers: true };
+
+    fn pod() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "resourceVersion": "7", "creationTimestamp": "2026-01-09T23:55:00Z"},
+            "spec": {"containers": [{"name": "app"}]},
+            "status": {"phase": "Failed"},
+        })
+    }
+
+    fn read(table: &[u8]) -> Value {
+        serde_json::from_slice(table).unwrap()
+    }
+
+    #[test]
+    fn pods() {
+        let columns = crate::kinds::core::columns::of("Pod");
+        let list = ListMeta { resource_version: "9", continue_token: "more", remaining_item_count: Some(3) };
+        let document = read(&table(&columns, [&pod()], NOW, FORM, &list));
+        assert_eq!(document["kind"], "Table");
+        assert_eq!(document["apiVersion"], "meta.k8s.io/v1");
+        assert_eq!(document["metadata"], json!({"resourceVersion": "9", "continue": "more", "remainingItemCount": 3}));
+        let names: Vec<_> = document["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+        let expected =
+            ["Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node", "Readiness Gates"];
+        assert_eq!(json!(names), json!(expected));
+        let first = &document["columnDefinitions"][0];
+        assert_eq!(
+            (&first["type"], &first["format"], &first["priority"]),
+            (&json!("string"), &json!("name"), &json!(0))
+        );
+        assert_eq!(document["columnDefinitions"][5]["priority"], 1);
+        let none = "<none>";
+        assert_eq!(
+            document["rows"],
+            json!([{
+                "cells": ["web", "0/1", "Failed", "0", "5m", none, none, none, none],
+                "conditions": [
+                    {"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."},
+                ],
+                "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": pod()["metadata"],
+                },
+            }])
+        );
+    }
+
+    #[test]
+    fn kinds_without_columns() {
+        let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-09T23:55:00Z"}});
+        let document = read(&table(&[], [&object, &json!({})], NOW, FORM, &ListMeta::default()));
+        assert_eq!(document["metadata"], json!({}));
+        let headers: Vec<_> =
+            document["columnDefinitions"].as_array().unwrap().iter().map(|c| (&c["name"], &c["type"])).collect();
+        assert_eq!(json!(headers), json!([["Name", "string"], ["Created At", "date"]]));
+        assert_eq!(document["rows"][0]["cells"], json!(["x", "2026-01-09T23:55:00Z"]));
+        assert_eq!(document["rows"][1]["cells"], json!(["", "0001-01-01T00:00:00Z"]));
+        assert_eq!(cells(&[], &object, NOW), [json!("x"), json!("2026-01-09T23:55:00Z")]);
+    }
+
+    #[test]
+    fn forms() {
+        let hub = pod();
+        let served = json!({"kind": "Older", "metadata": {"name": "web"}});
+        let object = |include, version| {
+            let form = Form { include, version, headers: false };
+            let source = Source { hub: &hub, served: &served };
+            let document = read(&table(&[], [source], NOW, form, &ListMeta::default()));
+            assert_eq!(document["columnDefinitions"], Value::Null);
+            assert_eq!(document["apiVersion"], version.api_version());
+            assert_eq!(document["rows"][0], read(&row(&[], source, NOW, form)));
+            document["rows"][0]["object"].clone()
+        };
+        assert_eq!(object(IncludeObject::None, MetaVersion::V1), Value::Null);
+        assert_eq!(object(IncludeObject::Object, MetaVersion::V1), served);
+        let partial = json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1beta1", "metadata": {"name": "web"},
+        });
+        assert_eq!(object(IncludeObject::Metadata, MetaVersion::V1Beta1), partial);
+        assert_eq!(read(&partial_object_metadata(&served, MetaVersion::V1Beta1)), partial);
+    }
+
+    #[test]
+    fn an_empty_list_has_rows() {
+        let none: [&Value; 0] = [];
+        assert_eq!(read(&table(&[], none, NOW, FORM, &ListMeta::default()))["rows"], json!([]));
+    }
+
+    #[test]
+    fn path_cells() {
+        let object = json!({"a": {
+            "text": "t", "int": 3, "float": 2.5, "whole": 3.0, "huge": 1e21, "tiny": 0.00001, "yes": true, "null": null,
+            "map": {"z": 1, "b": "<&>"}, "list": [1, "x", []], "empty": {}, "when": "2026-01-09T23:55:00Z",
+            "many": [{"n": 1}, {"n": 2}],
+        }});
+        let cases = [
+            ("string", ".a.text", json!("t")),
+            ("string", ".a.int", json!("3")),
+            ("string", ".a.float", json!("2.5")),
+            ("string", ".a.whole", json!("3")),
+            ("string", ".a.huge", json!("1e+21")),
+            ("string", ".a.tiny", json!("1e-05")),
+            ("string", ".a.yes", json!("true")),
+            ("string", ".a.null", json!("<no value>")),
+            ("string", ".a.map", json!(r#"{"b":"\u003c\u0026\u003e","z":1}"#)),
+            ("string", ".a.list", json!(r#"[1,"x",[]]"#)),
+            ("string", ".a.empty", json!("{}")),
+            ("string", ".a.many[*].n", json!("1")),
+            ("string", ".a.missing", json!(null)),
+            ("string", "no path", json!(null)),
+            ("integer", ".a.int", json!(3)),
+            ("integer", ".a.float", json!(2)),
+            ("integer", ".a.text", json!(null)),
+            ("number", ".a.float", json!(2.5)),
+            ("boolean", ".a.yes", json!(true)),
+            ("boolean", ".a.text", json!(null)),
+            ("date", ".a.when", json!("5m")),
+            ("date", ".a.text", json!("<invalid>")),
+            ("date", ".a.int", json!(null)),
+        ];
+        for (ty, path, expected) in cases {
+            let column = Column { cell: Cell::Path(path.into()), ..cells::column("C", ty, 0, "", |_, _| Value::Null) };
+            assert_eq!(cells(&[column], &object, NOW), [expected], "{ty} {path}");
+        }
+    }
+}
