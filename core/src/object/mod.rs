@@ -1,1 +1,3 @@
 //! Documents: decoding, metadata, encoding.
+
+pub mod decode;
