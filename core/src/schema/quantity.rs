@@ -25,7 +25,7 @@ pub fn check(text: &str) -> Result<(), Problem> {
 }
 
 /// The spelling that Kubernetes shows: the largest suffix that leaves a whole number, nothing finer than a nano.
-/// Quantities beyond 38 digits stay as they are written.
+/// Quantities beyond 38 digits, or with absurd exponents, stay as they are written.
 pub fn canonical(text: &str) -> Result<String, Problem> {
     let parts = parse(text)?;
     Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
@@ -55,6 +55,8 @@ const DECIMAL: [(&str, i32); 10] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 /// Nothing is finer than a nano.
 const FINEST: i32 = -9;
+/// Powers of ten from here on are not worth computing with.
+const POWER_MAX: i32 = 1_000;
 
 fn parse(text: &str) -> Result<Parts<'_>, Problem> {
     let text = text.trim();
@@ -109,7 +111,7 @@ impl Parts<'_> {
                 number >= limit
             }
             Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => {
-                power = power.checked_add(exponent)?;
+                power = power.checked_add(exponent).filter(|power| power.abs() < POWER_MAX)?;
                 false
             }
         };
@@ -181,6 +183,7 @@ mod tests {
             ("-0.5", "-500m"),
             ("1E", "1E"),
             ("1e-3", "1e-3"),
+            ("10e2147483647", "10e2147483647"),
             ("100000000000000000000000000000000000000000", "100000000000000000000000000000000000000000"),
         ];
         for (text, expected) in cases {
@@ -210,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "[-+0-9.eEinumkKMGTPx ]{0,50}") {
+        fn no_text_panics(text in "[-+0-9.eEinumkKMGTPx ]{0,50}|[0-9]{1,9}e-?[0-9]{1,10}") {
             let _ = canonical(&text);
         }
     }
