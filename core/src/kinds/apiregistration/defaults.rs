@@ -1,6 +1,10 @@
-use serde_json::{Map, Value};
+//! Defaults of API services.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
+    vec![
+        Rule::in_versions("kube-aggregator.pkg.apis.apiregistration", &["v1", "v1beta1"], "ServiceReference")
+            .set("port", 443),
+    ]
 }

@@ -1,6 +1,7 @@
-use serde_json::{Map, Value};
+//! Defaults of token requests.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
+    vec![Rule::of("api.authentication.v1.TokenRequestSpec").set("expirationSeconds", 3600)]
 }

@@ -1,6 +1,10 @@
-use serde_json::{Map, Value};
+//! Defaults of priority classes.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
+    vec![
+        Rule::in_versions("api.scheduling", &["v1", "v1beta1", "v1alpha1"], "PriorityClass")
+            .set("preemptionPolicy", "PreemptLowerPriority"),
+    ]
 }
