@@ -274,6 +274,50 @@ pub(crate) fn object_or_new<'a>(map: &'a mut Map<String, Value>, field: &str) ->
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use expect_test::Expect;
+
+    /// Compares what defaulting adds to, changes in, and removes from a document: one line a place.
+    pub(crate) fn check(message: &str, document: Value, expected: Expect) {
+        let id = schema().id(&format!("io.k8s.{message}")).unwrap_or_else(|| panic!("no message {message}"));
+        let mut filled = document.clone();
+        apply(id, &mut filled);
+        let mut again = filled.clone();
+        apply(id, &mut again);
+        assert_eq!(filled, again, "applied twice");
+        let mut lines = Vec::new();
+        compare("", Some(&document), Some(&filled), &mut lines);
+        lines.sort();
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, lines: &mut Vec<String>) {
+        match (old, new) {
+            (Some(Value::Object(old)), Some(Value::Object(new))) => {
+                let added = new.keys().filter(|key| !old.contains_key(*key));
+                for key in old.keys().chain(added) {
+                    let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    compare(&inner, old.get(key), new.get(key), lines);
+                }
+            }
+            (Some(Value::Array(old)), Some(Value::Array(new))) => {
+                for at in 0..old.len().max(new.len()) {
+                    compare(&format!("{path}[{at}]"), old.get(at), new.get(at), lines);
+                }
+            }
+            (old, Some(new)) if old == Some(new) => {}
+            (Some(_), None) => lines.push(format!("{path} removed")),
+            (_, Some(Value::Object(new))) if !new.is_empty() => {
+                new.iter().for_each(|(key, value)| compare(&format!("{path}.{key}"), None, Some(value), lines));
+            }
+            (_, Some(new)) => lines.push(format!("{path} = {new}")),
+            (None, None) => {}
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
@@ -316,9 +360,9 @@ mod tests {
             value
         };
         // `timeoutSeconds` is a plain number, `grpc.service` and `terminationGracePeriodSeconds` are pointers.
-        let actual = probe(
-            json!({"timeoutSeconds": 0, "periodSeconds": null, "terminationGracePeriodSeconds": 0, "grpc": {"port": 1}}),
-        );
+        let actual = probe(json!({
+            "timeoutSeconds": 0, "periodSeconds": null, "terminationGracePeriodSeconds": 0, "grpc": {"port": 1},
+        }));
         let expected = json!({
             "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
             "terminationGracePeriodSeconds": 0, "grpc": {"port": 1, "service": ""},

@@ -46,3 +46,86 @@ pub fn rules() -> Vec<Rule> {
     ]);
     rules
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_webhook() {
+        check(
+            "api.admissionregistration.v1.MutatingWebhookConfiguration",
+            json!({
+                "webhooks": [
+                    {"name": "w", "clientConfig": {"service": {"name": "s"}}, "rules": [{"operations": ["*"]}]},
+                ],
+            }),
+            expect![[r#"
+                webhooks[0].clientConfig.service.port = 443
+                webhooks[0].failurePolicy = "Fail"
+                webhooks[0].matchPolicy = "Equivalent"
+                webhooks[0].namespaceSelector = {}
+                webhooks[0].objectSelector = {}
+                webhooks[0].reinvocationPolicy = "Never"
+                webhooks[0].rules[0].scope = "*"
+                webhooks[0].timeoutSeconds = 10"#]],
+        );
+    }
+
+    #[test]
+    fn a_validating_webhook() {
+        check(
+            "api.admissionregistration.v1.ValidatingWebhook",
+            json!({"timeoutSeconds": 0, "failurePolicy": "Ignore"}),
+            expect![[r#"
+                clientConfig = {}
+                matchPolicy = "Equivalent"
+                namespaceSelector = {}
+                objectSelector = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_webhook() {
+        check(
+            "api.admissionregistration.v1beta1.ValidatingWebhook",
+            json!({"rules": [{"operations": ["*"]}]}),
+            expect![[r#"
+                admissionReviewVersions = ["v1beta1"]
+                clientConfig = {}
+                failurePolicy = "Ignore"
+                matchPolicy = "Exact"
+                namespaceSelector = {}
+                objectSelector = {}
+                rules[0].scope = "*"
+                sideEffects = "Unknown"
+                timeoutSeconds = 30"#]],
+        );
+    }
+
+    #[test]
+    fn a_policy() {
+        check(
+            "api.admissionregistration.v1.ValidatingAdmissionPolicy",
+            json!({"spec": {"matchConstraints": {"resourceRules": [{"operations": ["*"]}]}}}),
+            expect![[r#"
+                spec.failurePolicy = "Fail"
+                spec.matchConstraints.matchPolicy = "Equivalent"
+                spec.matchConstraints.namespaceSelector = {}
+                spec.matchConstraints.objectSelector = {}
+                spec.matchConstraints.resourceRules[0].scope = "*"
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_mutating_policy() {
+        check(
+            "api.admissionregistration.v1beta1.MutatingAdmissionPolicy",
+            json!({}),
+            expect![[r#"spec.failurePolicy = "Fail""#]],
+        );
+    }
+}

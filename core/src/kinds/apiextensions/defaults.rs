@@ -64,3 +64,81 @@ fn review_versions(conversion: &mut Map<String, Value>) {
         set_empty(conversion, "conversionReviewVersions", json!(["v1beta1"]));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_definition() {
+        check(
+            "apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+            json!({
+                "spec": {
+                    "group": "example.com", "names": {"kind": "CronTab", "plural": "crontabs"},
+                    "scope": "Cluster",
+                    "versions": [
+                        {"name": "v1", "served": true, "storage": false},
+                        {"name": "v2", "served": true, "storage": true},
+                    ],
+                },
+            }),
+            expect![[r#"
+                spec.conversion.strategy = "None"
+                spec.names.listKind = "CronTabList"
+                spec.names.singular = "crontab"
+                status.acceptedNames = {}
+                status.storedVersions = ["v2"]"#]],
+        );
+    }
+
+    #[test]
+    fn a_definition_with_a_webhook() {
+        check(
+            "apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionSpec",
+            json!({
+                "names": {},
+                "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"name": "s"}}}},
+            }),
+            expect!["conversion.webhook.clientConfig.service.port = 443"],
+        );
+    }
+
+    #[test]
+    fn an_old_definition() {
+        check(
+            "apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinition",
+            json!({"spec": {"names": {"kind": "K"}, "version": "v1"}}),
+            expect![[r#"
+                spec.conversion.strategy = "None"
+                spec.names.listKind = "KList"
+                spec.names.singular = "k"
+                spec.preserveUnknownFields = true
+                spec.scope = "Namespaced"
+                spec.versions = [{"name":"v1","served":true,"storage":true}]
+                status.acceptedNames = {}
+                status.storedVersions = ["v1"]"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_definition_with_versions() {
+        check(
+            "apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinition",
+            json!({
+                "spec": {
+                    "names": {}, "preserveUnknownFields": false, "conversion": {"strategy": "Webhook"},
+                    "versions": [{"name": "v1", "storage": true}],
+                },
+            }),
+            expect![[r#"
+                spec.conversion.conversionReviewVersions = ["v1beta1"]
+                spec.scope = "Namespaced"
+                spec.version = "v1"
+                status.acceptedNames = {}
+                status.storedVersions = ["v1"]"#]],
+        );
+    }
+}

@@ -8,3 +8,21 @@ pub fn rules() -> Vec<Rule> {
             .set("port", 443),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_service() {
+        check(
+            "kube-aggregator.pkg.apis.apiregistration.v1.APIService",
+            json!({"spec": {"service": {"name": "s", "namespace": "n"}}}),
+            expect![[r#"
+                spec.service.port = 443
+                status = {}"#]],
+        );
+    }
+}

@@ -93,3 +93,181 @@ fn name_claim_templates(spec: &mut Map<String, Value>) {
         template.insert("kind".to_owned(), Value::from("PersistentVolumeClaim"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+
+    /// A template that needs no defaults itself.
+    fn template() -> Value {
+        json!({
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "dnsPolicy": "Default", "restartPolicy": "Always", "schedulerName": "s", "securityContext": {},
+                "terminationGracePeriodSeconds": 1,
+            },
+        })
+    }
+
+    #[test]
+    fn a_deployment() {
+        check(
+            "api.apps.v1.Deployment",
+            json!({"spec": {"selector": {}, "template": template()}}),
+            expect![[r#"
+                spec.progressDeadlineSeconds = 600
+                spec.replicas = 1
+                spec.revisionHistoryLimit = 10
+                spec.strategy.rollingUpdate.maxSurge = "25%"
+                spec.strategy.rollingUpdate.maxUnavailable = "25%"
+                spec.strategy.type = "RollingUpdate"
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_deployment_that_recreates() {
+        check(
+            "api.apps.v1.Deployment",
+            json!({"spec": {"replicas": 0, "strategy": {"type": "Recreate"}, "template": template()}}),
+            expect![[r#"
+                spec.progressDeadlineSeconds = 600
+                spec.revisionHistoryLimit = 10
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_deployment_with_half_a_strategy() {
+        check(
+            "api.apps.v1.DeploymentStrategy",
+            json!({"rollingUpdate": {"maxSurge": 0}}),
+            expect![[r#"
+            rollingUpdate.maxSurge = "25%"
+            rollingUpdate.maxUnavailable = "25%"
+            type = "RollingUpdate""#]],
+        );
+    }
+
+    #[test]
+    fn an_old_deployment() {
+        check(
+            "api.apps.v1beta1.Deployment",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                metadata.labels.a = "b"
+                spec.progressDeadlineSeconds = 600
+                spec.replicas = 1
+                spec.revisionHistoryLimit = 2
+                spec.selector.matchLabels.a = "b"
+                spec.strategy.rollingUpdate.maxSurge = "25%"
+                spec.strategy.rollingUpdate.maxUnavailable = "25%"
+                spec.strategy.type = "RollingUpdate"
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_oldish_deployment() {
+        check(
+            "api.apps.v1beta2.Deployment",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                spec.progressDeadlineSeconds = 600
+                spec.replicas = 1
+                spec.revisionHistoryLimit = 10
+                spec.strategy.rollingUpdate.maxSurge = "25%"
+                spec.strategy.rollingUpdate.maxUnavailable = "25%"
+                spec.strategy.type = "RollingUpdate"
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_replica_set() {
+        check(
+            "api.apps.v1.ReplicaSet",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                spec.replicas = 1
+                status.replicas = 0"#]],
+        );
+    }
+
+    #[test]
+    fn a_daemon_set() {
+        check(
+            "api.apps.v1.DaemonSet",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                spec.revisionHistoryLimit = 10
+                spec.updateStrategy.rollingUpdate.maxSurge = 0
+                spec.updateStrategy.rollingUpdate.maxUnavailable = 1
+                spec.updateStrategy.type = "RollingUpdate"
+                status.currentNumberScheduled = 0
+                status.desiredNumberScheduled = 0
+                status.numberMisscheduled = 0
+                status.numberReady = 0"#]],
+        );
+    }
+
+    #[test]
+    fn a_stateful_set() {
+        check(
+            "api.apps.v1.StatefulSet",
+            json!({"spec": {"template": template(), "volumeClaimTemplates": [{"metadata": {"name": "d"}}]}}),
+            expect![[r#"
+                spec.persistentVolumeClaimRetentionPolicy.whenDeleted = "Retain"
+                spec.persistentVolumeClaimRetentionPolicy.whenScaled = "Retain"
+                spec.podManagementPolicy = "OrderedReady"
+                spec.replicas = 1
+                spec.revisionHistoryLimit = 10
+                spec.updateStrategy.rollingUpdate.maxUnavailable = 1
+                spec.updateStrategy.rollingUpdate.partition = 0
+                spec.updateStrategy.type = "RollingUpdate"
+                spec.volumeClaimTemplates[0].apiVersion = "v1"
+                spec.volumeClaimTemplates[0].kind = "PersistentVolumeClaim"
+                spec.volumeClaimTemplates[0].spec.resources = {}
+                spec.volumeClaimTemplates[0].spec.volumeMode = "Filesystem"
+                spec.volumeClaimTemplates[0].status.phase = "Pending"
+                status.availableReplicas = 0
+                status.replicas = 0"#]],
+        );
+    }
+
+    #[test]
+    fn a_stateful_set_that_names_its_strategy() {
+        check(
+            "api.apps.v1.StatefulSetSpec",
+            json!({
+                "template": template(), "updateStrategy": {"type": "RollingUpdate"},
+                "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"},
+            }),
+            expect![[r#"
+                persistentVolumeClaimRetentionPolicy.whenDeleted = "Retain"
+                podManagementPolicy = "OrderedReady"
+                replicas = 1
+                revisionHistoryLimit = 10"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_stateful_set() {
+        check(
+            "api.apps.v1beta1.StatefulSet",
+            json!({"metadata": {"labels": {"own": "x"}}, "spec": {"template": template()}}),
+            expect![[r#"
+                spec.persistentVolumeClaimRetentionPolicy.whenDeleted = "Retain"
+                spec.persistentVolumeClaimRetentionPolicy.whenScaled = "Retain"
+                spec.podManagementPolicy = "OrderedReady"
+                spec.replicas = 1
+                spec.revisionHistoryLimit = 10
+                spec.selector.matchLabels.a = "b"
+                spec.updateStrategy.type = "OnDelete"
+                status.availableReplicas = 0
+                status.replicas = 0"#]],
+        );
+    }
+}

@@ -46,3 +46,68 @@ fn behavior(behavior: &mut Map<String, Value>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn current() {
+        check(
+            "api.autoscaling.v2.HorizontalPodAutoscaler",
+            json!({
+                "spec": {
+                    "maxReplicas": 3, "scaleTargetRef": {},
+                    "behavior": {"scaleDown": {"policies": [], "selectPolicy": "Disabled"}},
+                },
+            }),
+            expect![[r#"
+                spec.behavior.scaleUp.policies = [{"periodSeconds":15,"type":"Pods","value":4},{"periodSeconds":15,"type":"Percent","value":100}]
+                spec.behavior.scaleUp.selectPolicy = "Max"
+                spec.behavior.scaleUp.stabilizationWindowSeconds = 0
+                spec.metrics = [{"resource":{"name":"cpu","target":{"averageUtilization":80,"type":"Utilization"}},"type":"Resource"}]
+                spec.minReplicas = 1
+                status.desiredReplicas = 0"#]],
+        );
+    }
+
+    #[test]
+    fn first() {
+        check(
+            "api.autoscaling.v1.HorizontalPodAutoscaler",
+            json!({"spec": {"minReplicas": 0, "scaleTargetRef": {}}}),
+            expect![[r#"
+                spec.targetCPUUtilizationPercentage = 80
+                status.currentReplicas = 0
+                status.desiredReplicas = 0"#]],
+        );
+    }
+
+    #[test]
+    fn first_with_other_metrics() {
+        check(
+            "api.autoscaling.v1.HorizontalPodAutoscaler",
+            json!({
+                "metadata": {"annotations": {"autoscaling.alpha.kubernetes.io/metrics": "[]"}},
+                "spec": {"minReplicas": 0, "scaleTargetRef": {}},
+            }),
+            expect![[r#"
+                status.currentReplicas = 0
+                status.desiredReplicas = 0"#]],
+        );
+    }
+
+    #[test]
+    fn beta() {
+        check(
+            "api.autoscaling.v2beta1.HorizontalPodAutoscaler",
+            json!({"spec": {"scaleTargetRef": {}}}),
+            expect![[r#"
+                spec.metrics = [{"resource":{"name":"cpu","targetAverageUtilization":80},"type":"Resource"}]
+                spec.minReplicas = 1
+                status = {}"#]],
+        );
+    }
+}

@@ -40,3 +40,99 @@ fn job(job: &mut Map<String, Value>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+
+    /// A template that needs no defaults itself.
+    fn template() -> Value {
+        json!({
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "dnsPolicy": "Default", "restartPolicy": "Always", "schedulerName": "s", "securityContext": {},
+                "terminationGracePeriodSeconds": 1,
+            },
+        })
+    }
+
+    #[test]
+    fn a_job() {
+        check(
+            "api.batch.v1.Job",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                metadata.labels.a = "b"
+                spec.backoffLimit = 6
+                spec.completionMode = "NonIndexed"
+                spec.completions = 1
+                spec.manualSelector = false
+                spec.parallelism = 1
+                spec.podReplacementPolicy = "TerminatingOrFailed"
+                spec.suspend = false
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_job_with_completions_only() {
+        check(
+            "api.batch.v1.Job",
+            json!({
+                "metadata": {"labels": {"own": "x"}}, "status": {},
+                "spec": {
+                    "completions": 3, "backoffLimitPerIndex": 0, "template": template(),
+                    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "X"}]}]},
+                },
+            }),
+            expect![[r#"
+                spec.backoffLimit = 2147483647
+                spec.completionMode = "NonIndexed"
+                spec.manualSelector = false
+                spec.parallelism = 1
+                spec.podFailurePolicy.rules[0].onPodConditions[0].status = "True"
+                spec.podReplacementPolicy = "Failed"
+                spec.suspend = false"#]],
+        );
+    }
+
+    #[test]
+    fn a_job_without_an_end() {
+        check("api.batch.v1.JobSpec", json!({"parallelism": 2, "template": template()}), expect![[r#""#]]);
+    }
+
+    #[test]
+    fn a_cron_job() {
+        check(
+            "api.batch.v1.CronJob",
+            json!({"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template()}}}}),
+            expect![[r#"
+                spec.concurrencyPolicy = "Allow"
+                spec.failedJobsHistoryLimit = 1
+                spec.jobTemplate.metadata = {}
+                spec.successfulJobsHistoryLimit = 3
+                spec.suspend = false
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_cron_job() {
+        check(
+            "api.batch.v1beta1.CronJob",
+            json!({
+                "spec": {
+                    "suspend": true, "failedJobsHistoryLimit": 0,
+                    "jobTemplate": {"spec": {"template": template()}},
+                },
+            }),
+            expect![[r#"
+                spec.concurrencyPolicy = "Allow"
+                spec.jobTemplate.metadata = {}
+                spec.successfulJobsHistoryLimit = 3
+                status = {}"#]],
+        );
+    }
+}

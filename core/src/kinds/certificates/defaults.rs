@@ -11,3 +11,22 @@ pub fn rules() -> Vec<Rule> {
             .set("usages", json!(["digital signature", "key encipherment"])),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn an_old_request() {
+        check(
+            "api.certificates.v1beta1.CertificateSigningRequest",
+            json!({"spec": {"request": ""}}),
+            expect![[r#"
+            spec.signerName = "kubernetes.io/legacy-unknown"
+            spec.usages = ["digital signature","key encipherment"]
+            status = {}"#]],
+        );
+    }
+}

@@ -345,3 +345,392 @@ fn service_port(port: &mut Map<String, Value>) {
         set_empty(port, "targetPort", number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn images_are_pulled_by_their_tag() {
+        let rows = [
+            ("nginx", "Always"),
+            ("nginx:latest", "Always"),
+            ("nginx:1", "IfNotPresent"),
+            ("localhost:5000/a/b", "Always"),
+            ("Registry/a:latest", "Always"),
+            ("example.com/a/b:1", "IfNotPresent"),
+            ("a@sha256:00", "IfNotPresent"),
+            ("a:latest@sha256:00", "Always"),
+            ("", "IfNotPresent"),
+            ("Not_An_Image", "IfNotPresent"),
+            ("a//b", "IfNotPresent"),
+        ];
+        for (image, expected) in rows {
+            assert_eq!(super::pull_policy(image), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_pod() {
+        check(
+            "api.core.v1.Pod",
+            json!({
+                "metadata": {"name": "p"},
+                "spec": {
+                    "serviceAccountName": "robot",
+                    "containers": [
+                        {
+                            "name": "c", "image": "nginx", "ports": [{"containerPort": 80}],
+                            "resources": {"limits": {"cpu": "1", "example.com/gpu": "1"}},
+                        },
+                    ],
+                    "initContainers": [
+                        {
+                            "name": "i", "image": "nginx:1",
+                            "resources": {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Mi"}},
+                        },
+                    ],
+                    "ephemeralContainers": [{"name": "e", "image": "nginx:latest"}],
+                },
+            }),
+            expect![[r#"
+                spec.containers[0].imagePullPolicy = "Always"
+                spec.containers[0].ports[0].protocol = "TCP"
+                spec.containers[0].resizePolicy = [{"resourceName":"cpu","restartPolicy":"NotRequired"}]
+                spec.containers[0].resources.requests.cpu = "1"
+                spec.containers[0].resources.requests.example.com/gpu = "1"
+                spec.containers[0].terminationMessagePath = "/dev/termination-log"
+                spec.containers[0].terminationMessagePolicy = "File"
+                spec.dnsPolicy = "ClusterFirst"
+                spec.enableServiceLinks = true
+                spec.ephemeralContainers[0].imagePullPolicy = "Always"
+                spec.ephemeralContainers[0].resources = {}
+                spec.ephemeralContainers[0].terminationMessagePath = "/dev/termination-log"
+                spec.ephemeralContainers[0].terminationMessagePolicy = "File"
+                spec.initContainers[0].imagePullPolicy = "IfNotPresent"
+                spec.initContainers[0].terminationMessagePath = "/dev/termination-log"
+                spec.initContainers[0].terminationMessagePolicy = "File"
+                spec.restartPolicy = "Always"
+                spec.schedulerName = "default-scheduler"
+                spec.securityContext = {}
+                spec.serviceAccount = "robot"
+                spec.terminationGracePeriodSeconds = 30
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_pod_that_says_everything_is_left_as_it_is() {
+        check(
+            "api.core.v1.Pod",
+            json!({
+                "metadata": {"name": "p"}, "status": {},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "c", "image": "a:1", "imagePullPolicy": "Never",
+                            "terminationMessagePath": "/x", "terminationMessagePolicy": "FallbackToLogsOnError",
+                            "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "0"}},
+                            "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}],
+                        },
+                    ],
+                    "dnsPolicy": "None", "restartPolicy": "Never", "schedulerName": "s",
+                    "terminationGracePeriodSeconds": 0, "securityContext": {"runAsUser": 0},
+                    "enableServiceLinks": false,
+                },
+            }),
+            expect![[r#""#]],
+        );
+    }
+
+    #[test]
+    fn a_pod_on_the_host_network_claims_host_ports() {
+        check(
+            "api.core.v1.PodTemplateSpec",
+            json!({"spec": {"hostNetwork": true, "containers": [{"ports": [{"containerPort": 80}]}]}}),
+            expect![[r#"
+                metadata = {}
+                spec.containers[0].imagePullPolicy = "IfNotPresent"
+                spec.containers[0].ports[0].protocol = "TCP"
+                spec.containers[0].resources = {}
+                spec.containers[0].terminationMessagePath = "/dev/termination-log"
+                spec.containers[0].terminationMessagePolicy = "File"
+                spec.dnsPolicy = "ClusterFirst"
+                spec.restartPolicy = "Always"
+                spec.schedulerName = "default-scheduler"
+                spec.securityContext = {}
+                spec.terminationGracePeriodSeconds = 30"#]],
+        );
+    }
+
+    #[test]
+    fn probes_and_references() {
+        check(
+            "api.core.v1.Container",
+            json!({
+                "image": "a@sha256:0", "env": [{"valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
+                "livenessProbe": {"httpGet": {"port": 80}},
+                "readinessProbe": {"grpc": {"port": 80}, "periodSeconds": 3},
+                "lifecycle": {"preStop": {"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS"}}},
+            }),
+            expect![[r#"
+                env[0].valueFrom.fieldRef.apiVersion = "v1"
+                imagePullPolicy = "IfNotPresent"
+                livenessProbe.failureThreshold = 3
+                livenessProbe.httpGet.path = "/"
+                livenessProbe.httpGet.scheme = "HTTP"
+                livenessProbe.periodSeconds = 10
+                livenessProbe.successThreshold = 1
+                livenessProbe.timeoutSeconds = 1
+                readinessProbe.failureThreshold = 3
+                readinessProbe.grpc.service = ""
+                readinessProbe.successThreshold = 1
+                readinessProbe.timeoutSeconds = 1
+                resources = {}
+                terminationMessagePath = "/dev/termination-log"
+                terminationMessagePolicy = "File""#]],
+        );
+    }
+
+    #[test]
+    fn volumes_of_a_pod() {
+        check(
+            "api.core.v1.PodSpec",
+            json!({
+                "dnsPolicy": "Default", "restartPolicy": "Always", "schedulerName": "s",
+                "terminationGracePeriodSeconds": 1, "securityContext": {},
+                "volumes": [
+                    {"name": "none"}, {"name": "c", "configMap": {"name": "x"}},
+                    {"name": "s", "secret": {"defaultMode": 0}}, {"name": "h", "hostPath": {"path": "/"}},
+                    {
+                        "name": "p",
+                        "projected": {
+                            "sources": [
+                                {"serviceAccountToken": {"path": "t"}},
+                                {"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "y"}}]}},
+                            ],
+                        },
+                    },
+                    {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+                    {"name": "i", "iscsi": {"iqn": "x"}}, {"name": "a", "azureDisk": {"diskName": "d"}},
+                    {"name": "r", "rbd": {"image": "x"}}, {"name": "o", "scaleIO": {"system": "x"}},
+                    {"name": "m", "image": {"reference": "a:1"}},
+                ],
+            }),
+            expect![[r#"
+                volumes[0].emptyDir = {}
+                volumes[10].image.pullPolicy = "IfNotPresent"
+                volumes[1].configMap.defaultMode = 420
+                volumes[3].hostPath.type = ""
+                volumes[4].projected.defaultMode = 420
+                volumes[4].projected.sources[0].serviceAccountToken.expirationSeconds = 3600
+                volumes[4].projected.sources[1].downwardAPI.items[0].fieldRef.apiVersion = "v1"
+                volumes[5].ephemeral.volumeClaimTemplate.metadata = {}
+                volumes[5].ephemeral.volumeClaimTemplate.spec.resources = {}
+                volumes[5].ephemeral.volumeClaimTemplate.spec.volumeMode = "Filesystem"
+                volumes[6].iscsi.iscsiInterface = "default"
+                volumes[7].azureDisk.cachingMode = "ReadWrite"
+                volumes[7].azureDisk.fsType = "ext4"
+                volumes[7].azureDisk.kind = "Shared"
+                volumes[7].azureDisk.readOnly = false
+                volumes[8].rbd.keyring = "/etc/ceph/keyring"
+                volumes[8].rbd.pool = "rbd"
+                volumes[8].rbd.user = "admin"
+                volumes[9].scaleIO.fsType = "xfs"
+                volumes[9].scaleIO.storageMode = "ThinProvisioned""#]],
+        );
+    }
+
+    #[test]
+    fn a_service() {
+        check(
+            "api.core.v1.Service",
+            json!({
+                "spec": {
+                    "ports": [
+                        {"port": 80}, {"port": 81, "targetPort": "web", "protocol": "UDP"},
+                        {"port": 82, "targetPort": 0},
+                    ],
+                    "sessionAffinityConfig": {},
+                },
+            }),
+            expect![[r#"
+                spec.internalTrafficPolicy = "Cluster"
+                spec.ports[0].protocol = "TCP"
+                spec.ports[0].targetPort = 80
+                spec.ports[2].protocol = "TCP"
+                spec.ports[2].targetPort = 82
+                spec.sessionAffinity = "None"
+                spec.sessionAffinityConfig removed
+                spec.type = "ClusterIP"
+                status.loadBalancer = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_service_with_affinity_and_addresses() {
+        check(
+            "api.core.v1.Service",
+            json!({
+                "spec": {"sessionAffinity": "ClientIP", "externalIPs": ["1.2.3.4"]},
+                "status": {"loadBalancer": {}},
+            }),
+            expect![[r#"
+                spec.externalTrafficPolicy = "Cluster"
+                spec.internalTrafficPolicy = "Cluster"
+                spec.sessionAffinityConfig.clientIP.timeoutSeconds = 10800
+                spec.type = "ClusterIP""#]],
+        );
+    }
+
+    #[test]
+    fn a_load_balancer() {
+        check(
+            "api.core.v1.Service",
+            json!({
+                "spec": {"type": "LoadBalancer"},
+                "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}, {"hostname": "x"}]}},
+            }),
+            expect![[r#"
+                spec.allocateLoadBalancerNodePorts = true
+                spec.externalTrafficPolicy = "Cluster"
+                spec.internalTrafficPolicy = "Cluster"
+                spec.sessionAffinity = "None"
+                status.loadBalancer.ingress[0].ipMode = "VIP""#]],
+        );
+    }
+
+    #[test]
+    fn an_external_name() {
+        check(
+            "api.core.v1.Service",
+            json!({"spec": {"type": "ExternalName", "sessionAffinity": "None"}}),
+            expect!["status.loadBalancer = {}"],
+        );
+    }
+
+    #[test]
+    fn a_replication_controller() {
+        check(
+            "api.core.v1.ReplicationController",
+            json!({
+                "metadata": {},
+                "spec": {
+                    "replicas": 0,
+                    "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"dnsPolicy": "Default"}},
+                },
+            }),
+            expect![[r#"
+                metadata.labels.a = "b"
+                spec.selector.a = "b"
+                spec.template.spec.restartPolicy = "Always"
+                spec.template.spec.schedulerName = "default-scheduler"
+                spec.template.spec.securityContext = {}
+                spec.template.spec.terminationGracePeriodSeconds = 30
+                status.replicas = 0"#]],
+        );
+    }
+
+    #[test]
+    fn volumes_and_claims() {
+        check(
+            "api.core.v1.PersistentVolume",
+            json!({"spec": {"hostPath": {"path": "/"}}}),
+            expect![[r#"
+            spec.hostPath.type = ""
+            spec.persistentVolumeReclaimPolicy = "Retain"
+            spec.volumeMode = "Filesystem"
+            status.phase = "Pending""#]],
+        );
+    }
+
+    #[test]
+    fn a_claim() {
+        check(
+            "api.core.v1.PersistentVolumeClaim",
+            json!({"metadata": {}}),
+            expect![[r#"
+            spec.resources = {}
+            spec.volumeMode = "Filesystem"
+            status.phase = "Pending""#]],
+        );
+    }
+
+    #[test]
+    fn a_namespace() {
+        check(
+            "api.core.v1.Namespace",
+            json!({"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "other"}}}),
+            expect![[r#"
+                metadata.labels.kubernetes.io/metadata.name = "n"
+                spec = {}
+                status.phase = "Active""#]],
+        );
+    }
+
+    #[test]
+    fn a_namespace_without_a_name_yet() {
+        check(
+            "api.core.v1.Namespace",
+            json!({"metadata": {"generateName": "n-"}}),
+            expect![[r#"
+            spec = {}
+            status.phase = "Active""#]],
+        );
+    }
+
+    #[test]
+    fn a_secret() {
+        check(
+            "api.core.v1.Secret",
+            json!({"data": {"a": "eA==", "b": "eQ=="}, "stringData": {"b": "z"}}),
+            expect![[r#"
+                data.b = "eg=="
+                stringData removed
+                type = "Opaque""#]],
+        );
+    }
+
+    #[test]
+    fn a_limit_range() {
+        check(
+            "api.core.v1.LimitRange",
+            json!({
+                "spec": {
+                    "limits": [
+                        {"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Mi"}},
+                        {"type": "Pod", "max": {"cpu": "2"}},
+                    ],
+                },
+            }),
+            expect![[r#"
+                spec.limits[0].default.cpu = "2"
+                spec.limits[0].defaultRequest.cpu = "2"
+                spec.limits[0].defaultRequest.memory = "1Mi""#]],
+        );
+    }
+
+    #[test]
+    fn a_node() {
+        check(
+            "api.core.v1.Node",
+            json!({"spec": {"podCIDR": "10.0.0.0/24"}, "status": {"capacity": {"cpu": "4"}}}),
+            expect![[r#"
+                spec.podCIDRs = ["10.0.0.0/24"]
+                status.allocatable.cpu = "4"
+                status.daemonEndpoints.kubeletEndpoint = {}
+                status.nodeInfo = {}"#]],
+        );
+    }
+
+    #[test]
+    fn endpoints() {
+        check(
+            "api.core.v1.Endpoints",
+            json!({"subsets": [{"ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}]}]}),
+            expect![[r#"subsets[0].ports[0].protocol = "TCP""#]],
+        );
+    }
+}

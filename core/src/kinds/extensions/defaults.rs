@@ -27,3 +27,90 @@ pub fn rules() -> Vec<Rule> {
         Rule::of("api.extensions.v1beta1.NetworkPolicyPort").set("protocol", "TCP"),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+
+    /// A template that needs no defaults itself.
+    fn template() -> Value {
+        json!({
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "dnsPolicy": "Default", "restartPolicy": "Always", "schedulerName": "s", "securityContext": {},
+                "terminationGracePeriodSeconds": 1,
+            },
+        })
+    }
+
+    #[test]
+    fn a_deployment() {
+        check(
+            "api.extensions.v1beta1.Deployment",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                metadata.labels.a = "b"
+                spec.progressDeadlineSeconds = 2147483647
+                spec.replicas = 1
+                spec.revisionHistoryLimit = 2147483647
+                spec.selector.matchLabels.a = "b"
+                spec.strategy.rollingUpdate.maxSurge = 1
+                spec.strategy.rollingUpdate.maxUnavailable = 1
+                spec.strategy.type = "RollingUpdate"
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_daemon_set() {
+        check(
+            "api.extensions.v1beta1.DaemonSet",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                metadata.labels.a = "b"
+                spec.revisionHistoryLimit = 10
+                spec.selector.matchLabels.a = "b"
+                spec.updateStrategy.type = "OnDelete"
+                status.currentNumberScheduled = 0
+                status.desiredNumberScheduled = 0
+                status.numberMisscheduled = 0
+                status.numberReady = 0"#]],
+        );
+    }
+
+    #[test]
+    fn a_replica_set() {
+        check(
+            "api.extensions.v1beta1.ReplicaSet",
+            json!({"spec": {"selector": {"matchLabels": {"own": "x"}}, "template": template()}}),
+            expect![[r#"
+                metadata.labels.a = "b"
+                spec.replicas = 1
+                status.replicas = 0"#]],
+        );
+    }
+
+    #[test]
+    fn an_ingress() {
+        check(
+            "api.extensions.v1beta1.Ingress",
+            json!({"spec": {"rules": [{"http": {"paths": [{"path": "/", "backend": {}}]}}]}}),
+            expect![[r#"
+                spec.rules[0].http.paths[0].pathType = "ImplementationSpecific"
+                status.loadBalancer = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_network_policy() {
+        check(
+            "api.extensions.v1beta1.NetworkPolicy",
+            json!({"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}}),
+            expect![[r#"
+                spec.ingress[0].ports[0].protocol = "TCP"
+                spec.policyTypes = ["Ingress"]"#]],
+        );
+    }
+}

@@ -22,3 +22,67 @@ pub fn rules() -> Vec<Rule> {
             .set("queueLengthLimit", 50),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_schema() {
+        check(
+            "api.flowcontrol.v1.FlowSchema",
+            json!({"spec": {"priorityLevelConfiguration": {"name": "x"}}}),
+            expect![[r#"
+                spec.matchingPrecedence = 1000
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_limited_level() {
+        check(
+            "api.flowcontrol.v1.PriorityLevelConfiguration",
+            json!({
+                "spec": {
+                    "type": "Limited",
+                    "limited": {
+                        "nominalConcurrencyShares": 0,
+                        "limitResponse": {"type": "Queue", "queuing": {"queues": 0}},
+                    },
+                },
+            }),
+            expect![[r#"
+                spec.limited.lendablePercent = 0
+                spec.limited.limitResponse.queuing.handSize = 8
+                spec.limited.limitResponse.queuing.queueLengthLimit = 50
+                spec.limited.limitResponse.queuing.queues = 64
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_level() {
+        check(
+            "api.flowcontrol.v1beta1.PriorityLevelConfiguration",
+            json!({"spec": {"type": "Limited", "limited": {}}}),
+            expect![[r#"
+                spec.limited.assuredConcurrencyShares = 30
+                spec.limited.lendablePercent = 0
+                spec.limited.limitResponse = {}
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_exempt_level() {
+        check(
+            "api.flowcontrol.v1.PriorityLevelConfiguration",
+            json!({"spec": {"type": "Exempt", "exempt": {"lendablePercent": 5}}}),
+            expect![[r#"
+                spec.exempt.nominalConcurrencyShares = 0
+                status = {}"#]],
+        );
+    }
+}

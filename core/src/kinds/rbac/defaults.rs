@@ -27,3 +27,39 @@ fn subject_version(subject: &mut Map<String, Value>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_binding() {
+        check(
+            "api.rbac.v1.RoleBinding",
+            json!({
+                "subjects": [
+                    {"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s"},
+                    {"kind": "Group", "name": "g", "apiGroup": "x"},
+                ],
+                "roleRef": {"kind": "Role", "name": "r"},
+            }),
+            expect![[r#"
+                roleRef.apiGroup = "rbac.authorization.k8s.io"
+                subjects[0].apiGroup = "rbac.authorization.k8s.io""#]],
+        );
+    }
+
+    #[test]
+    fn a_first_binding() {
+        check(
+            "api.rbac.v1alpha1.ClusterRoleBinding",
+            json!({"subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s"}]}),
+            expect![[r#"
+                roleRef.apiGroup = "rbac.authorization.k8s.io"
+                subjects[0].apiVersion = "rbac.authorization.k8s.io/v1alpha1"
+                subjects[1].apiVersion = "v1""#]],
+        );
+    }
+}

@@ -27,3 +27,55 @@ fn flat_request(request: &mut Map<String, Value>) {
         one_device(request);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim() {
+        check(
+            "api.resource.v1.ResourceClaim",
+            json!({
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {"name": "r", "exactly": {"deviceClassName": "c", "tolerations": [{"key": "k"}]}},
+                            {"name": "a", "firstAvailable": [{"name": "s", "allocationMode": "All"}]},
+                        ],
+                    },
+                },
+            }),
+            expect![[r#"
+                spec.devices.requests[0].exactly.allocationMode = "ExactCount"
+                spec.devices.requests[0].exactly.count = 1
+                spec.devices.requests[0].exactly.tolerations[0].operator = "Equal"
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_claim() {
+        check(
+            "api.resource.v1beta1.ResourceClaim",
+            json!({
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {"name": "r", "deviceClassName": "c"},
+                            {"name": "a", "firstAvailable": [{"name": "s"}]},
+                        ],
+                    },
+                },
+            }),
+            expect![[r#"
+                spec.devices.requests[0].allocationMode = "ExactCount"
+                spec.devices.requests[0].count = 1
+                spec.devices.requests[1].firstAvailable[0].allocationMode = "ExactCount"
+                spec.devices.requests[1].firstAvailable[0].count = 1
+                status = {}"#]],
+        );
+    }
+}

@@ -8,3 +8,19 @@ pub fn rules() -> Vec<Rule> {
             .set("preemptionPolicy", "PreemptLowerPriority"),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_class() {
+        check(
+            "api.scheduling.v1.PriorityClass",
+            json!({"value": 0}),
+            expect![[r#"preemptionPolicy = "PreemptLowerPriority""#]],
+        );
+    }
+}

@@ -20,3 +20,36 @@ pub fn rules() -> Vec<Rule> {
             .set("volumeLifecycleModes", json!(["Persistent"])),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_class() {
+        check(
+            "api.storage.v1.StorageClass",
+            json!({"provisioner": "x"}),
+            expect![[r#"
+            reclaimPolicy = "Delete"
+            volumeBindingMode = "Immediate""#]],
+        );
+    }
+
+    #[test]
+    fn a_driver() {
+        check(
+            "api.storage.v1.CSIDriver",
+            json!({"spec": {"attachRequired": false, "volumeLifecycleModes": []}}),
+            expect![[r#"
+                spec.fsGroupPolicy = "ReadWriteOnceWithFSType"
+                spec.podInfoOnMount = false
+                spec.requiresRepublish = false
+                spec.seLinuxMount = false
+                spec.storageCapacity = false
+                spec.volumeLifecycleModes[0] = "Persistent""#]],
+        );
+    }
+}
