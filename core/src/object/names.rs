@@ -327,7 +327,8 @@ mod tests {
 
         #[test]
         fn nothing_panics(value in ".*") {
-            for rule in [NameRule::Label, NameRule::Subdomain, NameRule::Label1035, NameRule::PathSegment, NameRule::IpAddress] {
+            use NameRule::{IpAddress, Label, Label1035, PathSegment, Subdomain};
+            for rule in [Label, Subdomain, Label1035, PathSegment, IpAddress] {
                 name(rule, &value);
                 generate_name(rule, &value);
             }

@@ -6,6 +6,7 @@
 mod base64;
 mod check;
 mod duration;
+pub mod defaults;
 mod parse;
 pub mod quantity;
 pub mod timestamp;

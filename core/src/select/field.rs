@@ -151,7 +151,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(wanted in prop::collection::vec(("[ab.]{1,3}", "[a,=\\\\é]{0,4}", any::<bool>()), 0..4)) {
+        fn what_is_printed_is_read_back(
+            wanted in prop::collection::vec(("[ab.]{1,3}", "[a,=\\\\é]{0,4}", any::<bool>()), 0..4),
+        ) {
             let text = wanted.iter().map(|(field, value, equal)| {
                 format!("{field}{}{}", if *equal { "=" } else { "!=" }, escape(value))
             });

@@ -1,6 +1,28 @@
-use serde_json::{Map, Value};
+//! Defaults of API services.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
+    vec![
+        Rule::in_versions("kube-aggregator.pkg.apis.apiregistration", &["v1", "v1beta1"], "ServiceReference")
+            .set("port", 443),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_service() {
+        check(
+            "kube-aggregator.pkg.apis.apiregistration.v1.APIService",
+            json!({"spec": {"service": {"name": "s", "namespace": "n"}}}),
+            expect![[r#"
+                spec.service.port = 443
+                status = {}"#]],
+        );
+    }
 }

@@ -1,6 +1,25 @@
-use serde_json::{Map, Value};
+//! Defaults of token requests.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
+    vec![Rule::of("api.authentication.v1.TokenRequestSpec").set("expirationSeconds", 3600)]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_token_request() {
+        check(
+            "api.authentication.v1.TokenRequest",
+            json!({"spec": {"audiences": []}}),
+            expect![[r#"
+            spec.expirationSeconds = 3600
+            status = {}"#]],
+        );
+    }
 }

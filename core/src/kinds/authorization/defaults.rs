@@ -1,6 +1,7 @@
-use serde_json::{Map, Value};
+//! Reviews have no defaults.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
     Vec::new()
 }

@@ -1,6 +1,138 @@
+//! Defaults of jobs and cron jobs.
+
+use crate::kinds::core::defaults::{set_labels, template_labels};
+use crate::schema::defaults::{Rule, is_absent, object, objects, set_absent, set_empty};
 use serde_json::{Map, Value};
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+pub fn rules() -> Vec<Rule> {
+    vec![
+        Rule::of("api.batch.v1.Job").run(job),
+        Rule::in_versions("api.batch", &["v1", "v1beta1"], "CronJobSpec")
+            .set("concurrencyPolicy", "Allow")
+            .set("suspend", false)
+            .set("successfulJobsHistoryLimit", 3)
+            .set("failedJobsHistoryLimit", 1),
+    ]
+}
+
+/// What holds for jobs and not for the job templates of cron jobs.
+fn job(job: &mut Map<String, Value>) {
+    if let Some(labels) = template_labels(job) {
+        set_labels(job, labels);
+    }
+    let Some(spec) = object(job, "spec") else { return };
+    // With neither set, the job is a single pod; with one set, the other keeps its own meaning of absence.
+    if is_absent(spec, "parallelism") {
+        set_absent(spec, "completions", 1);
+    }
+    set_absent(spec, "parallelism", 1);
+    // A limit per index takes the place of the limit of the whole.
+    let backoff_limit = if is_absent(spec, "backoffLimitPerIndex") { 6 } else { i32::MAX };
+    set_absent(spec, "backoffLimit", backoff_limit);
+    set_absent(spec, "completionMode", "NonIndexed");
+    set_absent(spec, "suspend", false);
+    set_absent(spec, "manualSelector", false);
+    let replacement = if is_absent(spec, "podFailurePolicy") { "TerminatingOrFailed" } else { "Failed" };
+    set_absent(spec, "podReplacementPolicy", replacement);
+    if let Some(policy) = object(spec, "podFailurePolicy") {
+        for pattern in objects(policy, "rules").flat_map(|rule| objects(rule, "onPodConditions")) {
+            set_empty(pattern, "status", "True");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+
+    /// A template that needs no defaults itself.
+    fn template() -> Value {
+        json!({
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "dnsPolicy": "Default", "restartPolicy": "Always", "schedulerName": "s", "securityContext": {},
+                "terminationGracePeriodSeconds": 1,
+            },
+        })
+    }
+
+    #[test]
+    fn a_job() {
+        check(
+            "api.batch.v1.Job",
+            json!({"spec": {"template": template()}}),
+            expect![[r#"
+                metadata.labels.a = "b"
+                spec.backoffLimit = 6
+                spec.completionMode = "NonIndexed"
+                spec.completions = 1
+                spec.manualSelector = false
+                spec.parallelism = 1
+                spec.podReplacementPolicy = "TerminatingOrFailed"
+                spec.suspend = false
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn a_job_with_completions_only() {
+        check(
+            "api.batch.v1.Job",
+            json!({
+                "metadata": {"labels": {"own": "x"}}, "status": {},
+                "spec": {
+                    "completions": 3, "backoffLimitPerIndex": 0, "template": template(),
+                    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "X"}]}]},
+                },
+            }),
+            expect![[r#"
+                spec.backoffLimit = 2147483647
+                spec.completionMode = "NonIndexed"
+                spec.manualSelector = false
+                spec.parallelism = 1
+                spec.podFailurePolicy.rules[0].onPodConditions[0].status = "True"
+                spec.podReplacementPolicy = "Failed"
+                spec.suspend = false"#]],
+        );
+    }
+
+    #[test]
+    fn a_job_without_an_end() {
+        check("api.batch.v1.JobSpec", json!({"parallelism": 2, "template": template()}), expect![[r#""#]]);
+    }
+
+    #[test]
+    fn a_cron_job() {
+        check(
+            "api.batch.v1.CronJob",
+            json!({"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template()}}}}),
+            expect![[r#"
+                spec.concurrencyPolicy = "Allow"
+                spec.failedJobsHistoryLimit = 1
+                spec.jobTemplate.metadata = {}
+                spec.successfulJobsHistoryLimit = 3
+                spec.suspend = false
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_cron_job() {
+        check(
+            "api.batch.v1beta1.CronJob",
+            json!({
+                "spec": {
+                    "suspend": true, "failedJobsHistoryLimit": 0,
+                    "jobTemplate": {"spec": {"template": template()}},
+                },
+            }),
+            expect![[r#"
+                spec.concurrencyPolicy = "Allow"
+                spec.jobTemplate.metadata = {}
+                spec.successfulJobsHistoryLimit = 3
+                status = {}"#]],
+        );
+    }
 }

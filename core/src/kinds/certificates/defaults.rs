@@ -1,6 +1,32 @@
-use serde_json::{Map, Value};
+//! Defaults of signing requests, which only the first version has.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+use serde_json::json;
+
+pub fn rules() -> Vec<Rule> {
+    vec![
+        // Kubelets name their signer, so that a request without one is of the kind that no controller signs.
+        Rule::of("api.certificates.v1beta1.CertificateSigningRequestSpec")
+            .set("signerName", "kubernetes.io/legacy-unknown")
+            .set("usages", json!(["digital signature", "key encipherment"])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn an_old_request() {
+        check(
+            "api.certificates.v1beta1.CertificateSigningRequest",
+            json!({"spec": {"request": ""}}),
+            expect![[r#"
+            spec.signerName = "kubernetes.io/legacy-unknown"
+            spec.usages = ["digital signature","key encipherment"]
+            status = {}"#]],
+        );
+    }
 }

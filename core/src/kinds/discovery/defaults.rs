@@ -1,6 +1,25 @@
-use serde_json::{Map, Value};
+//! Defaults of endpoint slices.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
+    vec![Rule::in_versions("api.discovery", &["v1", "v1beta1"], "EndpointPort").set("name", "").set("protocol", "TCP")]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_slice() {
+        check(
+            "api.discovery.v1.EndpointSlice",
+            json!({"ports": [{"port": 80}, {"port": 53, "protocol": "UDP", "name": "dns"}]}),
+            expect![[r#"
+                ports[0].name = ""
+                ports[0].protocol = "TCP""#]],
+        );
+    }
 }

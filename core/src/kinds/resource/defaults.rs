@@ -1,6 +1,81 @@
+//! Defaults of device requests.
+
+use crate::schema::defaults::{Rule, set_empty, text};
 use serde_json::{Map, Value};
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+const VERSIONS: &[&str] = &["v1", "v1beta2"];
+
+pub fn rules() -> Vec<Rule> {
+    vec![
+        Rule::in_versions("api.resource", VERSIONS, "ExactDeviceRequest").run(one_device),
+        Rule::in_versions("api.resource", &["v1", "v1beta2", "v1beta1"], "DeviceSubRequest").run(one_device),
+        Rule::of("api.resource.v1beta1.DeviceRequest").run(flat_request),
+    ]
+}
+
+/// A request that does not say how many devices it wants gets one.
+fn one_device(request: &mut Map<String, Value>) {
+    set_empty(request, "allocationMode", "ExactCount");
+    if text(request, "allocationMode") == "ExactCount" {
+        set_empty(request, "count", 1);
+    }
+}
+
+/// In the first version a request is exact when it names a class; otherwise its alternatives are.
+fn flat_request(request: &mut Map<String, Value>) {
+    if !text(request, "deviceClassName").is_empty() {
+        one_device(request);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim() {
+        check(
+            "api.resource.v1.ResourceClaim",
+            json!({
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {"name": "r", "exactly": {"deviceClassName": "c", "tolerations": [{"key": "k"}]}},
+                            {"name": "a", "firstAvailable": [{"name": "s", "allocationMode": "All"}]},
+                        ],
+                    },
+                },
+            }),
+            expect![[r#"
+                spec.devices.requests[0].exactly.allocationMode = "ExactCount"
+                spec.devices.requests[0].exactly.count = 1
+                spec.devices.requests[0].exactly.tolerations[0].operator = "Equal"
+                status = {}"#]],
+        );
+    }
+
+    #[test]
+    fn an_old_claim() {
+        check(
+            "api.resource.v1beta1.ResourceClaim",
+            json!({
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {"name": "r", "deviceClassName": "c"},
+                            {"name": "a", "firstAvailable": [{"name": "s"}]},
+                        ],
+                    },
+                },
+            }),
+            expect![[r#"
+                spec.devices.requests[0].allocationMode = "ExactCount"
+                spec.devices.requests[0].count = 1
+                spec.devices.requests[1].firstAvailable[0].allocationMode = "ExactCount"
+                spec.devices.requests[1].firstAvailable[0].count = 1
+                status = {}"#]],
+        );
+    }
 }

@@ -1,6 +1,26 @@
-use serde_json::{Map, Value};
+//! Defaults of priority classes.
 
-/// Defaults by message name (below `io.k8s.`): run on every value of that message, inner ones first.
-pub fn rules() -> Vec<(&'static str, fn(&mut Map<String, Value>))> {
-    Vec::new()
+use crate::schema::defaults::Rule;
+
+pub fn rules() -> Vec<Rule> {
+    vec![
+        Rule::in_versions("api.scheduling", &["v1", "v1beta1", "v1alpha1"], "PriorityClass")
+            .set("preemptionPolicy", "PreemptLowerPriority"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::defaults::testing::check;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn a_class() {
+        check(
+            "api.scheduling.v1.PriorityClass",
+            json!({"value": 0}),
+            expect![[r#"preemptionPolicy = "PreemptLowerPriority""#]],
+        );
+    }
 }
