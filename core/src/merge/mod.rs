@@ -5,8 +5,10 @@
 //! paths) and [`typed`] (what the schema says about comparing, merging and removing).
 //! Nothing here panics, whatever a stranger sends.
 
+pub mod apply;
 mod field_set;
 pub mod json;
+pub mod managed;
 pub mod strategic;
 #[cfg(test)]
 mod testing;

@@ -126,15 +126,18 @@ impl<'s> Typed<'s> {
                 let mut left = Map::new();
                 for (key, value) in map {
                     let element = super::field_element(key);
-                    if set.contains(&element) {
-                        continue;
-                    }
-                    let value = match set.below(&element) {
-                        Some(below) => self.removed(self.inside(node, key), value, below),
+                    let inner = self.inside(node, key);
+                    let kept = match set.below(&element) {
+                        _ if set.contains(&element) => None,
+                        Some(below) => self.removed(inner, value, below),
                         None => Some(value.clone()),
                     };
-                    if let Some(value) = value {
-                        left.insert(key.clone(), value);
+                    match kept {
+                        Some(kept) => _ = left.insert(key.clone(), kept),
+                        None if matches!(inner, Node::Struct(_)) && super::is_always_written(node, key) => {
+                            left.insert(key.clone(), Value::Object(Map::new()));
+                        }
+                        None => {}
                     }
                 }
                 Value::Object(left)

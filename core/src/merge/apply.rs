@@ -1,0 +1,269 @@
+//! Server-side apply: merges what an applier wants into the live document and keeps account of who owns what.
+//!
+//! The applied configuration is all that the applier wants. Fields that it applied before and leaves out now go away,
+//! unless somebody else owns them. A field that it sets to another value than its owner's is a conflict, unless forced.
+
+mod kubectl;
+
+use serde_json::{Map, Value};
+
+use super::field_set::FieldSet;
+use super::managed::entry::{Entries, Entry, Operation};
+use super::managed::{Writer, conflict, managed_fields, set_managed_fields, take_managed_fields};
+use super::typed::{Difference, Typed, check, merge, remove};
+use crate::Refusal;
+
+/// Owns what was there before anybody applied.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+#[derive(Clone, Copy)]
+pub struct ApplyRequest<'a> {
+    /// `None` creates.
+    pub live: Option<&'a Value>,
+    pub config: &'a Value,
+    /// Takes fields over from their owners.
+    pub force: bool,
+    pub writer: Writer<'a>,
+}
+
+/// The merged document with its managed fields. If nothing changes, that is the live one to the byte.
+pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
+    let ApplyRequest { live, config, force, writer } = request;
+    check_config(config, &writer)?;
+    let mut entries = Entries::read(live.and_then(managed_fields)).unwrap_or_default();
+    let bare = live.map(|live| {
+        let mut bare = live.clone();
+        take_managed_fields(&mut bare);
+        bare
+    });
+    if let Some(bare) = &bare
+        && entries.is_empty()
+    {
+        entries.extend(owner_before_first_apply(bare, &writer));
+    }
+
+    let typed = writer.typed();
+    let start = bare.clone().unwrap_or_else(|| Value::Object(Map::new()));
+    let mut merged = merge(typed, &start, config);
+    keep_server_fields(bare.as_ref(), &mut merged, &writer);
+
+    let mut wanted = typed.paths(config);
+    writer.strip(&mut wanted);
+    let own = entries.position(writer.manager, Operation::Apply, writer.api_version, writer.subresource);
+    let last = match own {
+        Some(position) => Some(entries[position].clone()),
+        None => kubectl::last_applied(&mut entries, bare.as_ref(), &writer),
+    };
+    let own = own.unwrap_or_else(|| {
+        entries.push(Entry::new(Operation::Apply, &writer));
+        entries.len() - 1
+    });
+    entries[own].replace(wanted, writer.api_version);
+    if let Some(last) = last {
+        merged = prune(merged, &last, &entries, &writer);
+    }
+
+    let difference = writer.difference(bare.as_ref(), &merged);
+    if !force {
+        refuse_conflicts(&entries, own, bare.as_ref(), &merged, &difference, &writer)?;
+    }
+    let own_is_new = !entries[own].is_as_read();
+    if bare.as_ref() != Some(&merged) || own_is_new {
+        entries[own].stamp(writer.now);
+    }
+    entries.disown(bare.as_ref(), &merged, &difference, &writer, Some(own));
+    entries.retain(|entry| !entry.set.is_empty());
+
+    kubectl::update_annotation(&mut merged, config, &writer);
+    if bare.as_ref() == Some(&merged)
+        && entries.iter().all(Entry::is_as_read)
+        && let Some(live) = live
+    {
+        return Ok(live.clone());
+    }
+    if !entries.is_empty() {
+        set_managed_fields(&mut merged, entries.write());
+    }
+    Ok(merged)
+}
+
+fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
+    if !config.is_object() {
+        return Err(Refusal::BadRequest("error decoding YAML: the applied configuration is not an object".into()));
+    }
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_string();
+    let version = text(config.get("apiVersion"));
+    if version != writer.api_version {
+        return Err(Refusal::BadRequest(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
+            writer.api_version
+        )));
+    }
+    if managed_fields(config).is_some_and(|fields| !fields.is_null()) {
+        return Err(Refusal::BadRequest("metadata.managedFields must be nil".into()));
+    }
+    let faults = check(writer.typed(), config);
+    let listed = match faults.as_slice() {
+        [] => return Ok(()),
+        [fault] => fault.clone(),
+        faults => format!("errors:\n  {}", faults.join("\n  ")),
+    };
+    let of_metadata = |name: &str| text(config.get("metadata").and_then(|metadata| metadata.get(name)));
+    let group = if version.contains('/') { "" } else { "/" };
+    Err(Refusal::Internal(format!(
+        "failed to create typed patch object ({}/{}; {group}{version}, Kind={}): {listed}",
+        of_metadata("namespace"),
+        of_metadata("name"),
+        text(config.get("kind")),
+    )))
+}
+
+/// Takes the live object's fields as the work of a nameless updater, so that conflicts can be told.
+fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry> {
+    let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..*writer };
+    let owned = writer.difference(None, live).changed;
+    let mut entry = Entry::new(Operation::Update, &writer);
+    entry.gain(owned, writer.now);
+    Some(entry).filter(|entry| !entry.set.is_empty())
+}
+
+/// A configuration cannot unset what the server writes, nor set what the endpoint resets.
+fn keep_server_fields(live: Option<&Value>, merged: &mut Value, writer: &Writer) {
+    const KEPT: [&str; 6] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
+    let live_metadata = live.and_then(|live| live.get("metadata"));
+    if let Some(metadata) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
+        for name in KEPT {
+            if let Some(value) = live_metadata.and_then(|metadata| metadata.get(name))
+                && !metadata.contains_key(name)
+            {
+                metadata.insert(name.into(), value.clone());
+            }
+        }
+    }
+    for path in writer.reset {
+        let Some((last, parents)) = path.split_last() else { continue };
+        let kept = path.iter().try_fold(live, |value, name| value.map(|value| value.get(name)));
+        let mut parent = Some(&mut *merged);
+        for name in parents {
+            parent = parent.and_then(|value| value.get_mut(name));
+        }
+        let Some(parent) = parent.and_then(Value::as_object_mut) else { continue };
+        match kept.flatten() {
+            Some(value) => _ = parent.insert((*last).into(), value.clone()),
+            None => _ = parent.remove(*last),
+        }
+    }
+}
+
+/// Takes out what `last` says the applier had applied, but for what an entry owns now.
+fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Value {
+    if last.set.is_empty() {
+        return merged;
+    }
+    let Some((document, typed)) = writer.in_version(&merged, &last.api_version) else { return merged };
+    let last_paths = typed.with_structs(&last.set);
+    let mut pruned = remove(typed, &document, &last_paths);
+    for version in versions(entries, &last.api_version) {
+        pruned = restore_owned(&document, pruned, typed, &last.api_version, version, entries, writer);
+    }
+    let mut gone = typed.with_structs(&typed.paths(&document));
+    gone.subtract(&typed.with_structs(&typed.paths(&pruned)));
+    let gone = gone.intersection(&last_paths);
+    if gone.is_empty() {
+        return merged;
+    }
+    let left = remove(typed, &document, &gone);
+    if last.api_version == writer.api_version || writer.convert.is_none() {
+        return left;
+    }
+    writer.convert.and_then(|convert| convert(&left, writer.api_version)).map_or(merged, |(left, _)| left)
+}
+
+/// `pruned` with all put back that entries of one version own.
+fn restore_owned(
+    document: &Value,
+    pruned: Value,
+    typed: Typed,
+    own_version: &str,
+    version: &str,
+    entries: &Entries,
+    writer: &Writer,
+) -> Value {
+    let mut owned = FieldSet::default();
+    for entry in entries.iter().filter(|entry| entry.api_version == version) {
+        owned.union(entry.set.clone());
+    }
+    let convert = writer.convert.filter(|_| version != own_version);
+    let Some(convert) = convert else { return put_back(typed, document, &pruned, &owned) };
+    let (Some((document, typed)), Some((there, _))) =
+        (writer.in_version(document, version), writer.in_version(&pruned, version))
+    else {
+        return pruned;
+    };
+    let restored = put_back(typed, &document, &there, &owned);
+    convert(&restored, own_version).map_or(pruned, |(restored, _)| restored)
+}
+
+fn put_back(typed: Typed, document: &Value, pruned: &Value, owned: &FieldSet) -> Value {
+    let mut gone = typed.with_structs(&typed.paths(document));
+    gone.subtract(&typed.with_structs(&typed.paths(pruned)));
+    gone.subtract(&typed.with_structs(owned));
+    remove(typed, document, &gone)
+}
+
+/// The versions of all entries, `first` before the others: a document pruned of what conversion needs might not convert.
+fn versions<'e>(entries: &'e Entries, first: &'e str) -> Vec<&'e str> {
+    let mut versions: Vec<&str> = entries.iter().map(|entry| entry.api_version.as_str()).collect();
+    versions.sort_by_key(|version| (*version != first, *version));
+    versions.dedup();
+    versions
+}
+
+fn refuse_conflicts(
+    entries: &Entries,
+    own: usize,
+    live: Option<&Value>,
+    merged: &Value,
+    difference: &Difference,
+    writer: &Writer,
+) -> Result<(), Refusal> {
+    let mut conflicts: Vec<(&Entry, FieldSet)> = Vec::new();
+    for (position, entry) in entries.iter().enumerate() {
+        if position == own {
+            continue;
+        }
+        let shared = if writer.convert.is_some() && entry.api_version != writer.api_version {
+            let old = live.and_then(|live| writer.in_version(live, &entry.api_version));
+            let Some((new, typed)) = writer.in_version(merged, &entry.api_version) else { continue };
+            entry.set.intersection(&typed.difference(old.as_ref().map(|(old, _)| old), &new).changed)
+        } else {
+            entry.set.intersection(&difference.changed)
+        };
+        if !shared.is_empty() {
+            conflicts.push((entry, shared));
+        }
+    }
+    kubectl::allow(&mut conflicts, live, writer);
+    if conflicts.is_empty() {
+        return Ok(());
+    }
+    conflicts.sort_by_key(|(entry, _)| entry.identifier());
+    let mut causes = Vec::new();
+    let mut groups = Vec::new();
+    for (entry, set) in &conflicts {
+        let owner = entry.shown();
+        groups.push(format!("conflicts with {owner}:"));
+        for path in set.paths() {
+            groups.push(format!("- {path}"));
+            causes.push(conflict(path, &owner));
+        }
+    }
+    let message = match causes.as_slice() {
+        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
+        several => format!("Apply failed with {} conflicts: {}", several.len(), groups.join("\n")),
+    };
+    Err(Refusal::ApplyConflict { message, causes })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What apply does for `kubectl` alone, whose users come from client-side apply.
+//!
+//! Client-side apply keeps the last configuration in an annotation and owns its fields by update.
+
+use serde_json::Value;
+
+use crate::merge::field_set::FieldSet;
+use crate::merge::managed::Writer;
+use crate::merge::managed::entry::{Entries, Entry, Operation};
+
+const MANAGER: &str = "kubectl";
+const CLIENT_SIDE_MANAGER: &str = "kubectl-client-side-apply";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const ANNOTATION_BYTES_MAX: usize = 256 << 10;
+
+/// On kubectl's first apply here, what client-side apply had applied counts as its own: fields left out now go away.
+/// The client-side entry gives those fields up.
+pub(super) fn last_applied(entries: &mut Entries, live: Option<&Value>, writer: &Writer) -> Option<Entry> {
+    if writer.manager != MANAGER {
+        return None;
+    }
+    let config = annotated(live?)?;
+    let mut applied = writer.typed().paths(&config);
+    writer.strip(&mut applied);
+    let mut is_migrated = false;
+    for entry in entries.iter_mut() {
+        if entry.manager == CLIENT_SIDE_MANAGER && entry.operation == Operation::Update && entry.subresource.is_empty()
+        {
+            is_migrated = true;
+            entry.lose(&applied);
+        }
+    }
+    if !is_migrated {
+        return None;
+    }
+    let mut last = Entry::new(Operation::Apply, writer);
+    last.set = applied;
+    Some(last)
+}
+
+/// Drops conflicts over fields that still are as client-side apply left them: the same user set them.
+pub(super) fn allow(conflicts: &mut Vec<(&Entry, FieldSet)>, live: Option<&Value>, writer: &Writer) {
+    if writer.manager != MANAGER || conflicts.is_empty() {
+        return;
+    }
+    let Some((live, config)) = live.and_then(|live| Some((live, annotated(live)?))) else { return };
+    let typed = writer.typed();
+    let mut allowed = typed.paths(&config);
+    let difference = typed.difference(Some(&config), live);
+    allowed.subtract(&difference.changed);
+    allowed.subtract(&difference.removed);
+    conflicts.retain_mut(|(_, set)| {
+        set.subtract(&allowed);
+        !set.is_empty()
+    });
+}
+
+/// Keeps an annotation of client-side apply true, so that its users can go back.
+pub(super) fn update_annotation(merged: &mut Value, config: &Value, writer: &Writer) {
+    if writer.manager != MANAGER {
+        return;
+    }
+    let annotations = merged.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+    let Some(annotations) = annotations.and_then(Value::as_object_mut) else { return };
+    if annotations.get(LAST_APPLIED).and_then(Value::as_str).is_none_or(str::is_empty) {
+        return;
+    }
+    let mut config = config.clone();
+    let nested = config.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+    if let Some(nested) = nested.and_then(Value::as_object_mut) {
+        nested.remove(LAST_APPLIED);
+    }
+    annotations.insert(LAST_APPLIED.into(), Value::from(format!("{config}\n")));
+    let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if bytes > ANNOTATION_BYTES_MAX {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+fn annotated(live: &Value) -> Option<Value> {
+    let text = live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str()?;
+    serde_json::from_str(text).ok()
+}

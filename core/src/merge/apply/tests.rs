@@ -1,0 +1,339 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::merge::managed::track_update;
+use crate::merge::testing;
+use crate::schema::Schema;
+
+const ONE: &str = "2024-01-01T00:00:01Z";
+const TWO: &str = "2024-01-01T00:00:02Z";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn writer<'a>(schema: &'a Schema, manager: &'a str, now: &'a str) -> Writer<'a> {
+    Writer {
+        schema,
+        message: schema.id("test.Root").unwrap(),
+        api_version: "test/v1",
+        manager,
+        subresource: "",
+        now,
+        reset: &[],
+        convert: None,
+    }
+}
+
+fn applied(live: Option<&Value>, manager: &str, now: &str, config: Value, force: bool) -> Result<Value, Refusal> {
+    let schema = testing::schema();
+    apply(ApplyRequest { live, config: &config, force, writer: writer(&schema, manager, now) })
+}
+
+fn updated(live: Option<&Value>, manager: &str, now: &str, mut new: Value) -> Value {
+    let schema = testing::schema();
+    track_update(live, &mut new, &writer(&schema, manager, now));
+    new
+}
+
+fn root(rest: Value) -> Value {
+    let mut root = json!({"apiVersion": "test/v1", "kind": "Root", "metadata": {"name": "x", "namespace": "n"}});
+    for (key, value) in rest.as_object().unwrap() {
+        if key == "metadata" {
+            for (key, value) in value.as_object().unwrap() {
+                root["metadata"][key] = value.clone();
+            }
+        } else {
+            root[key] = value.clone();
+        }
+    }
+    root
+}
+
+/// Manager and owned paths, entry by entry.
+fn owners(document: &Value) -> Vec<(String, Vec<String>)> {
+    let entries = Entries::read(managed_fields(document)).unwrap();
+    entries.iter().map(|entry| (entry.shown(), entry.set.paths())).collect()
+}
+
+fn without_managed(mut document: Value) -> Value {
+    take_managed_fields(&mut document);
+    document
+}
+
+#[test]
+fn the_first_apply_creates() {
+    let created = applied(None, "me", ONE, root(json!({"data": {"a": "1"}})), false).unwrap();
+    let managed = json!([{"manager": "me", "operation": "Apply", "apiVersion": "test/v1", "time": ONE,
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}}}}]);
+    assert_eq!(created, root(json!({"data": {"a": "1"}, "metadata": {"managedFields": managed}})));
+}
+
+#[test]
+fn what_is_no_longer_applied_goes_unless_owned_by_others() {
+    let live = applied(None, "me", ONE, root(json!({"data": {"a": "1", "b": "1", "c": "1"}})), false).unwrap();
+    let live = applied(Some(&live), "you", ONE, root(json!({"data": {"b": "1"}})), false).unwrap();
+    let live = updated(Some(&live), "ctl", ONE, {
+        let mut new = live.clone();
+        new["data"]["d"] = json!("4");
+        new
+    });
+    let live = applied(Some(&live), "me", TWO, root(json!({"data": {"c": "1"}})), false).unwrap();
+    assert_eq!(live["data"], json!({"b": "1", "c": "1", "d": "4"}));
+    assert_eq!(
+        owners(&live),
+        [
+            ("\"you\"".into(), vec![".data.b".into()]),
+            ("\"me\"".into(), vec![".data.c".into()]),
+            ("\"ctl\" using test/v1".into(), vec![".data.d".to_string()]),
+        ]
+    );
+    // The last owner of the last key leaves nothing behind.
+    let only = applied(None, "me", ONE, root(json!({"data": {"a": "1"}})), false).unwrap();
+    let none = applied(Some(&only), "me", TWO, root(json!({})), false).unwrap();
+    assert_eq!(none, root(json!({})));
+}
+
+#[test]
+fn elements_of_keyed_lists_come_and_go() {
+    let containers = |list: Value| root(json!({"spec": {"containers": list}}));
+    let live = applied(
+        None,
+        "me",
+        ONE,
+        containers(json!([{"name": "a", "image": "1"}, {"name": "b", "image": "1", "ports": [{"containerPort": 80}]}])),
+        false,
+    )
+    .unwrap();
+    // The server has filled in a default; the key is the same with and without it.
+    let mut defaulted = live.clone();
+    defaulted["spec"]["containers"][1]["ports"][0]["protocol"] = json!("TCP");
+    let config =
+        containers(json!([{"name": "b", "image": "2", "ports": [{"containerPort": 80}, {"containerPort": 81}]}]));
+    let live = applied(Some(&defaulted), "me", TWO, config, false).unwrap();
+    assert_eq!(
+        live["spec"],
+        json!({"containers": [{"name": "b", "image": "2",
+            "ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 81}]}]})
+    );
+}
+
+#[test]
+fn conflicts_name_every_field_and_its_owner() {
+    let one = updated(None, "kubectl-client-side-apply", ONE, root(json!({"spec": {"replicas": 1}})));
+    let refused = applied(Some(&one), "me", TWO, root(json!({"spec": {"replicas": 2}})), false).unwrap_err();
+    let owner = "conflict with \"kubectl-client-side-apply\" using test/v1";
+    assert_eq!(
+        refused,
+        Refusal::ApplyConflict {
+            message: format!("Apply failed with 1 conflict: {owner}: .spec.replicas"),
+            causes: vec![conflict(".spec.replicas".into(), "\"kubectl-client-side-apply\" using test/v1")],
+        }
+    );
+
+    let live = updated(None, "a", ONE, root(json!({"data": {"x": "1", "y": "1"}})));
+    let live = applied(Some(&live), "b", ONE, root(json!({"metadata": {"labels": {"l": "1"}}})), false).unwrap();
+    let config = root(json!({"data": {"x": "2", "y": "2"}, "metadata": {"labels": {"l": "2"}}}));
+    let Err(Refusal::ApplyConflict { message, causes }) = applied(Some(&live), "me", TWO, config.clone(), false) else {
+        panic!("no conflict")
+    };
+    assert_eq!(
+        message,
+        "Apply failed with 3 conflicts: conflicts with \"a\" using test/v1:\n- .data.x\n- .data.y\n\
+         conflicts with \"b\":\n- .metadata.labels.l"
+    );
+    assert_eq!(causes.len(), 3);
+
+    let forced = applied(Some(&live), "me", TWO, config, true).unwrap();
+    assert_eq!(forced["data"], json!({"x": "2", "y": "2"}));
+    assert_eq!(
+        owners(&forced),
+        [
+            ("\"me\"".into(), vec![".data.x".into(), ".data.y".into(), ".metadata.labels.l".into()]),
+            ("\"a\" using test/v1".to_string(), vec![".data".to_string()]),
+        ]
+    );
+}
+
+#[test]
+fn the_same_value_is_shared_and_an_update_takes_it_from_all() {
+    let config = root(json!({"spec": {"replicas": 3}}));
+    let live = applied(None, "a", ONE, config.clone(), false).unwrap();
+    let live = applied(Some(&live), "b", TWO, config, false).unwrap();
+    assert_eq!(owners(&live).len(), 2);
+    let mut scaled = live.clone();
+    scaled["spec"]["replicas"] = json!(5);
+    let scaled = updated(Some(&live), "scaler", TWO, scaled);
+    assert_eq!(owners(&scaled), [("\"scaler\" using test/v1".to_string(), vec![".spec.replicas".to_string()])]);
+}
+
+#[test]
+fn objects_that_nobody_tracked_belong_to_before_first_apply() {
+    let live = root(json!({"data": {"a": "1"}}));
+    let refused = applied(Some(&live), "me", ONE, root(json!({"data": {"a": "2"}})), false).unwrap_err();
+    let Refusal::ApplyConflict { message, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"before-first-apply\" using test/v1: .data.a");
+}
+
+#[test]
+fn kubectl_takes_over_from_client_side_apply() {
+    let mut config = root(json!({"data": {"a": "1", "b": "1"}}));
+    let text = format!("{config}\n");
+    config["metadata"]["annotations"] = json!({LAST_APPLIED: text});
+    let live = updated(None, "kubectl-client-side-apply", ONE, config);
+    // The user drops `b` and changes `a`: both are fields that the same user set before.
+    let next = root(json!({"data": {"a": "2"}}));
+    let live = applied(Some(&live), "kubectl", TWO, next.clone(), false).unwrap();
+    assert_eq!(live["data"], json!({"a": "2"}));
+    assert_eq!(live["metadata"]["annotations"][LAST_APPLIED], json!(format!("{next}\n")));
+    assert_eq!(owners(&live)[0], ("\"kubectl\"".to_string(), vec![".data.a".to_string()]));
+    // Somebody else's change since is still a conflict.
+    let mut scaled = live.clone();
+    scaled["data"]["a"] = json!("9");
+    let scaled = updated(Some(&live), "other", TWO, scaled);
+    assert!(applied(Some(&scaled), "kubectl", TWO, next, false).is_err());
+}
+
+#[test]
+fn the_server_keeps_its_fields() {
+    let schema = testing::schema();
+    let mut live = updated(None, "a", ONE, root(json!({"status": {"type": "old"}})));
+    live["metadata"]["creationTimestamp"] = json!(ONE);
+    live["metadata"]["generation"] = json!(7);
+    let config = root(json!({"metadata": {"creationTimestamp": null}, "status": {"type": "new"}, "data": {"a": "1"}}));
+    let writer = Writer { reset: &[&["status"]], ..writer(&schema, "me", TWO) };
+    let merged = apply(ApplyRequest { live: Some(&live), config: &config, force: false, writer }).unwrap();
+    assert_eq!(merged["status"], json!({"type": "old"}));
+    assert_eq!(merged["metadata"]["creationTimestamp"], json!(ONE));
+    assert_eq!(merged["metadata"]["generation"], json!(7));
+    assert_eq!(owners(&merged)[0], ("\"me\"".to_string(), vec![".data.a".to_string()]));
+}
+
+#[test]
+fn broken_configurations_are_refused() {
+    let refused = |config: Value| applied(None, "me", ONE, config, false).unwrap_err();
+    let mut other = root(json!({}));
+    other["apiVersion"] = json!("v1");
+    assert_eq!(
+        refused(other),
+        Refusal::BadRequest(
+            "Incorrect version specified in apply patch. Specified patch version: v1, expected: test/v1".into()
+        )
+    );
+    assert_eq!(
+        refused(root(json!({"metadata": {"managedFields": []}}))),
+        Refusal::BadRequest("metadata.managedFields must be nil".into())
+    );
+    assert_eq!(
+        refused(root(json!({"spec": {"foo": 1}}))),
+        Refusal::Internal(
+            "failed to create typed patch object (n/x; test/v1, Kind=Root): .spec.foo: field not declared in schema"
+                .into()
+        )
+    );
+    assert_eq!(
+        refused(root(json!({"spec": {"foo": 1, "replicas": "x"}}))),
+        Refusal::Internal(
+            "failed to create typed patch object (n/x; test/v1, Kind=Root): errors:\n  .spec.foo: field not declared in \
+             schema\n  .spec.replicas: expected numeric (int or float), got string"
+                .into()
+        )
+    );
+    assert!(matches!(refused(json!([])), Refusal::BadRequest(_)));
+}
+
+#[test]
+fn fields_applied_in_another_version_are_pruned_through_conversion() {
+    // v2 calls `data` what v1 calls `metadata.labels`.
+    let convert = |document: &Value, version: &str| {
+        let mut other = document.clone();
+        let to_second = version == "test/v2";
+        if to_second != (document["apiVersion"] == "test/v2") {
+            let taken = if to_second { other["metadata"]["labels"].take() } else { other["data"].take() };
+            let place = if to_second { &mut other["data"] } else { &mut other["metadata"]["labels"] };
+            *place = taken;
+        }
+        other["apiVersion"] = version.into();
+        Some((other, testing::schema().id("test.Root").unwrap()))
+    };
+    let schema = testing::schema();
+    let second = Writer { api_version: "test/v2", convert: Some(&convert), ..writer(&schema, "me", ONE) };
+    let mut config = root(json!({"data": {"a": "1", "b": "1"}}));
+    config["apiVersion"] = json!("test/v2");
+    let live = apply(ApplyRequest { live: None, config: &config, force: false, writer: second }).unwrap();
+    let (live, _) = convert(&live, "test/v1").unwrap();
+    let first = Writer { convert: Some(&convert), ..writer(&schema, "me", TWO) };
+    let config = root(json!({"metadata": {"labels": {"a": "1"}}}));
+    let live = apply(ApplyRequest { live: Some(&live), config: &config, force: false, writer: first }).unwrap();
+    assert_eq!(live["metadata"]["labels"], json!({"a": "1"}));
+    assert_eq!(owners(&live), [("\"me\"".to_string(), vec![".metadata.labels.a".to_string()])]);
+}
+
+/// Two parts of one document that share no field.
+fn any_disjoint_pair() -> impl Strategy<Value = (Value, Value)> {
+    (testing::any_document(), 0..64u32).prop_map(|(document, choice)| {
+        let (mut left, mut right) = (document.clone(), document);
+        for (bit, path) in [
+            "/data",
+            "/metadata/labels",
+            "/metadata/finalizers",
+            "/spec/replicas",
+            "/spec/containers",
+            "/spec/selector",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let loser = if choice >> bit & 1 == 0 { &mut left } else { &mut right };
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            loser.pointer_mut(parent).and_then(Value::as_object_mut).unwrap().remove(name);
+        }
+        for half in [&mut left, &mut right] {
+            if half["spec"].as_object().is_some_and(Map::is_empty) {
+                half.as_object_mut().unwrap().remove("spec");
+            }
+        }
+        (left, right)
+    })
+}
+
+proptest! {
+    #[test]
+    fn applying_twice_changes_nothing(first in testing::any_document(), config in testing::any_document()) {
+        let live = updated(None, "creator", ONE, first);
+        let once = applied(Some(&live), "me", ONE, config.clone(), true).unwrap();
+        let twice = applied(Some(&once), "me", TWO, config, false).unwrap();
+        prop_assert_eq!(twice.to_string(), once.to_string());
+    }
+
+    #[test]
+    fn disjoint_appliers_commute((left, right) in any_disjoint_pair()) {
+        let run = |order: [(&str, &Value); 2]| {
+            let live = applied(None, order[0].0, ONE, order[0].1.clone(), false).unwrap();
+            applied(Some(&live), order[1].0, ONE, order[1].1.clone(), false).unwrap()
+        };
+        prop_assert_eq!(run([("l", &left), ("r", &right)]), run([("r", &right), ("l", &left)]));
+    }
+
+    #[test]
+    fn applying_nothing_takes_back_what_was_applied(live in testing::any_document(), config in testing::any_document()) {
+        let live = updated(None, "creator", ONE, live);
+        let bare = root(json!({}));
+        if let Ok(with) = applied(Some(&live), "me", ONE, config.clone(), false) {
+            let mut config = bare;
+            config["metadata"].as_object_mut().unwrap().remove("namespace");
+            let back = applied(Some(&with), "me", TWO, config, false).unwrap();
+            let typed_schema = testing::schema();
+            let typed = writer(&typed_schema, "me", ONE).typed();
+            prop_assert!(typed.difference(Some(&without_managed(live)), &without_managed(back)).is_empty());
+        }
+    }
+
+    #[test]
+    fn updates_never_leave_a_field_to_two_updaters(first in testing::any_document(), second in testing::any_document()) {
+        let live = updated(None, "a", ONE, first);
+        let next = updated(Some(&live), "b", TWO, second);
+        let entries = Entries::read(managed_fields(&next)).unwrap();
+        if let [a, b] = entries.as_slice() {
+            prop_assert!(a.set.intersection(&b.set).is_empty());
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Managed fields on create, update and patch: what a write changes becomes the writer's, with operation `Update`.
+//!
+//! Apply is in [`super::apply`]. Both read and write `metadata.managedFields` through [`entry`].
+
+pub(super) mod entry;
+
+use serde_json::Value;
+
+use super::field_set::FieldSet;
+use super::typed::{Difference, Typed};
+use crate::schema::{MessageId, Schema};
+use crate::{Cause, CauseReason, Refusal, refusal::Subject};
+use entry::{Entries, Entry, Operation};
+
+const MANAGER_BYTES_MAX: usize = 128;
+
+/// Who writes, when, and in which shape.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    pub schema: &'a Schema,
+    pub message: MessageId,
+    /// The version that the request speaks: `apps/v1`.
+    pub api_version: &'a str,
+    pub manager: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    /// RFC 3339, in UTC with whole seconds.
+    pub now: &'a str,
+    /// Paths that the endpoint puts back to their old values, such as `status` on the object itself: nobody comes to
+    /// own them here.
+    pub reset: &'a [&'a [&'a str]],
+    /// Brings documents into other versions of their kind. Without it all versions are taken to look alike.
+    pub convert: Option<&'a Convert<'a>>,
+}
+
+/// A document in the version asked for, with its message; `None` for a version that is no longer served.
+pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, MessageId)> + 'a;
+
+/// Brings `metadata.managedFields` of `new` up to date after a write that replaces `old`, or creates.
+///
+/// The client's own list of managers counts if it sent a readable one on the object itself, else the old one;
+/// an empty list, or one empty entry, turns tracking off for an object that is there.
+pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
+    let sent = take_managed_fields(new);
+    let live = old.and_then(managed_fields);
+    let is_reset = writer.subresource.is_empty() && sent.as_ref().is_some_and(is_reset);
+    if is_reset && old.is_some() {
+        return;
+    }
+    let entries = if writer.subresource.is_empty() { Entries::read(sent.as_ref()) } else { None };
+    let (entries, kept) = match entries.filter(|entries| !entries.is_empty()) {
+        Some(entries) => (entries, sent.as_ref()),
+        None => (Entries::read(live).unwrap_or_default(), live),
+    };
+    if entries.is_empty() && old.is_some() {
+        return;
+    }
+    let difference = writer.difference(old, new);
+    if difference.is_empty() {
+        set_managed_fields(new, kept.cloned());
+        return;
+    }
+    let mut entries = entries;
+    entries.disown(old, new, &difference, writer, None);
+    entries.take(difference.changed, writer);
+    entries.cap();
+    set_managed_fields(new, entries.write());
+}
+
+/// The `fieldManager` of a request. `options` names the kind of its options: `PatchOptions`.
+pub fn check_field_manager(manager: &str, is_apply: bool, options: &str) -> Result<(), Refusal> {
+    let mut causes = Vec::new();
+    if is_apply && manager.is_empty() {
+        causes.push(Cause::required("fieldManager", "is required for apply patch"));
+    }
+    if manager.len() > MANAGER_BYTES_MAX {
+        causes.push(Cause::too_long("fieldManager", MANAGER_BYTES_MAX));
+    }
+    for (position, character) in manager.char_indices() {
+        if !is_printable(character) {
+            let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(character));
+            causes.push(Cause::invalid("fieldManager", &Value::from(manager), &detail));
+        }
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", options, ""), causes })
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn typed(&self) -> Typed<'a> {
+        Typed { schema: self.schema, message: self.message }
+    }
+
+    /// How the documents differ, in the request's version, but for what nobody owns.
+    pub(super) fn difference(&self, old: Option<&Value>, new: &Value) -> Difference {
+        let mut difference = self.typed().difference(old, new);
+        for set in [&mut difference.changed, &mut difference.removed] {
+            self.strip(set);
+        }
+        difference
+    }
+
+    /// Takes out the fields that identify the object or belong to the server, and those that the endpoint resets.
+    pub(super) fn strip(&self, set: &mut FieldSet) {
+        const SERVER_FIELDS: [&[&str]; 12] = [
+            &["apiVersion"],
+            &["kind"],
+            &["metadata"],
+            &["metadata", "name"],
+            &["metadata", "namespace"],
+            &["metadata", "creationTimestamp"],
+            &["metadata", "selfLink"],
+            &["metadata", "uid"],
+            &["metadata", "clusterName"],
+            &["metadata", "generation"],
+            &["metadata", "managedFields"],
+            &["metadata", "resourceVersion"],
+        ];
+        if set.is_empty() {
+            return;
+        }
+        for path in SERVER_FIELDS {
+            set.remove_member(path);
+        }
+        for path in self.reset {
+            set.remove_tree(path);
+        }
+    }
+
+    /// A document as another version shows it. `None` when that version is gone.
+    pub(super) fn in_version(&self, document: &Value, version: &str) -> Option<(Value, Typed<'a>)> {
+        match self.convert {
+            Some(convert) if document.get("apiVersion").and_then(Value::as_str) != Some(version) => {
+                let (document, message) = convert(document, version)?;
+                Some((document, Typed { schema: self.schema, message }))
+            }
+            _ => Some((document.clone(), self.typed())),
+        }
+    }
+}
+
+impl Entries {
+    /// Takes what changed or went away from all entries but the one at `own`.
+    ///
+    /// Entries of other versions are compared in their own, and fall away if that is no longer served.
+    pub(super) fn disown(
+        &mut self,
+        old: Option<&Value>,
+        new: &Value,
+        difference: &Difference,
+        writer: &Writer,
+        own: Option<usize>,
+    ) {
+        let mut touched: Option<FieldSet> = None;
+        let mut position = 0;
+        self.retain_mut(|entry| {
+            let is_own = own == Some(position);
+            position += 1;
+            if is_own {
+                return true;
+            }
+            if writer.convert.is_some() && entry.api_version != writer.api_version {
+                let Some(other) = writer.touched_in(old, new, &entry.api_version) else { return false };
+                entry.lose(&other);
+            } else {
+                let touched = touched.get_or_insert_with(|| {
+                    let mut touched = difference.changed.clone();
+                    touched.union(difference.removed.clone());
+                    touched
+                });
+                entry.lose(touched);
+            }
+            !entry.set.is_empty()
+        });
+    }
+
+    /// Gives `changed` to the writer.
+    fn take(&mut self, changed: FieldSet, writer: &Writer) {
+        if changed.is_empty() {
+            return;
+        }
+        let own = self.position(writer.manager, Operation::Update, writer.api_version, writer.subresource);
+        let mut entry = match own {
+            Some(position) => self.remove(position),
+            None => Entry::new(Operation::Update, writer),
+        };
+        entry.gain(changed, writer.now);
+        self.push(entry);
+    }
+}
+
+impl Writer<'_> {
+    fn touched_in(&self, old: Option<&Value>, new: &Value, version: &str) -> Option<FieldSet> {
+        let old = match old {
+            Some(old) => Some(self.in_version(old, version)?.0),
+            None => None,
+        };
+        let (new, typed) = self.in_version(new, version)?;
+        let mut difference = typed.difference(old.as_ref(), &new);
+        difference.changed.union(difference.removed);
+        self.strip(&mut difference.changed);
+        Some(difference.changed)
+    }
+}
+
+pub(super) fn managed_fields(document: &Value) -> Option<&Value> {
+    document.get("metadata")?.get("managedFields")
+}
+
+pub(super) fn take_managed_fields(document: &mut Value) -> Option<Value> {
+    document.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+pub(super) fn set_managed_fields(document: &mut Value, fields: Option<Value>) {
+    if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut)
+        && let Some(fields) = fields.filter(|fields| fields.as_array().is_some_and(|list| !list.is_empty()))
+    {
+        metadata.insert("managedFields".into(), fields);
+    }
+}
+
+/// Letters, marks, numbers, punctuation, symbols and the plain space.
+fn is_printable(character: char) -> bool {
+    let is_format = matches!(character, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{e0000}'..);
+    character == ' ' || !(character.is_control() || character.is_whitespace() || is_format)
+}
+
+/// `[]` or `[{}]`: the client wants no managed fields on this object.
+fn is_reset(sent: &Value) -> bool {
+    match sent.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([Value::Object(entry)]) => entry.values().all(|value| value.is_null() || value.as_str() == Some("")),
+        _ => false,
+    }
+}
+
+/// A field that somebody else owns with another value.
+pub(super) fn conflict(path: String, owner: &str) -> Cause {
+    Cause { reason: CauseReason::FieldManagerConflict, field: path, message: format!("conflict with {owner}") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use serde_json::json;
+
+use super::*;
+use crate::merge::testing;
+
+fn writer<'a>(schema: &'a Schema, manager: &'a str, now: &'a str) -> Writer<'a> {
+    Writer {
+        schema,
+        message: schema.id("test.Root").unwrap(),
+        api_version: "test/v1",
+        manager,
+        subresource: "",
+        now,
+        reset: &[],
+        convert: None,
+    }
+}
+
+/// Runs writes one after the other on one object: each is a manager, a time and the document it sends.
+fn written(writes: &[(&str, &str, Value)]) -> Value {
+    let schema = testing::schema();
+    let mut live: Option<Value> = None;
+    for (manager, now, document) in writes {
+        let mut new = document.clone();
+        track_update(live.as_ref(), &mut new, &writer(&schema, manager, now));
+        live = Some(new);
+    }
+    live.unwrap()["metadata"]["managedFields"].take()
+}
+
+fn entry(manager: &str, time: &str, fields: Value) -> Value {
+    json!({"manager": manager, "operation": "Update", "apiVersion": "test/v1", "time": time,
+        "fieldsType": "FieldsV1", "fieldsV1": fields})
+}
+
+const ONE: &str = "2024-01-01T00:00:01Z";
+const TWO: &str = "2024-01-01T00:00:02Z";
+const THREE: &str = "2024-01-01T00:00:03Z";
+
+fn document(data: Value) -> Value {
+    json!({"apiVersion": "test/v1", "kind": "Root", "metadata": {"name": "x", "uid": "u", "resourceVersion": "1"}, "data": data})
+}
+
+#[test]
+fn who_creates_owns_all_but_the_server_fields() {
+    let mut whole = document(json!({"a": "1"}));
+    whole["metadata"]["labels"] = json!({"l": "m"});
+    whole["metadata"]["creationTimestamp"] = json!(ONE);
+    assert_eq!(
+        written(&[("creator", ONE, whole)]),
+        json!([entry(
+            "creator",
+            ONE,
+            json!({"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:labels": {".": {}, "f:l": {}}}})
+        )])
+    );
+}
+
+#[test]
+fn ownership_moves_with_change_and_ends_with_removal() {
+    let fields = |names: &[&str]| {
+        let mut data = json!({});
+        for name in names {
+            data[*name] = json!({});
+        }
+        json!({"f:data": data})
+    };
+    assert_eq!(
+        written(&[
+            ("one", ONE, document(json!({"a": "1", "b": "1", "c": "1"}))),
+            ("two", TWO, document(json!({"a": "1", "b": "2", "d": "2"}))),
+            // Changes nothing, so nothing moves and no time does.
+            ("three", THREE, document(json!({"a": "1", "b": "2", "d": "2"}))),
+        ]),
+        json!([entry("one", ONE, fields(&[".", "f:a"])), entry("two", TWO, fields(&["f:b", "f:d"]))])
+    );
+    assert_eq!(
+        written(&[
+            ("one", ONE, document(json!({"a": "1"}))),
+            ("two", TWO, document(json!({"a": "1", "b": "2"}))),
+            ("one", THREE, document(json!({"a": "3"}))),
+        ]),
+        json!([entry("one", THREE, fields(&[".", "f:a"]))])
+    );
+}
+
+#[test]
+fn the_client_may_write_the_list_itself_or_turn_it_off() {
+    let with = |managed: Value| {
+        let mut changed = document(json!({"a": "2"}));
+        changed["metadata"]["managedFields"] = managed;
+        written(&[("one", ONE, document(json!({"a": "1"}))), ("two", TWO, changed)])
+    };
+    let of_data = |fields: Value| json!({"f:data": fields});
+    let kept = json!([entry("one", ONE, of_data(json!({}))), entry("two", TWO, of_data(json!({"f:a": {}})))]);
+    let renamed = json!([entry("other", ONE, of_data(json!({})))]);
+    assert_eq!(with(json!([])), Value::Null);
+    assert_eq!(with(json!([{}])), Value::Null);
+    // What cannot be read is as good as not sent.
+    assert_eq!(with(json!("x")), kept);
+    assert_eq!(with(json!([{"manager": "m", "operation": "Frobnicate"}])), kept);
+    assert_eq!(with(json!(null)), kept);
+    assert_eq!(
+        with(renamed),
+        json!([entry("other", ONE, of_data(json!({}))), entry("two", TWO, of_data(json!({"f:a": {}})))])
+    );
+    // Creating with an empty list does not turn tracking off, and an object without a list stays without.
+    let mut created = document(json!({"a": "1"}));
+    created["metadata"]["managedFields"] = json!([]);
+    assert_ne!(written(&[("one", ONE, created.clone())]), Value::Null);
+    assert_eq!(
+        written(&[
+            ("one", ONE, document(json!({"a": "1"}))),
+            ("two", TWO, created.clone()),
+            ("two", THREE, document(json!({"a": "3"}))),
+        ]),
+        Value::Null
+    );
+}
+
+#[test]
+fn subresources_and_versions_have_entries_of_their_own() {
+    let schema = testing::schema();
+    let mut live = document(json!({"a": "1"}));
+    track_update(None, &mut live, &writer(&schema, "m", ONE));
+    let mut new = live.clone();
+    new["status"] = json!({"type": "x"});
+    new["metadata"]["managedFields"] = json!([]);
+    track_update(Some(&live), &mut new, &Writer { subresource: "status", ..writer(&schema, "m", TWO) });
+    let mut status = entry("m", TWO, json!({"f:status": {"f:type": {}}}));
+    status["subresource"] = json!("status");
+    let list = json!([entry("m", ONE, json!({"f:data": {".": {}, "f:a": {}}})), status]);
+    assert_eq!(new["metadata"]["managedFields"], list);
+
+    // An endpoint that resets a path gives it to nobody.
+    let mut reset = new.clone();
+    reset["status"]["type"] = json!("y");
+    track_update(Some(&new), &mut reset, &Writer { reset: &[&["status"]], ..writer(&schema, "m", THREE) });
+    assert_eq!(reset["metadata"]["managedFields"], list);
+
+    // A version that is gone takes its entries along.
+    new["apiVersion"] = json!("test/v2");
+    let mut other = new.clone();
+    other["data"]["a"] = json!("2");
+    let gone = |_: &Value, _: &str| None;
+    let later = Writer { api_version: "test/v2", convert: Some(&gone), ..writer(&schema, "m", THREE) };
+    track_update(Some(&new), &mut other, &later);
+    let mut expected = entry("m", THREE, json!({"f:data": {"f:a": {}}}));
+    expected["apiVersion"] = json!("test/v2");
+    assert_eq!(other["metadata"]["managedFields"], json!([expected]));
+}
+
+#[test]
+fn many_updaters_become_ancient_changes() {
+    let mut data = json!({});
+    let mut writes = Vec::new();
+    let names: Vec<(String, String)> = (10..23).map(|n| (format!("m{n}"), format!("2024-01-01T00:00:{n}Z"))).collect();
+    for (name, time) in &names {
+        data[name] = json!("x");
+        writes.push((name.as_str(), time.as_str(), document(data.clone())));
+    }
+    let managed = written(&writes);
+    let list = managed.as_array().unwrap();
+    assert_eq!(list.len(), 10);
+    assert_eq!(list[0]["manager"], "ancient-changes");
+    assert_eq!(list[0]["time"], "2024-01-01T00:00:13Z");
+    assert_eq!(list[0]["fieldsV1"]["f:data"], json!({".": {}, "f:m10": {}, "f:m11": {}, "f:m12": {}, "f:m13": {}}));
+    assert_eq!(list[1]["manager"], "m14");
+}
+
+#[test]
+fn manager_names_are_checked() {
+    let refused = |manager: &str, is_apply| match check_field_manager(manager, is_apply, "PatchOptions") {
+        Ok(()) => Vec::new(),
+        Err(Refusal::Invalid { causes, .. }) => causes.iter().map(ToString::to_string).collect(),
+        Err(other) => vec![format!("{other:?}")],
+    };
+    assert_eq!(refused("", false), Vec::<String>::new());
+    assert_eq!(refused("kubectl-edit (über) ✓", true), Vec::<String>::new());
+    assert_eq!(refused("", true), ["fieldManager: Required value: is required for apply patch"]);
+    assert_eq!(refused(&"x".repeat(129), false), ["fieldManager: Too long: may not be more than 128 bytes"]);
+    assert_eq!(
+        refused("a\nb", false),
+        ["fieldManager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)"]
+    );
+}
