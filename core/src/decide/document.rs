@@ -133,12 +133,12 @@ pub fn from_hub(kind: &Kind, version: usize, document: &mut Document) {
 /// Defaults a document of the given version, turns it into a hub document, and defaults that.
 pub(super) fn settle(kind: &Kind, version: usize, document: &mut Document) -> Result<(), Refusal> {
     let mut value = Value::Object(std::mem::take(document));
-    schema::defaults::apply(schema(), message(kind, version)?, &mut value);
+    schema::defaults::apply(message(kind, version)?, &mut value);
     if version != 0 {
         if let Value::Object(document) = &mut value {
             to_hub(kind, version, document);
         }
-        schema::defaults::apply(schema(), message(kind, 0)?, &mut value);
+        schema::defaults::apply(message(kind, 0)?, &mut value);
     }
     if let Value::Object(settled) = value {
         *document = settled;

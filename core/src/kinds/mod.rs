@@ -12,6 +12,7 @@ pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
 mod build;
+pub mod cells;
 pub mod certificates;
 mod convert;
 pub mod coordination;
