@@ -1,5 +1,6 @@
 //! The project's own tools, run as `cargo xtask COMMAND`. Nothing here is part of the server.
 
+mod ci;
 mod schema;
 
 use std::path::PathBuf;
@@ -15,6 +16,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run what continuous integration runs, but for the tests.
+    Ci,
     /// Write core/schema/table.txt from the sources of k8s-pb and k8s-openapi.
     Schema {
         /// Change nothing: fail when the table in the repository differs.
@@ -25,6 +28,7 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
+        Command::Ci => ci::run(),
         Command::Schema { check } => schema::run(check),
     }
 }

@@ -1,4 +1,5 @@
 //! Documents: decoding, metadata, encoding.
 
+pub mod decode;
 pub mod names;
 pub mod validate;

@@ -3,11 +3,17 @@
 //! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it.
 //! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
+mod base64;
+mod check;
 pub mod defaults;
+mod duration;
 mod parse;
+pub mod quantity;
+pub mod timestamp;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
+pub use check::{TypeError, check};
 pub use parse::ParseError;
 
 /// Index of a message in [`Schema::messages`].

@@ -1,0 +1,428 @@
+//! YAML, with the habits of the library that Kubernetes uses: YAML 1.1's booleans and octal numbers, merge keys, keys
+//! of any scalar type as strings, and the first document alone.
+//!
+//! The parser resolves scalars by YAML 1.2. What 1.1 reads differently arrives here as a string borrowed from the
+//! text, so its place tells whether it was quoted, and in which line it stands.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde_json::{Map, Number, Value, map::Entry};
+
+use super::{DecodeError, Decoded, Path, Segment};
+
+/// Decodes the first document in `bytes`.
+pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| DecodeError("yaml: invalid leading UTF-8 octet".to_string()))?;
+    let Some(document) = serde_yaml_ng::Deserializer::from_str(text).next() else {
+        return Ok(Decoded { value: Value::Null, duplicates: Vec::new(), yaml_complaint: None });
+    };
+    let mut state = State {
+        text,
+        budget: text.len().saturating_mul(2).saturating_add(EXPANSION_MAX),
+        offset: 0,
+        duplicates: Vec::new(),
+        complaints: Vec::new(),
+    };
+    let value = Node { state: &mut state, path: None }.deserialize(document).map_err(|error| complaint(&error))?;
+    let yaml_complaint =
+        (!state.complaints.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", state.complaints.join("\n  ")));
+    Ok(Decoded { value, duplicates: state.duplicates, yaml_complaint })
+}
+
+/// How much aliases may add to a document, in values and bytes of text.
+const EXPANSION_MAX: usize = 4 << 20;
+const EXCESSIVE: &str = "document contains excessive aliasing";
+
+struct State<'de> {
+    text: &'de str,
+    /// Values and bytes that may still come: what the text itself can hold, and what aliases may add.
+    budget: usize,
+    /// Where the last scalar that has a place stands.
+    offset: usize,
+    duplicates: Vec<String>,
+    complaints: Vec<String>,
+}
+
+impl<'de> State<'de> {
+    fn spend<E: Error>(&mut self, bytes: usize) -> Result<(), E> {
+        self.budget = self.budget.checked_sub(bytes.saturating_add(1)).ok_or_else(|| E::custom(EXCESSIVE))?;
+        Ok(())
+    }
+
+    /// Remembers where `text` stands, and says whether it stands there without quotes.
+    fn is_plain(&mut self, text: &'de str) -> bool {
+        let Some(offset) = (text.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize) else { return false };
+        let Some(before) = self.text.get(..offset) else { return false };
+        self.offset = offset;
+        !before.ends_with(['"', '\'']) && !before.trim_end_matches([' ', '\t']).ends_with("!!str")
+    }
+
+    fn line(&self) -> usize {
+        1 + self.text.as_bytes()[..self.offset].iter().filter(|byte| **byte == b'\n').count()
+    }
+}
+
+/// The value at `path`.
+struct Node<'a, 'de> {
+    state: &'a mut State<'de>,
+    path: Option<&'a Path<'a>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_, 'de> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_, 'de> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        self.state.spend(0)?;
+        Ok(Value::Null)
+    }
+
+    /// A document without content.
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        self.state.spend(0)?;
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        self.state.spend(0)?;
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        self.state.spend(0)?;
+        Ok(Value::from(value))
+    }
+
+    fn visit_i128<E: Error>(self, value: i128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u128<E: Error>(self, value: u128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        self.state.spend(0)?;
+        float(value).ok_or_else(|| {
+            let text = if value.is_nan() { "NaN" } else { if value > 0.0 { "+Inf" } else { "-Inf" } };
+            E::custom(format!("json: unsupported value: {text}"))
+        })
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Value, E> {
+        self.state.spend(value.len())?;
+        let resolved = if self.state.is_plain(value) { resolve(value) } else { None };
+        Ok(resolved.unwrap_or_else(|| Value::String(value.to_string())))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.state.spend(value.len())?;
+        Ok(Value::String(value.to_string()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        self.state.spend(0)?;
+        let mut list = Vec::new();
+        loop {
+            let path = Path { parent: self.path, segment: Segment::Index(list.len()) };
+            match items.next_element_seed(Node { state: self.state, path: Some(&path) })? {
+                Some(item) => list.push(item),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Value, A::Error> {
+        self.state.spend(0)?;
+        let mut object = Map::new();
+        let mut merged = Vec::new();
+        while let Some(key) = pairs.next_key_seed(Key(self.state))? {
+            let (key, line) = match key {
+                Name::Merge => {
+                    merged.push(pairs.next_value_seed(Node { state: self.state, path: self.path })?);
+                    continue;
+                }
+                Name::Text(key) => (key, self.state.line()),
+            };
+            let path = Path { parent: self.path, segment: Segment::Key(&key) };
+            let value = pairs.next_value_seed(Node { state: self.state, path: Some(&path) })?;
+            match object.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(mut entry) => {
+                    let key = entry.key();
+                    self.state.complaints.push(format!("line {line}: key {key:?} already set in map"));
+                    Path { parent: self.path, segment: Segment::Key(key) }.note(&mut self.state.duplicates);
+                    entry.insert(value);
+                }
+            }
+        }
+        for value in merged {
+            merge(value, &mut object).map_err(A::Error::custom)?;
+        }
+        Ok(Value::Object(object))
+    }
+
+    /// A tag of the author's own: the value under it counts.
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
+        let (serde::de::IgnoredAny, content) = tagged.variant()?;
+        content.newtype_variant_seed(self)
+    }
+}
+
+/// Reads a mapping's key.
+struct Key<'a, 'de>(&'a mut State<'de>);
+
+enum Name {
+    Text(String),
+    /// `<<`, without quotes.
+    Merge,
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_, 'de> {
+    type Value = Name;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Name, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key<'_, 'de> {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a string, number or boolean as a key")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Name, E> {
+        self.0.spend(0)?;
+        Ok(Name::Text(value.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Name, E> {
+        self.0.spend(0)?;
+        Ok(Name::Text(value.to_string()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Name, E> {
+        self.0.spend(0)?;
+        Ok(Name::Text(value.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Name, E> {
+        self.0.spend(0)?;
+        Ok(Name::Text(float(value).map_or(value.to_string(), |number| number.to_string())))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Name, E> {
+        self.0.spend(value.len())?;
+        if !self.0.is_plain(value) {
+            return Ok(Name::Text(value.to_string()));
+        }
+        Ok(match resolve(value) {
+            _ if value == "<<" => Name::Merge,
+            Some(value) => Name::Text(value.to_string()),
+            None => Name::Text(value.to_string()),
+        })
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Name, E> {
+        self.0.spend(value.len())?;
+        Ok(Name::Text(value.to_string()))
+    }
+}
+
+/// What YAML 1.1 makes of an unquoted word that 1.2 takes for a string.
+fn resolve(text: &str) -> Option<Value> {
+    match text {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Some(Value::Bool(true)),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Some(Value::Bool(false)),
+        _ => {}
+    }
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let digits = digits.replace('_', "");
+    let (radix, digits) = match digits.split_at_checked(2) {
+        Some(("0x" | "0X", digits)) => (16, digits),
+        Some(("0o" | "0O", digits)) => (8, digits),
+        Some(("0b" | "0B", digits)) => (2, digits),
+        _ if digits.len() > 1 && digits.starts_with('0') => (8, &digits[1..]),
+        _ => (10, digits.as_str()),
+    };
+    match i64::from_str_radix(digits, radix) {
+        // A second sign would pass as a part of the number.
+        Ok(number) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => Some(Value::from(sign * number)),
+        _ => leading_zero_float(text),
+    }
+}
+
+/// `08.5` or `1_0.5`: not octal, so a float.
+fn leading_zero_float(text: &str) -> Option<Value> {
+    let is_float = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-._eE".contains(&byte));
+    if !is_float {
+        return None;
+    }
+    float(text.replace('_', "").parse().ok()?)
+}
+
+/// As Go writes a float to JSON and reads it again: a whole number is an integer. `None` for what JSON cannot hold.
+fn float(value: f64) -> Option<Value> {
+    let whole = value.fract() == 0.0 && value.abs() < 9e15;
+    if whole { Some(Value::from(value as i64)) } else { Number::from_f64(value).map(Value::Number) }
+}
+
+/// Adds what `object` does not have itself.
+fn merge(value: Value, object: &mut Map<String, Value>) -> Result<(), &'static str> {
+    match value {
+        Value::Object(other) => {
+            for (key, value) in other {
+                object.entry(key).or_insert(value);
+            }
+            Ok(())
+        }
+        Value::Array(items) if items.iter().all(Value::is_object) => {
+            items.into_iter().try_for_each(|item| merge(item, object))
+        }
+        _ => Err("map merge requires map or sequence of maps as the value"),
+    }
+}
+
+/// As Go's library words it: `yaml: line 3: mapping values are not allowed in this context`.
+fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
+    let text = error.to_string();
+    if text.contains(EXCESSIVE) || text.contains("repetition limit") {
+        return DecodeError(format!("yaml: {EXCESSIVE}"));
+    }
+    if text.contains("recursion limit") {
+        return DecodeError("yaml: exceeded max depth".to_string());
+    }
+    if let Some(at) = text.find("json: unsupported value") {
+        return DecodeError(text[at..].split(" at line ").next().unwrap_or_default().to_string());
+    }
+    let message = text.split(" at line ").next().unwrap_or_default();
+    // Go counts lines from nought for the parser's complaints, unlike the scanner's.
+    let line = error.location().map_or(0, |place| place.line());
+    let line = if message.starts_with("did not find expected") { line.saturating_sub(1) } else { line };
+    match line {
+        0 => DecodeError(format!("yaml: {message}")),
+        _ => DecodeError(format!("yaml: line {line}: {message}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values() {
+        let cases = [
+            ("", json!(null)),
+            ("a: 1\nb: [x, 'y', \"z\"]\n", json!({"a": 1, "b": ["x", "y", "z"]})),
+            (
+                "a: yes\nb: 'yes'\nc: \"no\"\nd: off\ne: !!str yes",
+                json!({"a": true, "b": "yes", "c": "no", "d": false, "e": "yes"}),
+            ),
+            (
+                "a: 0644\nb: '0644'\nc: 0x10\nd: 1_000\ne: 0o17\nf: -010",
+                json!({"a": 420, "b": "0644", "c": 16, "d": 1000, "e": 15, "f": -8}),
+            ),
+            ("a: 1e3\nb: 1.5\nc: 1.0", json!({"a": 1000, "b": 1.5, "c": 1})),
+            ("a: ~\nb:\nc: null", json!({"a": null, "b": null, "c": null})),
+            ("1: a\ntrue: b\n1.5: c\nyes: d\n", json!({"1": "a", "true": "d", "1.5": "c"})),
+            (
+                "a: 2001-01-01\nb: 1:30\nc: 1.2.3\nd: 0_x",
+                json!({"a": "2001-01-01", "b": "1:30", "c": "1.2.3", "d": "0_x"}),
+            ),
+            ("a: |\n  yes\nb: é yes\nc: yes", json!({"a": "yes\n", "b": "é yes", "c": true})),
+            ("x: &x {a: 1, b: 2}\nz:\n  <<: *x\n  b: 3", json!({"x": {"a": 1, "b": 2}, "z": {"a": 1, "b": 3}})),
+            ("a: 1\n---\nb: 2\n", json!({"a": 1})),
+            ("{\"a\": [1, \"no\"]}", json!({"a": [1, "no"]})),
+            ("a: !custom 5", json!({"a": 5})),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(yaml(text.as_bytes()).map(|d| d.value), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn duplicates_are_told_with_their_lines() {
+        let decoded = yaml(b"a: 1\nb:\n- c: 1\n  c: 2\na: 3\n").unwrap();
+        assert_eq!(decoded.value, json!({"a": 3, "b": [{"c": 2}]}));
+        assert_eq!(decoded.duplicates, ["b[0].c", "a"]);
+        assert_eq!(
+            decoded.strict_errors(),
+            ["yaml: unmarshal errors:\n  line 4: key \"c\" already set in map\n  line 5: key \"a\" already set in map"]
+        );
+    }
+
+    #[test]
+    fn complaints() {
+        let cases: [(&[u8], &str); 5] = [
+            (b"a: b: c", "yaml: line 1: mapping values are not allowed in this context"),
+            (b"a: [1\nb: 2", "yaml: line 1: did not find expected ',' or ']'"),
+            (b"a: .inf", "json: unsupported value: +Inf"),
+            (b"\xff", "yaml: invalid leading UTF-8 octet"),
+            (b"a: 1\n<<: 5", "yaml: line 1: map merge requires map or sequence of maps as the value"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(yaml(bytes), Err(DecodeError(expected.to_string())), "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn aliases_cannot_swell_a_document() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..12 {
+            let before = format!("*a{}, ", level - 1).repeat(10);
+            bomb.push_str(&format!("a{level}: &a{level} [{before}]\n"));
+        }
+        let excessive = Err(DecodeError("yaml: document contains excessive aliasing".to_string()));
+        assert_eq!(yaml(bomb.as_bytes()), excessive);
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(1_000));
+        assert_eq!(yaml(long.as_bytes()), excessive);
+        assert!(yaml(b"a: &a [1, 2]\nb: [*a, *a]\n").is_ok());
+    }
+
+    #[test]
+    fn depth_is_limited() {
+        let deep = "[".repeat(5_000);
+        assert!(yaml(deep.as_bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = yaml(&bytes);
+        }
+
+        #[test]
+        fn nothing_like_yaml_panics(text in "([a-c0-9&*!<>|{}\\[\\],:#'\"._~é +-]|\n|: |- |&a |\\*a|<<: ){0,40}") {
+            let _ = yaml(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Base64 in documents, as Go reads it: standard alphabet, padding required, line breaks ignored.
+
+use base64::{
+    Engine,
+    alphabet::STANDARD,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
+/// Lenient about the bits that the last letter leaves over, as Go is.
+const ENGINE: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+);
+
+/// `Ok(Some(text))` when the bytes are better spelled as `text`.
+pub fn check(text: &str) -> Result<Option<String>, String> {
+    if let Some(at) = first_fault(text.as_bytes()) {
+        return Err(format!("illegal base64 data at input byte {at}"));
+    }
+    let broken = text.contains(['\r', '\n']);
+    let tail = text.len().saturating_sub(4);
+    // Left-over bits can only be in the last letter; the cheap test keeps long texts from being decoded for nothing.
+    if !broken && !text.ends_with('=') {
+        return Ok(None);
+    }
+    let compact;
+    let source = if broken {
+        compact = text.replace(['\r', '\n'], "");
+        compact.as_str()
+    } else {
+        &text[tail..]
+    };
+    let bytes = ENGINE.decode(source).map_err(|_| "illegal base64 data at input byte 0".to_string())?;
+    let spelled = ENGINE.encode(bytes);
+    if !broken && spelled == source {
+        return Ok(None);
+    }
+    Ok(Some(if broken { spelled } else { format!("{}{spelled}", &text[..tail]) }))
+}
+
+/// Where Go's decoder would stop.
+fn first_fault(text: &[u8]) -> Option<usize> {
+    // How many letters of the current group of four have been read, and whether the text is over.
+    let mut letters = 0;
+    let mut padding = 0;
+    let mut last_padding = 0;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b'\r' | b'\n' => {}
+            _ if letters + padding == 4 && padding > 0 => return Some(at),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' if padding == 0 => {
+                letters = letters % 4 + 1;
+            }
+            b'=' if padding > 0 || letters == 2 || letters == 3 => {
+                padding += 1;
+                last_padding = at;
+            }
+            // A second sign of padding is missing: Go blames the first one's place, counted from where it reads on.
+            _ if padding > 0 => return Some(last_padding.max(at - 1)),
+            _ => return Some(at),
+        }
+    }
+    if letters % 4 == 0 || letters + padding == 4 {
+        return None;
+    }
+    // The text ends within a group: before padding Go names the group's start, after it the end.
+    Some(if padding > 0 { text.len() } else { text.len() - trailing(text, letters) })
+}
+
+/// How many bytes the last `letters` letters and the line breaks among and behind them take.
+fn trailing(text: &[u8], letters: usize) -> usize {
+    let mut left = letters;
+    let mut length = 0;
+    for byte in text.iter().rev() {
+        // Line breaks before the group's first letter do not belong to it.
+        if left == 0 {
+            break;
+        }
+        length += 1;
+        left -= usize::from(!matches!(byte, b'\r' | b'\n'));
+    }
+    let breaks = text[text.len() - length..].iter().filter(|byte| matches!(byte, b'\r' | b'\n')).count();
+    // Go counts letters back from the end, not bytes.
+    length - breaks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_where_go_sees_them() {
+        let cases = [
+            ("", None),
+            ("YQ==", None),
+            ("YWI=", None),
+            ("YWJj", None),
+            ("YW\nJj\n", None),
+            ("!!!!", Some(0)),
+            ("YWJ", Some(0)),
+            ("YWJjY", Some(4)),
+            ("YWJjYQ", Some(4)),
+            ("YQ=", Some(3)),
+            ("YQ==YQ==", Some(4)),
+            ("YQ=a", Some(2)),
+            ("=", Some(0)),
+            ("Y=", Some(1)),
+            ("YWJj=", Some(4)),
+            ("YWJjYQ==x", Some(8)),
+            ("YWJ-", Some(3)),
+        ];
+        for (text, fault) in cases {
+            assert_eq!(first_fault(text.as_bytes()), fault, "{text}");
+        }
+    }
+
+    #[test]
+    fn better_spellings() {
+        assert_eq!(check("YQ=="), Ok(None));
+        assert_eq!(check("YR=="), Ok(Some("YQ==".to_string())));
+        assert_eq!(check("YWJjYR=="), Ok(Some("YWJjYQ==".to_string())));
+        assert_eq!(check("YWJj\nYQ==\n"), Ok(Some("YWJjYQ==".to_string())));
+        assert_eq!(check("YQ"), Err("illegal base64 data at input byte 0".to_string()));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn agrees_with_the_engine(text in "[AQZaz09+/=\\-]{0,12}") {
+            proptest::prop_assert_eq!(first_fault(text.as_bytes()).is_none(), ENGINE.decode(&text).is_ok());
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,40}") {
+            let _ = check(&text);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Quantities: `500m`, `1.5Gi`, `2e3`.
+
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Problem {
+    Format,
+    Suffix,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Problem::Format => {
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            }
+            Problem::Suffix => "unable to parse quantity's suffix",
+        })
+    }
+}
+
+/// Whether Kubernetes reads `text` as a quantity.
+pub fn check(text: &str) -> Result<(), Problem> {
+    parse(text).map(|_| ())
+}
+
+/// The spelling that Kubernetes shows: the largest suffix that leaves a whole number, nothing finer than a nano.
+/// Quantities beyond 38 digits, or with absurd exponents, stay as they are written.
+pub fn canonical(text: &str) -> Result<String, Problem> {
+    let parts = parse(text)?;
+    Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Parts<'a> {
+    negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+    suffix: Suffix,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Suffix {
+    /// A power of ten, as a letter.
+    Decimal(i32),
+    /// A power of ten, as an exponent.
+    Exponent(i32),
+    /// A power of two.
+    Binary(u32),
+}
+
+/// By power of ten, from nano to exa.
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+/// Nothing is finer than a nano.
+const FINEST: i32 = -9;
+/// Powers of ten from here on are not worth computing with.
+const POWER_MAX: i32 = 1_000;
+
+fn parse(text: &str) -> Result<Parts<'_>, Problem> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(Problem::Format);
+    }
+    let negative = text.starts_with('-');
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (whole, rest) = take(unsigned, |c| c.is_ascii_digit());
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => take(rest, |c| c.is_ascii_digit()),
+        None => ("", rest),
+    };
+    let (_, exponent) = take(suffix, |c| "eEinumkKMGTP".contains(c));
+    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Problem::Format);
+    }
+    Ok(Parts { negative, whole, fraction, suffix: read_suffix(suffix)? })
+}
+
+fn read_suffix(text: &str) -> Result<Suffix, Problem> {
+    if let Some((_, power)) = DECIMAL.iter().find(|(letter, _)| *letter == text) {
+        return Ok(Suffix::Decimal(*power));
+    }
+    if let Some((_, power)) = BINARY.iter().find(|(letters, _)| *letters == text) {
+        return Ok(Suffix::Binary(*power));
+    }
+    let exponent = text.strip_prefix(['e', 'E']).and_then(|digits| digits.parse::<i32>().ok());
+    exponent.map(Suffix::Exponent).ok_or(Problem::Suffix)
+}
+
+fn take(text: &str, fits: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !fits(c)).unwrap_or(text.len()))
+}
+
+impl Parts<'_> {
+    /// `None` when the number is too long to compute with.
+    fn canonical(&self) -> Option<String> {
+        let digits = format!("{}{}", self.whole, self.fraction);
+        let digits = digits.trim_start_matches('0');
+        if digits.is_empty() {
+            return Some("0".to_string());
+        }
+        let mut number: i128 = digits.parse().ok()?;
+        let mut power = -i32::try_from(self.fraction.len()).ok()?;
+        let binary = match self.suffix {
+            Suffix::Binary(shift) => {
+                number = number.checked_mul(1_i128.checked_shl(shift)?)?;
+                // Below 1024 the binary form would only confuse, so Kubernetes falls back to the decimal one.
+                let limit = 1024_i128.checked_mul(10_i128.checked_pow(power.unsigned_abs())?)?;
+                number >= limit
+            }
+            Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => {
+                power = power.checked_add(exponent).filter(|power| power.abs() < POWER_MAX)?;
+                false
+            }
+        };
+        let sign = if self.negative { "-" } else { "" };
+        if binary {
+            let mut whole = divide_up(number, power.unsigned_abs())?;
+            let mut steps = 0;
+            while steps < BINARY.len() && whole % 1024 == 0 {
+                whole /= 1024;
+                steps += 1;
+            }
+            let letters = steps.checked_sub(1).map_or("", |step| BINARY[step].0);
+            return Some(format!("{sign}{whole}{letters}"));
+        }
+        if power < FINEST {
+            number = divide_up(number, (FINEST - power).unsigned_abs())?;
+            power = FINEST;
+        }
+        while number % 10 == 0 {
+            number /= 10;
+            power += 1;
+        }
+        while power.rem_euclid(3) != 0 || (matches!(self.suffix, Suffix::Decimal(_) | Suffix::Binary(_)) && power > 18)
+        {
+            number = number.checked_mul(10)?;
+            power -= 1;
+        }
+        match self.suffix {
+            Suffix::Exponent(_) if power == 0 => Some(format!("{sign}{number}")),
+            Suffix::Exponent(_) => Some(format!("{sign}{number}e{power}")),
+            _ => {
+                let (letter, _) = DECIMAL.iter().find(|(_, exponent)| *exponent == power)?;
+                Some(format!("{sign}{number}{letter}"))
+            }
+        }
+    }
+}
+
+/// `number / 10^power`, away from zero.
+fn divide_up(number: i128, power: u32) -> Option<i128> {
+    match 10_i128.checked_pow(power) {
+        Some(divisor) => Some(number / divisor + i128::from(number % divisor != 0)),
+        // Anything that small still counts as the least there is.
+        None => Some(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_forms() {
+        let cases = [
+            ("0", "0"),
+            ("0.5", "500m"),
+            ("1000", "1k"),
+            ("1500", "1500"),
+            ("100", "100"),
+            ("1024Ki", "1Mi"),
+            ("0.5Gi", "512Mi"),
+            ("1000m", "1"),
+            ("1.5Gi", "1536Mi"),
+            ("0.0000000001", "1n"),
+            ("1e3", "1e3"),
+            ("1000e0", "1e3"),
+            ("512.5", "512500m"),
+            ("0.5Ki", "512"),
+            ("-0.5", "-500m"),
+            ("1E", "1E"),
+            ("1e-3", "1e-3"),
+            ("10e2147483647", "10e2147483647"),
+            ("100000000000000000000000000000000000000000", "100000000000000000000000000000000000000000"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(canonical(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity() {
+        for text in ["", "x", "1 Gi", "1.2.3", "1Gi ö", "1e3x"] {
+            assert_eq!(check(text), Err(Problem::Format), "{text}");
+        }
+        for text in ["--1", "1mm", "1e", "1ki", "1m3", "1e99999999999"] {
+            assert_eq!(check(text), Err(Problem::Suffix), "{text}");
+        }
+        for text in ["+1", " 1 ", "1.", ".5", "1E3", "12e-6", "1Ei"] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn canonical_is_stable(text in "[+-]?[0-9]{1,12}(\\.[0-9]{0,12})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e[+-]?[0-9]{1,2})?") {
+            if let Ok(once) = canonical(&text) {
+                proptest::prop_assert_eq!(canonical(&once), Ok(once.clone()));
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text in "[-+0-9.eEinumkKMGTPx ]{0,50}|[0-9]{1,9}e-?[0-9]{1,10}") {
+            let _ = canonical(&text);
+        }
+    }
+}

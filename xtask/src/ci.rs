@@ -1,0 +1,35 @@
+//! `xtask ci`: everything that continuous integration checks, but for the tests.
+
+mod arrows;
+
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+pub fn run() -> anyhow::Result<()> {
+    step("formatting", || cargo(&["fmt", "--all", "--check"]))?;
+    // The cheap checks come first.
+    step("schema table", || crate::schema::run(true))?;
+    step("dependency arrows", arrows::check)?;
+    step("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+}
+
+fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    println!("== {name}");
+    check().with_context(|| format!("{name} failed"))
+}
+
+fn cargo(arguments: &[&str]) -> anyhow::Result<()> {
+    let status = command(arguments).status().context("run cargo")?;
+    if !status.success() {
+        bail!("`cargo {}` ended with {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments).current_dir(crate::root());
+    command
+}

@@ -1,0 +1,127 @@
+//! Proves with `cargo tree` what packages do *not* depend on, directly or through others.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+/// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
+const NEVER: [(&str, &[&str]); 3] = [
+    ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
+    ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*"]),
+    ("holdfast-storage-*", &["hyper", "warp", "holdfast-transport-*"]),
+];
+
+/// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
+const MAY_REACH_HTTP: [&str; 8] = [
+    "holdfast",
+    "holdfast-transport-*",
+    "holdfast-bench",
+    "holdfast-sim",
+    "holdfast-tests",
+    "holdfast-controllers",
+    "holdfast-scheduler",
+    "holdfast-cloud-controller",
+];
+const HTTP: [&str; 2] = ["hyper", "warp"];
+
+pub fn check() -> anyhow::Result<()> {
+    let members = members()?;
+    let mut broken = Vec::new();
+    for member in &members {
+        broken.extend(complaints(member, &reached(member)?));
+    }
+    // A rule about a package that is not there proves nothing.
+    for (package, _) in NEVER {
+        if !members.iter().any(|member| matches(package, member)) {
+            broken.push(format!("the rule about {package} finds no package"));
+        }
+    }
+    if !broken.is_empty() {
+        bail!("arrows that must not be:\n{}", broken.join("\n"));
+    }
+    Ok(())
+}
+
+/// The arrows from `member` that must not be.
+fn complaints(member: &str, reached: &BTreeSet<String>) -> Vec<String> {
+    let forbidden = |name: &str| {
+        let by_rule = NEVER.iter().filter(|(package, _)| matches(package, member)).flat_map(|(_, names)| *names);
+        let by_default: &[&str] =
+            if MAY_REACH_HTTP.iter().any(|package| matches(package, member)) { &[] } else { &HTTP };
+        by_rule.chain(by_default).any(|pattern| matches(pattern, name))
+    };
+    let wrong = reached.iter().filter(|name| *name != member && forbidden(name));
+    wrong.map(|name| format!("{member} reaches {name}")).collect()
+}
+
+/// The names of the workspace's packages.
+fn members() -> anyhow::Result<Vec<String>> {
+    let metadata = output(&["metadata", "--locked", "--no-deps", "--format-version=1"])?;
+    let metadata: Value = serde_json::from_str(&metadata).context("read the answer of cargo metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    Ok(packages.iter().filter_map(|package| package["name"].as_str().map(str::to_string)).collect())
+}
+
+/// What `package` depends on when it is built, itself included. Dev-dependencies stay out: tests may use more.
+fn reached(package: &str) -> anyhow::Result<BTreeSet<String>> {
+    let tree =
+        output(&["tree", "--locked", "--package", package, "--edges=normal,build", "--prefix=none", "--format={p}"])?;
+    Ok(tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_string).collect())
+}
+
+fn output(arguments: &[&str]) -> anyhow::Result<String> {
+    let output = super::command(arguments).output().context("run cargo")?;
+    if !output.status.success() {
+        bail!("`cargo {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    }
+    String::from_utf8(output.stdout).context("cargo answered in bytes that are no text")
+}
+
+/// Whether `name` is `pattern`, or starts with it when it ends in `*`.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        assert!(matches("holdfast-storage-*", "holdfast-storage-rocks"));
+        assert!(!matches("holdfast-storage-*", "holdfast-core"));
+        assert!(matches("hyper", "hyper"));
+        assert!(!matches("hyper", "hyper-util"));
+    }
+
+    #[test]
+    fn wrong_arrows_are_found() {
+        let cases = [
+            ("holdfast-core", "tokio", 1),
+            ("holdfast-core", "holdfast-engine", 1),
+            ("holdfast-core", "serde_json", 0),
+            ("holdfast-engine", "tokio", 0),
+            ("holdfast-engine", "rocksdb", 1),
+            ("holdfast-storage-rocks", "rocksdb", 0),
+            ("holdfast-storage-rocks", "holdfast-transport-http", 1),
+            ("holdfast-transport-http", "hyper", 0),
+            ("holdfast", "hyper", 0),
+            ("xtask", "hyper", 1),
+        ];
+        for (member, name, expected) in cases {
+            let reached = BTreeSet::from([member.to_string(), name.to_string()]);
+            assert_eq!(complaints(member, &reached).len(), expected, "{member} to {name}");
+        }
+    }
+
+    #[test]
+    fn trees_show_what_is_reached() {
+        let reached = reached("xtask").expect("cargo tree works");
+        assert!(reached.contains("clap_builder") && reached.contains("xtask"), "{reached:?}");
+        assert!(!reached.contains("k8s-pb"), "the sources are read, never compiled");
+    }
+}
