@@ -11,7 +11,9 @@ pub mod authentication;
 pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
+mod build;
 pub mod certificates;
+mod convert;
 pub mod coordination;
 pub mod core;
 pub mod discovery;
@@ -23,10 +25,13 @@ pub mod networking;
 pub mod node;
 pub mod policy;
 pub mod rbac;
+mod registry;
 pub mod resource;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
+
+pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
 
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
@@ -47,6 +52,8 @@ pub struct Kind {
     pub versions: Vec<Version>,
     /// False for kinds that are only ever posted (`SubjectAccessReview`): nothing is stored.
     pub stored: bool,
+    /// Discovery verbs of the main resource, ordered by name.
+    pub verbs: Vec<&'static str>,
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
@@ -54,6 +61,10 @@ pub struct Kind {
     pub columns: Vec<Column>,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,
+    /// A PUT to a name that is free creates the object.
+    pub create_on_update: bool,
+    /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
+    pub unconditional_update: bool,
     pub hooks: Hooks,
 }
 
@@ -102,6 +113,8 @@ pub struct ScalePaths {
 pub struct Selectable {
     /// As the selector names it: `spec.nodeName`.
     pub field: String,
+    /// The one group whose requests may use this name; `None`: all. An Event has other names in each group.
+    pub group: Option<String>,
     /// Its value in the hub version, as text; empty when unset.
     pub read: fn(&Value) -> String,
 }
@@ -126,6 +139,9 @@ pub enum Cell {
     Path(String),
 }
 
+/// Rules of one kind: `(new, old on update)`.
+pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
+
 /// The few functions that only this kind needs. All work on the hub version.
 #[derive(Default, Clone, Copy)]
 pub struct Hooks {
@@ -136,5 +152,7 @@ pub struct Hooks {
     /// `None`: `status` is taken from the old object when the kind has a status subresource.
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
-    pub validate: Option<fn(&Value, Option<&Value>) -> Vec<Cause>>,
+    pub validate: Option<Validate>,
+    /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.
+    pub claims: Option<fn(&Value) -> Vec<String>>,
 }

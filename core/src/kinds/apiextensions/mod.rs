@@ -1,9 +1,61 @@
+//! `apiextensions.k8s.io`: definitions of custom kinds.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
+use super::build::keep_old;
+use serde_json::{Value, json};
+
+const GROUP: &str = "apiextensions.k8s.io";
+const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("CustomResourceDefinition", "customresourcedefinitions")
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::DEFINITION)
+            .short(["crd", "crds"])
+            .category("api-extensions")
+            .storage("apiextensions.k8s.io/customresourcedefinitions")
+            .columns(columns::of("CustomResourceDefinition"))
+            .conditional_update()
+            .status()
+            .generation()
+            .prepare_create(prepare_create)
+            .prepare_update(prepare_update),
+    ]
+}
+
+fn prepare_create(object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    record_stored_version(object);
+}
+
+fn prepare_update(new: &mut Value, old: &Value) {
+    keep_old(new, old, "status");
+    record_stored_version(new);
+}
+
+/// Objects are about to be written in the storage version, so `status.storedVersions` must name it from now on.
+fn record_stored_version(object: &mut Value) {
+    let versions = object.pointer("/spec/versions").and_then(Value::as_array);
+    let Some(stored) = versions.and_then(|all| all.iter().find(|v| v["storage"] == true)).map(|v| v["name"].clone())
+    else {
+        return;
+    };
+    let Some(fields) = object.as_object_mut() else { return };
+    let status = fields.entry("status").or_insert_with(|| json!({}));
+    if !status["storedVersions"].is_array() {
+        status["storedVersions"] = json!([]);
+    }
+    if let Some(names) = status["storedVersions"].as_array_mut()
+        && !names.contains(&stored)
+    {
+        names.push(stored);
+    }
 }

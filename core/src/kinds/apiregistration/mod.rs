@@ -1,9 +1,40 @@
+//! `apiregistration.k8s.io`: which server answers for a group and version.
+
 pub mod columns;
 pub mod defaults;
 
 use super::Kind;
+use super::build::keep_old;
+use serde_json::{Value, json};
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("APIService", "apiservices")
+            .versions("apiregistration.k8s.io", "io.k8s.kube-aggregator.pkg.apis.apiregistration", ["v1", "v1beta1"])
+            .category("api-extensions")
+            .storage("apiregistration.k8s.io/apiservices")
+            .columns(columns::of("APIService"))
+            .conditional_update()
+            .status()
+            .prepare_create(prepare_create)
+            .prepare_update(|new, old| keep_old(new, old, "status")),
+    ]
+}
+
+/// A group that this server answers itself is available from the start.
+fn prepare_create(object: &mut Value) {
+    let local = object.pointer("/spec/service").is_none_or(Value::is_null);
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.remove("status");
+    if local {
+        let available = json!({
+            "type": "Available",
+            "status": "True",
+            "lastTransitionTime": null,
+            "reason": "Local",
+            "message": "Local APIServices are always available",
+        });
+        fields.insert("status".into(), json!({ "conditions": [available] }));
+    }
 }

@@ -1,9 +1,61 @@
+//! `apps`: workloads that go on.
+
 pub mod columns;
+mod convert;
+mod daemon_set;
 pub mod defaults;
 
 use super::Kind;
+use super::build::text_or;
+use daemon_set::{prepare_create, prepare_update};
+
+const GROUP: &str = "apps";
+const PACKAGE: &str = "io.k8s.api.apps";
+const EXTENSIONS: &str = "io.k8s.api.extensions";
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("Deployment", "deployments")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::ROLLBACK)
+            .converted("extensions", EXTENSIONS, "v1beta1", convert::ROLLBACK)
+            .short(["deploy"])
+            .category("all")
+            .columns(columns::of("Deployment"))
+            .scale()
+            .status()
+            .generation(),
+        Kind::namespaced("DaemonSet", "daemonsets")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted("extensions", EXTENSIONS, "v1beta1", convert::TEMPLATE)
+            .short(["ds"])
+            .category("all")
+            .columns(columns::of("DaemonSet"))
+            .status()
+            .generation()
+            .prepare_create(prepare_create)
+            .prepare_update(prepare_update),
+        Kind::namespaced("ReplicaSet", "replicasets")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .versions("extensions", EXTENSIONS, ["v1beta1"])
+            .short(["rs"])
+            .category("all")
+            .columns(columns::of("ReplicaSet"))
+            .scale()
+            .status()
+            .generation()
+            .select("status.replicas", |object| text_or(object, "/status/replicas", "0")),
+        Kind::namespaced("StatefulSet", "statefulsets")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
+            .short(["sts"])
+            .category("all")
+            .columns(columns::of("StatefulSet"))
+            .scale()
+            .status()
+            .generation(),
+        Kind::namespaced("ControllerRevision", "controllerrevisions")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
+            .columns(columns::of("ControllerRevision")),
+    ]
 }

@@ -1,9 +1,25 @@
+//! `autoscaling`: workloads that follow their load. A Scale is only the body of a subresource.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "autoscaling";
+const PACKAGE: &str = "io.k8s.api.autoscaling";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("HorizontalPodAutoscaler", "horizontalpodautoscalers")
+            .versions(GROUP, PACKAGE, ["v2"])
+            .converted(GROUP, PACKAGE, "v1", convert::V1)
+            .versions(GROUP, PACKAGE, ["v2beta2"])
+            .converted(GROUP, PACKAGE, "v2beta1", convert::V2BETA1)
+            .short(["hpa"])
+            .category("all")
+            .columns(columns::of("HorizontalPodAutoscaler"))
+            .status(),
+    ]
 }

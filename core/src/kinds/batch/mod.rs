@@ -1,9 +1,30 @@
+//! `batch`: work that ends.
+
 pub mod columns;
 pub mod defaults;
 
 use super::Kind;
+use super::build::text_or;
+
+const GROUP: &str = "batch";
+const PACKAGE: &str = "io.k8s.api.batch";
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("CronJob", "cronjobs")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v2alpha1"])
+            .short(["cj"])
+            .category("all")
+            .columns(columns::of("CronJob"))
+            .status()
+            .generation(),
+        Kind::namespaced("Job", "jobs")
+            .versions(GROUP, PACKAGE, ["v1"])
+            .category("all")
+            .columns(columns::of("Job"))
+            .status()
+            .generation()
+            .select("status.successful", |object| text_or(object, "/status/succeeded", "0")),
+    ]
 }

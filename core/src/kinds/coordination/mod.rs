@@ -1,9 +1,27 @@
+//! `coordination.k8s.io`: leases, and who would like to hold them.
+
 pub mod columns;
 pub mod defaults;
 
 use super::Kind;
+use super::build::text;
+
+const GROUP: &str = "coordination.k8s.io";
+const PACKAGE: &str = "io.k8s.api.coordination";
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("Lease", "leases")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .columns(columns::of("Lease"))
+            .create_on_update()
+            .conditional_update(),
+        Kind::namespaced("LeaseCandidate", "leasecandidates")
+            .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha2"])
+            .columns(columns::of("LeaseCandidate"))
+            .create_on_update()
+            .conditional_update()
+            .select("spec.leaseName", |object| text(object, "/spec/leaseName")),
+    ]
 }

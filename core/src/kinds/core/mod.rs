@@ -1,9 +1,145 @@
+//! The core group: pods and what they need.
+
 pub mod columns;
 pub mod defaults;
+mod event;
+mod namespace;
+mod node;
+mod pod;
+mod secret;
+mod volume;
 
 use super::Kind;
+use super::build::{text, text_or};
+
+const PACKAGE: &str = "io.k8s.api.core";
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("Binding", "bindings")
+            .versions("", PACKAGE, ["v1"])
+            .columns(columns::of("Binding"))
+            .unstored(["create"]),
+        Kind::cluster("ComponentStatus", "componentstatuses")
+            .versions("", PACKAGE, ["v1"])
+            .short(["cs"])
+            .columns(columns::of("ComponentStatus"))
+            .unstored(["get", "list"]),
+        Kind::namespaced("ConfigMap", "configmaps")
+            .versions("", PACKAGE, ["v1"])
+            .short(["cm"])
+            .columns(columns::of("ConfigMap")),
+        Kind::namespaced("Endpoints", "endpoints")
+            .versions("", PACKAGE, ["v1"])
+            .short(["ep"])
+            .storage("services/endpoints")
+            .columns(columns::of("Endpoints"))
+            .create_on_update(),
+        event::kind(),
+        Kind::namespaced("LimitRange", "limitranges")
+            .versions("", PACKAGE, ["v1"])
+            .short(["limits"])
+            .columns(columns::of("LimitRange"))
+            .create_on_update(),
+        namespace::kind(),
+        node::kind(),
+        Kind::cluster("PersistentVolume", "persistentvolumes")
+            .versions("", PACKAGE, ["v1"])
+            .short(["pv"])
+            .columns(columns::of("PersistentVolume"))
+            .status()
+            .prepare_create(volume::prepare_create),
+        Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
+            .versions("", PACKAGE, ["v1"])
+            .short(["pvc"])
+            .columns(columns::of("PersistentVolumeClaim"))
+            .status()
+            .prepare_create(volume::prepare_claim_create)
+            .prepare_update(volume::prepare_claim_update),
+        pod::kind(),
+        Kind::namespaced("PodTemplate", "podtemplates")
+            .versions("", PACKAGE, ["v1"])
+            .columns(columns::of("PodTemplate"))
+            .generation(),
+        Kind::namespaced("ReplicationController", "replicationcontrollers")
+            .versions("", PACKAGE, ["v1"])
+            .short(["rc"])
+            .category("all")
+            .storage("controllers")
+            .columns(columns::of("ReplicationController"))
+            .scale()
+            .status()
+            .generation()
+            .select("status.replicas", |object| text_or(object, "/status/replicas", "0")),
+        Kind::namespaced("ResourceQuota", "resourcequotas")
+            .versions("", PACKAGE, ["v1"])
+            .short(["quota"])
+            .columns(columns::of("ResourceQuota"))
+            .status(),
+        Kind::namespaced("Secret", "secrets")
+            .versions("", PACKAGE, ["v1"])
+            .columns(columns::of("Secret"))
+            .select("type", |object| text(object, "/type"))
+            .prepare_create(secret::prepare_create)
+            .prepare_update(secret::prepare_update),
+        Kind::namespaced("Service", "services")
+            .versions("", PACKAGE, ["v1"])
+            .short(["svc"])
+            .category("all")
+            .storage("services/specs")
+            .columns(columns::of("Service"))
+            .create_on_update()
+            .proxy("ServiceProxyOptions")
+            .status()
+            .select("spec.clusterIP", |object| text(object, "/spec/clusterIP"))
+            .select("spec.type", |object| text(object, "/spec/type")),
+        Kind::namespaced("ServiceAccount", "serviceaccounts")
+            .versions("", PACKAGE, ["v1"])
+            .short(["sa"])
+            .columns(columns::of("ServiceAccount"))
+            .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the discovery documents of Kubernetes list them.
+    #[test]
+    fn subresources_are_those_of_discovery() {
+        let mut shown = String::new();
+        for kind in kinds() {
+            for sub in &kind.subresources {
+                let body = sub.body.as_ref().map_or(&kind.kind, |(_, _, body)| body);
+                shown += &format!("{}/{} {body} {}\n", kind.resource, sub.name, sub.verbs.join(","));
+            }
+        }
+        expect_test::expect![[r#"
+            namespaces/finalize Namespace update
+            namespaces/status Namespace get,patch,update
+            nodes/proxy NodeProxyOptions create,delete,get,patch,update
+            nodes/status Node get,patch,update
+            persistentvolumes/status PersistentVolume get,patch,update
+            persistentvolumeclaims/status PersistentVolumeClaim get,patch,update
+            pods/attach PodAttachOptions create,get
+            pods/binding Binding create
+            pods/ephemeralcontainers Pod get,patch,update
+            pods/eviction Eviction create
+            pods/exec PodExecOptions create,get
+            pods/log Pod get
+            pods/portforward PodPortForwardOptions create,get
+            pods/proxy PodProxyOptions create,delete,get,patch,update
+            pods/resize Pod get,patch,update
+            pods/status Pod get,patch,update
+            replicationcontrollers/scale Scale get,patch,update
+            replicationcontrollers/status ReplicationController get,patch,update
+            resourcequotas/status ResourceQuota get,patch,update
+            services/proxy ServiceProxyOptions create,delete,get,patch,update
+            services/status Service get,patch,update
+            serviceaccounts/token TokenRequest create
+        "#]]
+        .assert_eq(&shown);
+    }
 }

@@ -1,9 +1,21 @@
+//! `discovery.k8s.io`: the endpoints behind a service, in slices.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "discovery.k8s.io";
+const PACKAGE: &str = "io.k8s.api.discovery";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("EndpointSlice", "endpointslices")
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::TOPOLOGY)
+            .columns(columns::of("EndpointSlice"))
+            .generation(),
+    ]
 }

@@ -1,9 +1,12 @@
+//! `events.k8s.io`: how its versions of an Event differ from the core group's, where the kind itself stands.
+
 pub mod columns;
+pub mod convert;
 pub mod defaults;
 
 use super::Kind;
 
-/// The kinds of this group.
+/// None: Event is one kind with the core group's.
 pub fn kinds() -> Vec<Kind> {
     Vec::new()
 }

@@ -1,9 +1,29 @@
+//! `flowcontrol.apiserver.k8s.io`: who waits how long when the server is busy.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const PACKAGE: &str = "io.k8s.api.flowcontrol";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("FlowSchema", "flowschemas")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta3", "v1beta2", "v1beta1"])
+            .columns(columns::of("FlowSchema"))
+            .status()
+            .generation(),
+        Kind::cluster("PriorityLevelConfiguration", "prioritylevelconfigurations")
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta3", convert::ZERO_SHARES)
+            .converted(GROUP, PACKAGE, "v1beta2", convert::ASSURED_SHARES)
+            .converted(GROUP, PACKAGE, "v1beta1", convert::ASSURED_SHARES)
+            .columns(columns::of("PriorityLevelConfiguration"))
+            .status()
+            .generation(),
+    ]
 }

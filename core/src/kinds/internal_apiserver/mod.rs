@@ -1,3 +1,5 @@
+//! `internal.apiserver.k8s.io`: which server stores what in which version.
+
 pub mod columns;
 pub mod defaults;
 
@@ -5,5 +7,11 @@ use super::Kind;
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("StorageVersion", "storageversions")
+            .versions("internal.apiserver.k8s.io", "io.k8s.api.apiserverinternal", ["v1alpha1"])
+            .columns(columns::of("StorageVersion"))
+            .conditional_update()
+            .status(),
+    ]
 }

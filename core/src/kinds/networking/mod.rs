@@ -1,9 +1,47 @@
+//! `networking.k8s.io`: ways into the cluster, walls inside it, and addresses of services.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "networking.k8s.io";
+const PACKAGE: &str = "io.k8s.api.networking";
+const EXTENSIONS: &str = "io.k8s.api.extensions";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("Ingress", "ingresses")
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::INGRESS)
+            .converted("extensions", EXTENSIONS, "v1beta1", convert::INGRESS)
+            .short(["ing"])
+            .storage("ingress")
+            .columns(columns::of("Ingress"))
+            .status()
+            .generation(),
+        Kind::cluster("IngressClass", "ingressclasses")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .columns(columns::of("IngressClass"))
+            .generation(),
+        Kind::namespaced("NetworkPolicy", "networkpolicies")
+            .versions(GROUP, PACKAGE, ["v1"])
+            .versions("extensions", EXTENSIONS, ["v1beta1"])
+            .short(["netpol"])
+            .columns(columns::of("NetworkPolicy"))
+            .generation(),
+        Kind::cluster("IPAddress", "ipaddresses")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .short(["ip"])
+            .columns(columns::of("IPAddress")),
+        Kind::cluster("ServiceCIDR", "servicecidrs")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .columns(columns::of("ServiceCIDR"))
+            .status()
+            // Kubernetes lets both the object and its status subresource write the status.
+            .prepare_create(|_| ())
+            .prepare_update(|_, _| ()),
+    ]
 }

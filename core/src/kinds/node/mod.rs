@@ -1,9 +1,22 @@
+//! `node.k8s.io`: ways to run containers.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "node.k8s.io";
+const PACKAGE: &str = "io.k8s.api.node";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("RuntimeClass", "runtimeclasses")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .converted(GROUP, PACKAGE, "v1alpha1", convert::SPEC)
+            .columns(columns::of("RuntimeClass"))
+            .create_on_update()
+            .conditional_update(),
+    ]
 }

@@ -1,9 +1,24 @@
+//! `policy`: how much disruption a workload bears. An Eviction is only the body of a pod's subresource.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "policy";
+const PACKAGE: &str = "io.k8s.api.policy";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::namespaced("PodDisruptionBudget", "poddisruptionbudgets")
+            .versions(GROUP, PACKAGE, ["v1"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::EMPTY_SELECTOR)
+            .short(["pdb"])
+            .columns(columns::of("PodDisruptionBudget"))
+            .conditional_update()
+            .status()
+            .generation(),
+    ]
 }

@@ -1,9 +1,34 @@
+//! `rbac.authorization.k8s.io`: roles, and who has them.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "rbac.authorization.k8s.io";
+const PACKAGE: &str = "io.k8s.api.rbac";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("ClusterRole", "clusterroles")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .columns(columns::of("ClusterRole"))
+            .create_on_update(),
+        Kind::cluster("ClusterRoleBinding", "clusterrolebindings")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
+            .columns(columns::of("ClusterRoleBinding"))
+            .create_on_update(),
+        Kind::namespaced("Role", "roles")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .columns(columns::of("Role"))
+            .create_on_update(),
+        Kind::namespaced("RoleBinding", "rolebindings")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
+            .columns(columns::of("RoleBinding"))
+            .create_on_update(),
+    ]
 }

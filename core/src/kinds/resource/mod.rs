@@ -1,9 +1,42 @@
+//! `resource.k8s.io`: devices, and the claims that pods make on them.
+
 pub mod columns;
+mod convert;
 pub mod defaults;
 
 use super::Kind;
+use super::build::text;
+
+const GROUP: &str = "resource.k8s.io";
+const PACKAGE: &str = "io.k8s.api.resource";
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("DeviceClass", "deviceclasses")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
+            .columns(columns::of("DeviceClass"))
+            .generation(),
+        Kind::namespaced("ResourceClaim", "resourceclaims")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM)
+            .columns(columns::of("ResourceClaim"))
+            .status(),
+        Kind::namespaced("ResourceClaimTemplate", "resourceclaimtemplates")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)
+            .columns(columns::of("ResourceClaimTemplate")),
+        Kind::cluster("ResourceSlice", "resourceslices")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
+            .converted(GROUP, PACKAGE, "v1beta1", convert::SLICE)
+            .columns(columns::of("ResourceSlice"))
+            .generation()
+            .select("spec.nodeName", |object| text(object, "/spec/nodeName"))
+            .select("spec.driver", |object| text(object, "/spec/driver")),
+        Kind::cluster("DeviceTaintRule", "devicetaintrules")
+            .versions(GROUP, PACKAGE, ["v1alpha3"])
+            .columns(columns::of("DeviceTaintRule"))
+            .status()
+            .generation(),
+    ]
 }

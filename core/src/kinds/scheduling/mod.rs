@@ -1,9 +1,23 @@
+//! `scheduling.k8s.io`: which pods go first, and which go together.
+
 pub mod columns;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "scheduling.k8s.io";
+const PACKAGE: &str = "io.k8s.api.scheduling";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("PriorityClass", "priorityclasses")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .short(["pc"])
+            .columns(columns::of("PriorityClass"))
+            .generation(),
+        Kind::namespaced("Workload", "workloads")
+            .versions(GROUP, PACKAGE, ["v1alpha1"])
+            .columns(columns::of("Workload")),
+    ]
 }

@@ -1,9 +1,41 @@
+//! `storage.k8s.io`: drivers of volumes, and what they offer.
+
 pub mod columns;
 pub mod defaults;
 
 use super::Kind;
 
+const GROUP: &str = "storage.k8s.io";
+const PACKAGE: &str = "io.k8s.api.storage";
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("StorageClass", "storageclasses")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .short(["sc"])
+            .columns(columns::of("StorageClass")),
+        Kind::cluster("VolumeAttachment", "volumeattachments")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .columns(columns::of("VolumeAttachment"))
+            .conditional_update()
+            .status(),
+        Kind::cluster("CSIDriver", "csidrivers")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .columns(columns::of("CSIDriver"))
+            .conditional_update()
+            .generation(),
+        Kind::cluster("CSINode", "csinodes")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
+            .columns(columns::of("CSINode"))
+            .conditional_update(),
+        Kind::namespaced("CSIStorageCapacity", "csistoragecapacities")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .columns(columns::of("CSIStorageCapacity"))
+            .conditional_update(),
+        Kind::cluster("VolumeAttributesClass", "volumeattributesclasses")
+            .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .short(["vac"])
+            .columns(columns::of("VolumeAttributesClass")),
+    ]
 }

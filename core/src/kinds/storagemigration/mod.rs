@@ -1,3 +1,5 @@
+//! `storagemigration.k8s.io`: rewriting stored objects in a newer version.
+
 pub mod columns;
 pub mod defaults;
 
@@ -5,5 +7,11 @@ use super::Kind;
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        Kind::cluster("StorageVersionMigration", "storageversionmigrations")
+            .versions("storagemigration.k8s.io", "io.k8s.api.storagemigration", ["v1beta1"])
+            .columns(columns::of("StorageVersionMigration"))
+            .conditional_update()
+            .status(),
+    ]
 }

@@ -1,0 +1,56 @@
+//! DaemonSet: the number of its template, which newer versions keep in an annotation.
+
+use crate::kinds::build::keep_old;
+use serde_json::{Value, json};
+
+/// Where the newer versions keep what `extensions` called `spec.templateGeneration`.
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub fn prepare_create(set: &mut Value) {
+    let Some(fields) = set.as_object_mut() else { return };
+    fields.remove("status");
+    let generation = template_generation(set).unwrap_or(0).max(1);
+    write_template_generation(set, generation);
+}
+
+/// The number is the server's own: it counts changes of the template, whatever the client sends.
+pub fn prepare_update(new: &mut Value, old: &Value) {
+    keep_old(new, old, "status");
+    let kept = template_generation(old).unwrap_or(0);
+    let changed = new.pointer("/spec/template") != old.pointer("/spec/template");
+    write_template_generation(new, if changed { kept.saturating_add(1) } else { kept });
+}
+
+fn template_generation(set: &Value) -> Option<i64> {
+    set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str()?.parse().ok()
+}
+
+fn write_template_generation(set: &mut Value, generation: i64) {
+    let annotations = &mut set["metadata"]["annotations"];
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    annotations[TEMPLATE_GENERATION] = generation.to_string().into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_numbered() {
+        let mut set = json!({ "metadata": { "name": "a" }, "spec": { "template": { "spec": {} } }, "status": {} });
+        prepare_create(&mut set);
+        assert_eq!(template_generation(&set), Some(1));
+        assert!(set.get("status").is_none());
+
+        let mut same = json!({ "metadata": { "name": "a" }, "spec": { "template": { "spec": {} } } });
+        prepare_update(&mut same, &set);
+        assert_eq!(template_generation(&same), Some(1));
+
+        let mut changed =
+            json!({ "metadata": { "name": "a" }, "spec": { "template": { "spec": { "nodeName": "n" } } } });
+        prepare_update(&mut changed, &set);
+        assert_eq!(template_generation(&changed), Some(2));
+    }
+}

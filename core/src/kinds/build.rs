@@ -1,0 +1,246 @@
+//! The builder that keeps the tables of kinds readable: a kind is one expression.
+//!
+//! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
+
+use super::{Column, Convert, Hooks, Kind, ScalePaths, Scope, Selectable, Subresource, Version};
+use serde_json::Value;
+
+/// Verbs of a kind that is stored and has no exception, as discovery orders them.
+const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Verbs of a subresource that shows a part of its object.
+pub(super) const VIEW: [&str; 3] = ["get", "patch", "update"];
+
+/// Versions older than the garbage collector, where clients delete what an object owns themselves.
+const ORPHANING: [(&str, &str, &str); 13] = [
+    ("", "v1", "ReplicationController"),
+    ("apps", "v1beta1", "Deployment"),
+    ("apps", "v1beta1", "StatefulSet"),
+    ("apps", "v1beta2", "DaemonSet"),
+    ("apps", "v1beta2", "Deployment"),
+    ("apps", "v1beta2", "ReplicaSet"),
+    ("apps", "v1beta2", "StatefulSet"),
+    ("batch", "v1", "Job"),
+    ("batch", "v1beta1", "CronJob"),
+    ("batch", "v2alpha1", "CronJob"),
+    ("extensions", "v1beta1", "DaemonSet"),
+    ("extensions", "v1beta1", "Deployment"),
+    ("extensions", "v1beta1", "ReplicaSet"),
+];
+
+impl Kind {
+    pub fn namespaced(kind: &str, resource: &str) -> Self {
+        Self::new(kind, resource, Scope::Namespaced)
+    }
+
+    pub fn cluster(kind: &str, resource: &str) -> Self {
+        Self::new(kind, resource, Scope::Cluster)
+    }
+
+    fn new(kind: &str, resource: &str, scope: Scope) -> Self {
+        Self {
+            kind: kind.into(),
+            resource: resource.into(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            scope,
+            storage: resource.into(),
+            versions: Vec::new(),
+            stored: true,
+            verbs: ALL_VERBS.into(),
+            subresources: Vec::new(),
+            selectable: Vec::new(),
+            columns: Vec::new(),
+            generation: false,
+            create_on_update: false,
+            unconditional_update: true,
+            hooks: Hooks::default(),
+        }
+    }
+
+    pub fn short<const N: usize>(mut self, names: [&str; N]) -> Self {
+        self.short_names.extend(names.map(String::from));
+        self
+    }
+
+    pub fn category(mut self, name: &str) -> Self {
+        self.categories.push(name.into());
+        self
+    }
+
+    /// Versions that differ from the hub in nothing but `apiVersion`. The first version of a kind is its hub.
+    /// `package` is the schema's name for the group: `io.k8s.api.apps`.
+    pub fn versions<const N: usize>(mut self, group: &str, package: &str, versions: [&str; N]) -> Self {
+        for version in versions {
+            self.push_version(group, package, version, None);
+        }
+        self
+    }
+
+    /// A version whose documents are shaped otherwise than the hub's.
+    pub fn converted(mut self, group: &str, package: &str, version: &str, convert: Convert) -> Self {
+        self.push_version(group, package, version, Some(convert));
+        self
+    }
+
+    fn push_version(&mut self, group: &str, package: &str, version: &str, convert: Option<Convert>) {
+        let message = format!("{package}.{version}.{}", self.kind);
+        self.versions.push(Version { group: group.into(), version: version.into(), message, convert });
+    }
+
+    /// Where the objects stand below the storage prefix, where that is not the plural name.
+    pub fn storage(mut self, path: &str) -> Self {
+        self.storage = path.into();
+        self
+    }
+
+    pub fn verbs<const N: usize>(mut self, verbs: [&'static str; N]) -> Self {
+        self.verbs = verbs.into();
+        self
+    }
+
+    /// Objects of this kind are never stored; these verbs are all there is.
+    pub fn unstored<const N: usize>(mut self, verbs: [&'static str; N]) -> Self {
+        self.stored = false;
+        self.verbs(verbs)
+    }
+
+    pub fn status(self) -> Self {
+        self.view("status")
+    }
+
+    /// A subresource that shows the kind itself: `status`, `approval`.
+    pub fn view(self, name: &str) -> Self {
+        self.part(name, None, &VIEW)
+    }
+
+    /// A subresource with its own body kind, given as group, version and kind.
+    pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
+        let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
+        self.subresources.push(Subresource { name: name.into(), body, verbs: verbs.into(), scale: None });
+        self
+    }
+
+    /// The HTTP `proxy` below a pod, service or node.
+    pub fn proxy(self, options: &str) -> Self {
+        self.part("proxy", Some(["", "v1", options]), &["create", "delete", "get", "patch", "update"])
+    }
+
+    /// The `scale` of a workload, with Kubernetes' usual places for its numbers.
+    pub fn scale(mut self) -> Self {
+        let scale = ScalePaths {
+            spec_replicas: "spec.replicas".into(),
+            status_replicas: "status.replicas".into(),
+            selector: Some("spec.selector".into()),
+        };
+        self.subresources.push(Subresource {
+            name: "scale".into(),
+            body: Some(("autoscaling".into(), "v1".into(), "Scale".into())),
+            verbs: VIEW.into(),
+            scale: Some(scale),
+        });
+        self
+    }
+
+    pub fn select(mut self, field: &str, read: fn(&Value) -> String) -> Self {
+        self.selectable.push(Selectable { field: field.into(), group: None, read });
+        self
+    }
+
+    /// A selectable field that has this name in one group only.
+    pub fn select_in(mut self, group: &str, field: &str, read: fn(&Value) -> String) -> Self {
+        self.selectable.push(Selectable { field: field.into(), group: Some(group.into()), read });
+        self
+    }
+
+    pub fn columns(mut self, columns: Vec<Column>) -> Self {
+        self.columns = columns;
+        self
+    }
+
+    /// `metadata.generation` counts the changes of this kind's desired state.
+    pub fn generation(mut self) -> Self {
+        self.generation = true;
+        self
+    }
+
+    pub fn create_on_update(mut self) -> Self {
+        self.create_on_update = true;
+        self
+    }
+
+    /// An update must say which version it was made from.
+    pub fn conditional_update(mut self) -> Self {
+        self.unconditional_update = false;
+        self
+    }
+
+    pub fn prepare_create(mut self, hook: fn(&mut Value)) -> Self {
+        self.hooks.prepare_create = Some(hook);
+        self
+    }
+
+    pub fn prepare_update(mut self, hook: fn(&mut Value, &Value)) -> Self {
+        self.hooks.prepare_update = Some(hook);
+        self
+    }
+
+    pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
+        self.hooks.claims = Some(hook);
+        self
+    }
+
+    /// The version that objects are stored in.
+    pub fn hub(&self) -> &Version {
+        &self.versions[0]
+    }
+
+    pub fn is_namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// Whether a delete through this version leaves what the object owns, unless the request says otherwise.
+    pub fn orphans_by_default(&self, version: &Version) -> bool {
+        ORPHANING.contains(&(version.group.as_str(), version.version.as_str(), self.kind.as_str()))
+    }
+
+    /// The selectable field that a request of `group` calls `field`.
+    pub fn selectable_in(&self, group: &str, field: &str) -> Option<&Selectable> {
+        self.selectable.iter().find(|s| s.field == field && s.group.as_deref().is_none_or(|only| only == group))
+    }
+}
+
+impl Version {
+    /// `apps/v1`, or `v1` in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// The scalar at a JSON pointer, as a field selector compares it; empty where there is none.
+pub(super) fn text(object: &Value, pointer: &str) -> String {
+    match object.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(scalar @ (Value::Bool(_) | Value::Number(_))) => scalar.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// As [`text`], with what an unset field means.
+pub(super) fn text_or(object: &Value, pointer: &str, unset: &str) -> String {
+    let text = text(object, pointer);
+    if text.is_empty() { unset.into() } else { text }
+}
+
+/// Takes a top-level field from the old object, or drops it where the old object has none.
+pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
+    let Some(new) = new.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => new.insert(field.into(), value.clone()),
+        None => new.remove(field),
+    };
+}

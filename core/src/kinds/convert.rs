@@ -1,0 +1,78 @@
+//! Small steps that conversions between versions are made of. What a version changes stands with its group.
+
+use serde_json::{Map, Value};
+
+/// A JSON object.
+pub(super) type Fields = Map<String, Value>;
+
+/// Names of one field in the older version and in the hub.
+pub(super) type Renamed = (&'static str, &'static str);
+
+pub(super) fn rename(fields: &mut Fields, from: &str, to: &str) {
+    if let Some(value) = fields.remove(from) {
+        fields.insert(to.into(), value);
+    }
+}
+
+pub(super) fn rename_to_hub(fields: &mut Fields, names: &[Renamed]) {
+    names.iter().for_each(|(older, hub)| rename(fields, older, hub));
+}
+
+pub(super) fn rename_from_hub(fields: &mut Fields, names: &[Renamed]) {
+    names.iter().for_each(|(older, hub)| rename(fields, hub, older));
+}
+
+/// The object below a path of names.
+pub(super) fn within<'a>(fields: &'a mut Fields, path: &[&str]) -> Option<&'a mut Fields> {
+    path.iter().try_fold(fields, |fields, name| fields.get_mut(*name)?.as_object_mut())
+}
+
+/// The objects of a list.
+pub(super) fn items<'a>(fields: &'a mut Fields, list: &str) -> impl Iterator<Item = &'a mut Fields> {
+    fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// The object in a field, made where it is missing.
+pub(super) fn ensure<'a>(fields: &'a mut Fields, name: &str) -> &'a mut Fields {
+    let value = fields.entry(name).or_insert(Value::Null);
+    if !value.is_object() {
+        *value = Value::Object(Fields::new());
+    }
+    value.as_object_mut().expect("just made an object")
+}
+
+/// Removes an annotation, and the whole map with the last one.
+pub(super) fn take_annotation(document: &mut Fields, name: &str) -> Option<String> {
+    let metadata = within(document, &["metadata"])?;
+    let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
+    let taken = annotations.remove(name)?;
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    match taken {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+pub(super) fn put_annotation(document: &mut Fields, name: &str, text: String) {
+    ensure(ensure(document, "metadata"), "annotations").insert(name.into(), text.into());
+}
+
+/// Checks that two documents are one object in two versions.
+#[cfg(test)]
+#[track_caller]
+pub(super) fn check_both_ways(convert: super::Convert, older: &Value, hub: &Value) {
+    check_to_hub(convert, older, hub);
+    let mut back = hub.as_object().expect("an object").clone();
+    (convert.from_hub)(&mut back);
+    assert_eq!(&Value::Object(back), older, "from the hub");
+}
+
+#[cfg(test)]
+#[track_caller]
+pub(super) fn check_to_hub(convert: super::Convert, older: &Value, hub: &Value) {
+    let mut document = older.as_object().expect("an object").clone();
+    (convert.to_hub)(&mut document);
+    assert_eq!(&Value::Object(document), hub, "to the hub");
+}

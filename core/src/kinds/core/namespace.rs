@@ -1,0 +1,71 @@
+//! Namespace: it is finalized through its own subresource, by a finalizer of its spec.
+
+use super::{PACKAGE, columns};
+use crate::kinds::Kind;
+use crate::kinds::build::{VIEW, keep_old, text};
+use serde_json::{Value, json};
+
+pub fn kind() -> Kind {
+    Kind::cluster("Namespace", "namespaces")
+        .versions("", PACKAGE, ["v1"])
+        .short(["ns"])
+        .columns(columns::of("Namespace"))
+        // A collection of namespaces is too much to delete at once.
+        .verbs(["create", "delete", "get", "list", "patch", "update", "watch"])
+        .part("finalize", None, &["update"])
+        .part("status", None, &VIEW)
+        .select("status.phase", |namespace| text(namespace, "/status/phase"))
+        .prepare_create(prepare_create)
+        .prepare_update(prepare_update)
+}
+
+fn prepare_create(namespace: &mut Value) {
+    let Some(fields) = namespace.as_object_mut() else { return };
+    fields.insert("status".into(), json!({ "phase": "Active" }));
+    let spec = fields.entry("spec").or_insert_with(|| json!({}));
+    if !spec["finalizers"].is_array() {
+        spec["finalizers"] = json!([]);
+    }
+    if let Some(finalizers) = spec["finalizers"].as_array_mut()
+        && !finalizers.iter().any(|name| name == "kubernetes")
+    {
+        finalizers.push("kubernetes".into());
+    }
+}
+
+/// Finalizers change through `/finalize`, the status through `/status`.
+fn prepare_update(new: &mut Value, old: &Value) {
+    keep_old(new, old, "status");
+    let Some(fields) = new.as_object_mut() else { return };
+    let spec = fields.entry("spec").or_insert_with(|| json!({}));
+    let Some(spec) = spec.as_object_mut() else { return };
+    match old.pointer("/spec/finalizers") {
+        Some(finalizers) => spec.insert("finalizers".into(), finalizers.clone()),
+        None => spec.remove("finalizers"),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_namespace_is_active_and_held_by_the_cluster() {
+        let mut namespace = json!({ "metadata": { "name": "a" }, "status": { "phase": "Terminating" } });
+        prepare_create(&mut namespace);
+        let expected = json!({
+            "metadata": { "name": "a" }, "spec": { "finalizers": ["kubernetes"] }, "status": { "phase": "Active" },
+        });
+        assert_eq!(namespace, expected);
+    }
+
+    #[test]
+    fn an_update_changes_neither_finalizers_nor_status() {
+        let old = json!({ "spec": { "finalizers": ["kubernetes"] }, "status": { "phase": "Active" } });
+        let mut new = json!({ "metadata": { "labels": { "a": "b" } }, "spec": {} });
+        prepare_update(&mut new, &old);
+        assert_eq!(new["spec"], old["spec"]);
+        assert_eq!(new["status"], old["status"]);
+        assert_eq!(new["metadata"]["labels"]["a"], "b");
+    }
+}

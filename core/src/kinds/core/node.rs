@@ -1,0 +1,60 @@
+//! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
+
+use super::{PACKAGE, columns};
+use crate::kinds::Kind;
+use crate::kinds::build::{keep_old, text_or};
+use serde_json::{Value, json};
+
+pub fn kind() -> Kind {
+    Kind::cluster("Node", "nodes")
+        .versions("", PACKAGE, ["v1"])
+        .short(["no"])
+        .storage("minions")
+        .columns(columns::of("Node"))
+        .proxy("NodeProxyOptions")
+        .status()
+        .select("spec.unschedulable", |node| text_or(node, "/spec/unschedulable", "false"))
+        // The status stays: a kubelet sends it with the first request.
+        .prepare_create(pair_addresses)
+        .prepare_update(|new, old| {
+            keep_old(new, old, "status");
+            pair_addresses(new);
+        })
+}
+
+/// `podCIDR` is the first of `podCIDRs`. Where the two differ the older name wins: its clients know no other.
+fn pair_addresses(node: &mut Value) {
+    let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let single = spec.get("podCIDR").filter(|cidr| cidr.as_str().is_some_and(|cidr| !cidr.is_empty())).cloned();
+    let first = spec.get("podCIDRs").and_then(|all| all.get(0)).cloned();
+    match (single, first) {
+        (Some(single), first) if first.as_ref() != Some(&single) => {
+            spec.insert("podCIDRs".into(), json!([single]));
+        }
+        (None, Some(first)) => {
+            spec.insert("podCIDR".into(), first);
+        }
+        _ => (),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_pods_are_known_by_both_names() {
+        let (a, b) = ("10.0.1.0/24", "fd00::/64");
+        for (given, expected) in [
+            (json!({ "podCIDR": a }), json!({ "podCIDR": a, "podCIDRs": [a] })),
+            (json!({ "podCIDRs": [a, b] }), json!({ "podCIDR": a, "podCIDRs": [a, b] })),
+            (json!({ "podCIDR": a, "podCIDRs": [a, b] }), json!({ "podCIDR": a, "podCIDRs": [a, b] })),
+            (json!({ "podCIDR": b, "podCIDRs": [a] }), json!({ "podCIDR": b, "podCIDRs": [b] })),
+            (json!({}), json!({})),
+        ] {
+            let mut node = json!({ "spec": given, "status": { "capacity": {} } });
+            pair_addresses(&mut node);
+            assert_eq!(node, json!({ "spec": expected, "status": { "capacity": {} } }));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Pod: many subresources, and a status that starts with what the server itself knows.
+
+use super::{PACKAGE, columns};
+use crate::kinds::Kind;
+use crate::kinds::build::{text, text_or};
+use serde_json::{Map, Value, json};
+
+pub fn kind() -> Kind {
+    const STREAM: [&str; 2] = ["create", "get"];
+    Kind::namespaced("Pod", "pods")
+        .versions("", PACKAGE, ["v1"])
+        .short(["po"])
+        .category("all")
+        .columns(columns::of("Pod"))
+        .part("attach", Some(["", "v1", "PodAttachOptions"]), &STREAM)
+        .part("binding", Some(["", "v1", "Binding"]), &["create"])
+        .view("ephemeralcontainers")
+        .part("eviction", Some(["policy", "v1", "Eviction"]), &["create"])
+        .part("exec", Some(["", "v1", "PodExecOptions"]), &STREAM)
+        .part("log", None, &["get"])
+        .part("portforward", Some(["", "v1", "PodPortForwardOptions"]), &STREAM)
+        .proxy("PodProxyOptions")
+        .view("resize")
+        .status()
+        .generation()
+        .select("spec.nodeName", |pod| text(pod, "/spec/nodeName"))
+        .select("spec.host", |pod| text(pod, "/spec/nodeName"))
+        .select("spec.restartPolicy", |pod| text(pod, "/spec/restartPolicy"))
+        .select("spec.schedulerName", |pod| text(pod, "/spec/schedulerName"))
+        .select("spec.serviceAccountName", |pod| text(pod, "/spec/serviceAccountName"))
+        .select("spec.hostNetwork", |pod| text_or(pod, "/spec/hostNetwork", "false"))
+        .select("status.phase", |pod| text(pod, "/status/phase"))
+        .select("status.podIP", |pod| text_or(pod, "/status/podIPs/0/ip", &text(pod, "/status/podIP")))
+        // Kubernetes takes this name and then compares with nothing.
+        .select("status.podIPs", |_| String::new())
+        .select("status.nominatedNodeName", |pod| text(pod, "/status/nominatedNodeName"))
+        .prepare_create(prepare_create)
+}
+
+fn prepare_create(pod: &mut Value) {
+    let Some(fields) = pod.as_object_mut() else { return };
+    let spec = fields.get("spec").unwrap_or(&Value::Null);
+    let mut status = json!({ "phase": "Pending", "qosClass": qos_class(spec) });
+    if spec["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+        status["conditions"] = json!([{
+            "type": "PodScheduled",
+            "status": "False",
+            "lastProbeTime": null,
+            "lastTransitionTime": null,
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
+    fields.insert("status".into(), status);
+}
+
+/// `Guaranteed` when every container limits CPU and memory to just what it requests, `BestEffort` when nothing is
+/// requested or limited, else `Burstable`. Resources of the whole pod, where given, count instead of its containers'.
+fn qos_class(spec: &Value) -> &'static str {
+    let whole = &spec["resources"];
+    let resources: Vec<&Value> = if counted(&whole["requests"]).is_some() || counted(&whole["limits"]).is_some() {
+        vec![whole]
+    } else {
+        let containers = ["containers", "initContainers"].iter().filter_map(|list| spec[list].as_array());
+        containers.flatten().map(|container| &container["resources"]).collect()
+    };
+    let asks =
+        |resources: &&Value| counted(&resources["requests"]).is_some() || counted(&resources["limits"]).is_some();
+    if !resources.iter().any(asks) {
+        return "BestEffort";
+    }
+    if resources.iter().all(|resources| is_fixed(resources)) { "Guaranteed" } else { "Burstable" }
+}
+
+/// Whether CPU and memory are both limited and requests, where there are any, are just the limits.
+fn is_fixed(resources: &Value) -> bool {
+    ["cpu", "memory"].iter().all(|name| {
+        let limit = &resources["limits"][*name];
+        let request = &resources["requests"][*name];
+        !is_zero(limit) && (request.is_null() || request == limit)
+    })
+}
+
+/// The map when it says anything about CPU or memory.
+fn counted(amounts: &Value) -> Option<&Map<String, Value>> {
+    amounts.as_object().filter(|map| ["cpu", "memory"].iter().any(|name| map.get(*name).is_some_and(|v| !is_zero(v))))
+}
+
+/// Whether a quantity is unset or zero: `"0"`, `0`, `"0.0Mi"`.
+fn is_zero(quantity: &Value) -> bool {
+    match quantity {
+        Value::String(text) => !text.bytes().take_while(|b| !b.is_ascii_alphabetic()).any(|b| matches!(b, b'1'..=b'9')),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quality_of_service_follows_requests_and_limits() {
+        let half = json!({ "cpu": "500m", "memory": "64Mi" });
+        for (expected, spec) in [
+            ("BestEffort", json!({ "containers": [{ "name": "a" }] })),
+            ("BestEffort", json!({ "containers": [{ "resources": { "limits": { "cpu": "0" } } }] })),
+            ("Burstable", json!({ "containers": [{ "resources": { "requests": half } }] })),
+            ("Burstable", json!({ "containers": [{ "resources": { "limits": { "cpu": "1" } } }] })),
+            ("Guaranteed", json!({ "containers": [{ "resources": { "limits": half, "requests": half } }] })),
+            ("Guaranteed", json!({ "containers": [{ "resources": { "limits": half } }] })),
+            ("Burstable", json!({ "containers": [{ "resources": { "limits": half } }, { "name": "b" }] })),
+            (
+                "Burstable",
+                json!({ "containers": [{ "resources": { "limits": half } }], "initContainers": [{ "name": "i" }] }),
+            ),
+            ("Guaranteed", json!({ "resources": { "limits": half }, "containers": [{ "name": "a" }] })),
+        ] {
+            assert_eq!(qos_class(&spec), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_gated_pod_says_why_it_waits() {
+        let mut pod = json!({ "spec": { "schedulingGates": [{ "name": "wait" }] }, "status": { "phase": "Running" } });
+        prepare_create(&mut pod);
+        assert_eq!(pod["status"]["phase"], "Pending");
+        assert_eq!(pod["status"]["conditions"][0]["reason"], "SchedulingGated");
+    }
+}

@@ -1,0 +1,53 @@
+//! Secret: `stringData` is only a way to write `data`, and is never stored.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+pub fn prepare_create(secret: &mut Value) {
+    encode_strings(secret);
+}
+
+pub fn prepare_update(new: &mut Value, _old: &Value) {
+    encode_strings(new);
+}
+
+/// Plain strings win over the encoded values of the same keys.
+fn encode_strings(secret: &mut Value) {
+    let Some(fields) = secret.as_object_mut() else { return };
+    let Some(Value::Object(strings)) = fields.remove("stringData") else { return };
+    if strings.is_empty() {
+        return;
+    }
+    let data = fields.entry("data").or_insert(Value::Null);
+    if !data.is_object() {
+        *data = Map::new().into();
+    }
+    for (key, text) in strings {
+        data[key] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn plain_strings_become_data() {
+        for (given, expected) in [
+            (json!({ "stringData": { "a": "b" } }), json!({ "data": { "a": "Yg==" } })),
+            (
+                json!({ "data": { "a": "eA==", "c": "ZA==" }, "stringData": { "a": "b" } }),
+                json!({ "data": { "a": "Yg==", "c": "ZA==" } }),
+            ),
+            (json!({ "data": null, "stringData": { "a": "" } }), json!({ "data": { "a": "" } })),
+            (json!({ "stringData": {} }), json!({})),
+            (json!({ "data": { "a": "Yg==" } }), json!({ "data": { "a": "Yg==" } })),
+        ] {
+            let mut secret = given.clone();
+            prepare_create(&mut secret);
+            assert_eq!(secret, expected, "{given}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Volumes and claims start out pending; a claim names its data source in two fields that say the same.
+
+use crate::kinds::build::keep_old;
+use serde_json::{Value, json};
+
+pub fn prepare_create(volume: &mut Value) {
+    if let Some(fields) = volume.as_object_mut() {
+        fields.insert("status".into(), json!({ "phase": "Pending" }));
+    }
+}
+
+pub fn prepare_claim_create(claim: &mut Value) {
+    if let Some(fields) = claim.as_object_mut() {
+        fields.insert("status".into(), json!({ "phase": "Pending" }));
+    }
+    fill_data_source(claim);
+}
+
+pub fn prepare_claim_update(new: &mut Value, old: &Value) {
+    keep_old(new, old, "status");
+    fill_data_source(new);
+}
+
+/// Older clients know only `dataSource`, newer ones may write only `dataSourceRef`: each is filled from the other.
+/// A reference into another namespace has no older form.
+fn fill_data_source(claim: &mut Value) {
+    let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let present = |value: Option<&Value>| value.filter(|v| !v.is_null()).cloned();
+    match (present(spec.get("dataSource")), present(spec.get("dataSourceRef"))) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef".into(), source);
+        }
+        (None, Some(reference)) => {
+            let foreign = reference.get("namespace").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+            if !foreign {
+                spec.insert("dataSource".into(), reference);
+            }
+        }
+        _ => (),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_source_is_known_by_both_names() {
+        let snapshot = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday" });
+        let foreign = json!({ "kind": "VolumeSnapshot", "name": "monday", "namespace": "other" });
+        for (spec, expected) in [
+            (json!({ "dataSource": snapshot }), json!({ "dataSource": snapshot, "dataSourceRef": snapshot })),
+            (json!({ "dataSourceRef": snapshot }), json!({ "dataSource": snapshot, "dataSourceRef": snapshot })),
+            (json!({ "dataSourceRef": foreign }), json!({ "dataSourceRef": foreign })),
+            (json!({}), json!({})),
+        ] {
+            let mut claim = json!({ "spec": spec });
+            prepare_claim_create(&mut claim);
+            assert_eq!(claim, json!({ "spec": expected, "status": { "phase": "Pending" } }));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! An empty selector of a `v1beta1` budget matches no pod; in `v1` it matches every pod of the namespace.
+
+use crate::kinds::Convert;
+use crate::kinds::convert::{Fields, within};
+use serde_json::{Value, json};
+
+pub const EMPTY_SELECTOR: Convert = Convert { to_hub, from_hub };
+
+/// A label that no pod has: selectors on it say "all" and "none" in a version that has no other words for it.
+const NEVER_SET: &str = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match";
+
+fn to_hub(budget: &mut Fields) {
+    swap(budget, &selects_none(), &selects_all());
+}
+
+fn from_hub(budget: &mut Fields) {
+    swap(budget, &selects_all(), &selects_none());
+}
+
+/// Says what `{}` means in words of the other version, and `{}` for what the other version says with it.
+fn swap(budget: &mut Fields, meaning: &Value, other_meaning: &Value) {
+    let Some(selector) = within(budget, &["spec"]).and_then(|spec| spec.get_mut("selector")) else { return };
+    if *selector == json!({}) {
+        *selector = meaning.clone();
+    } else if selector == other_meaning {
+        *selector = json!({});
+    }
+}
+
+fn selects_none() -> Value {
+    json!({ "matchExpressions": [{ "key": NEVER_SET, "operator": "Exists" }] })
+}
+
+fn selects_all() -> Value {
+    json!({ "matchExpressions": [{ "key": NEVER_SET, "operator": "DoesNotExist" }] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::convert::check_both_ways;
+
+    #[test]
+    fn an_empty_selector_keeps_its_meaning() {
+        let budget = |selector: Value| json!({ "spec": { "selector": selector } });
+        let labels = json!({ "matchLabels": { "app": "web" } });
+        check_both_ways(EMPTY_SELECTOR, &budget(json!({})), &budget(selects_none()));
+        check_both_ways(EMPTY_SELECTOR, &budget(selects_all()), &budget(json!({})));
+        check_both_ways(EMPTY_SELECTOR, &budget(labels.clone()), &budget(labels));
+    }
+}

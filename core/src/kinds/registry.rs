@@ -1,0 +1,539 @@
+//! Every kind that is served, and how a request's words find it.
+//!
+//! [`registry`] holds the built-in kinds. A server clones it (kinds are shared, not copied) and adds a kind for
+//! each custom resource.
+
+use super::{Kind, Version};
+use std::cmp::{Ordering, Reverse};
+use std::sync::{Arc, LazyLock};
+
+/// The built-in kinds.
+pub fn registry() -> &'static Registry {
+    static BUILT_IN: LazyLock<Registry> = LazyLock::new(built_in);
+    &BUILT_IN
+}
+
+/// Names a kind of one [`Registry`] and of its clones. Never reused, also when the kind goes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KindId(pub u32);
+
+#[derive(Clone, Default)]
+pub struct Registry {
+    /// Indexed by [`KindId`].
+    kinds: Vec<Slot>,
+    /// Ordered by group, version and plural name.
+    by_resource: Vec<Name>,
+    /// Ordered by group, version and kind.
+    by_kind: Vec<Name>,
+    /// Ordered by place in storage.
+    by_storage: Vec<(String, KindId)>,
+    groups: Vec<GroupVersions>,
+}
+
+/// One group of the API with its versions, the preferred one first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupVersions {
+    pub group: String,
+    pub versions: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Slot {
+    kind: Arc<Kind>,
+    /// False once the kind was removed: its number stays taken, and whoever still holds it can read the kind.
+    served: bool,
+}
+
+#[derive(Clone)]
+struct Name {
+    group: String,
+    version: String,
+    name: String,
+    id: KindId,
+    /// Index into the kind's versions.
+    version_index: usize,
+}
+
+impl Name {
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.group, &self.version, &self.name)
+    }
+}
+
+impl Registry {
+    /// The kind that a path speaks of, and which of its versions.
+    pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<(KindId, usize)> {
+        find(&self.by_resource, group, version, resource)
+    }
+
+    /// The kind that a document speaks of, and which of its versions.
+    pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<(KindId, usize)> {
+        find(&self.by_kind, group, version, kind)
+    }
+
+    /// The kind whose objects stand at a place below the storage prefix: `services/specs`.
+    pub fn by_storage(&self, storage: &str) -> Option<KindId> {
+        let found = self.by_storage.binary_search_by(|(place, _)| place.as_str().cmp(storage)).ok()?;
+        Some(self.by_storage[found].1)
+    }
+
+    /// The kind Namespace, which holds the objects of all others.
+    pub fn namespaces(&self) -> KindId {
+        self.find("", "v1", "namespaces").expect("every registry starts from the built-in kinds").0
+    }
+
+    /// A removed kind is still found by its number.
+    pub fn get(&self, id: KindId) -> &Kind {
+        &self.kinds[id.0 as usize].kind
+    }
+
+    /// As [`Self::get`], for holders that outlive the registry.
+    pub fn share(&self, id: KindId) -> Arc<Kind> {
+        Arc::clone(&self.kinds[id.0 as usize].kind)
+    }
+
+    /// Served kinds in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (KindId, &Kind)> {
+        let numbered = (0u32..).zip(&self.kinds);
+        numbered.filter(|(_, slot)| slot.served).map(|(number, slot)| (KindId(number), &*slot.kind))
+    }
+
+    /// What one group and version serves, ordered by plural name.
+    pub fn served(&self, group: &str, version: &str) -> impl Iterator<Item = (KindId, usize)> {
+        let start = self.by_resource.partition_point(|n| (n.group.as_str(), n.version.as_str()) < (group, version));
+        let names = self.by_resource[start..].iter();
+        names.take_while(move |n| n.group == group && n.version == version).map(|n| (n.id, n.version_index))
+    }
+
+    /// Groups in discovery's order, each with its preferred version first.
+    pub fn groups(&self) -> &[GroupVersions] {
+        &self.groups
+    }
+
+    /// Adds a kind. Where a name is taken already, the earlier kind keeps it.
+    pub fn add(&mut self, kind: Kind) -> KindId {
+        let id = KindId(u32::try_from(self.kinds.len()).expect("fewer kinds than 2^32"));
+        self.kinds.push(Slot { kind: Arc::new(kind), served: true });
+        self.enter_names(id);
+        self.groups = groups_of(&self.by_resource);
+        id
+    }
+
+    /// Puts a changed kind in the place of an older one.
+    pub fn replace(&mut self, id: KindId, kind: Kind) {
+        self.remove_names(id);
+        self.kinds[id.0 as usize] = Slot { kind: Arc::new(kind), served: true };
+        self.enter_names(id);
+        self.groups = groups_of(&self.by_resource);
+    }
+
+    pub fn remove(&mut self, id: KindId) {
+        self.remove_names(id);
+        self.kinds[id.0 as usize].served = false;
+        self.groups = groups_of(&self.by_resource);
+    }
+
+    fn enter_names(&mut self, id: KindId) {
+        let kind = self.share(id);
+        for (version_index, Version { group, version, .. }) in kind.versions.iter().enumerate() {
+            let named = |name: &String| Name {
+                group: group.clone(),
+                version: version.clone(),
+                name: name.clone(),
+                id,
+                version_index,
+            };
+            enter(&mut self.by_resource, named(&kind.resource));
+            enter(&mut self.by_kind, named(&kind.kind));
+        }
+        if kind.stored
+            && let Err(place) = self.by_storage.binary_search_by(|(storage, _)| storage.cmp(&kind.storage))
+        {
+            self.by_storage.insert(place, (kind.storage.clone(), id));
+        }
+    }
+
+    fn remove_names(&mut self, id: KindId) {
+        self.by_resource.retain(|name| name.id != id);
+        self.by_kind.retain(|name| name.id != id);
+        self.by_storage.retain(|(_, kind)| *kind != id);
+    }
+}
+
+fn find(names: &[Name], group: &str, version: &str, name: &str) -> Option<(KindId, usize)> {
+    let found = names.binary_search_by(|entry| entry.key().cmp(&(group, version, name))).ok()?;
+    Some((names[found].id, names[found].version_index))
+}
+
+fn enter(names: &mut Vec<Name>, name: Name) {
+    if let Err(place) = names.binary_search_by(|entry| entry.key().cmp(&name.key())) {
+        names.insert(place, name);
+    }
+}
+
+/// The message of a kind that is never a resource of its own, only the body of a subresource.
+pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+    match (group, version, kind) {
+        ("autoscaling", "v1", "Scale") => Some("io.k8s.api.autoscaling.v1.Scale"),
+        ("apps", "v1beta2", "Scale") => Some("io.k8s.api.apps.v1beta2.Scale"),
+        ("apps", "v1beta1", "Scale") => Some("io.k8s.api.apps.v1beta1.Scale"),
+        ("extensions", "v1beta1", "Scale") => Some("io.k8s.api.extensions.v1beta1.Scale"),
+        ("policy", "v1", "Eviction") => Some("io.k8s.api.policy.v1.Eviction"),
+        ("policy", "v1beta1", "Eviction") => Some("io.k8s.api.policy.v1beta1.Eviction"),
+        ("authentication.k8s.io", "v1", "TokenRequest") => Some("io.k8s.api.authentication.v1.TokenRequest"),
+        ("", "v1", "Binding") => Some("io.k8s.api.core.v1.Binding"),
+        _ => None,
+    }
+}
+
+/// Built-in groups in discovery's order. A client that knows a resource by its plural name alone takes the first
+/// group that has it, so `extensions` stands behind everything, custom groups included.
+const GROUPS: [&str; 23] = [
+    "",
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "storagemigration.k8s.io",
+    "internal.apiserver.k8s.io",
+];
+
+fn groups_of(names: &[Name]) -> Vec<GroupVersions> {
+    let mut groups: Vec<GroupVersions> = Vec::new();
+    for Name { group, version, .. } in names {
+        match groups.last_mut() {
+            Some(last) if last.group == *group => {
+                if last.versions.last() != Some(version) {
+                    last.versions.push(version.clone());
+                }
+            }
+            _ => groups.push(GroupVersions { group: group.clone(), versions: vec![version.clone()] }),
+        }
+    }
+    for group in &mut groups {
+        group.versions.sort_by(|a, b| compare_versions(a, b));
+    }
+    // Stable: custom groups share a rank and stay in the order of their names.
+    groups.sort_by_key(|group| group_rank(&group.group));
+    groups
+}
+
+fn group_rank(group: &str) -> usize {
+    match group {
+        "extensions" => GROUPS.len() + 1,
+        _ => GROUPS.iter().position(|known| *known == group).unwrap_or(GROUPS.len()),
+    }
+}
+
+/// Kubernetes' order of versions, best first: stable before beta before alpha, then the higher number; names that
+/// are no versions come last, by the alphabet.
+fn compare_versions(a: &str, b: &str) -> Ordering {
+    match (version_rank(a), version_rank(b)) {
+        (Some(a), Some(b)) => Reverse(a).cmp(&Reverse(b)),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// Stage (2 stable, 1 beta, 0 alpha), major and minor number of `v1`, `v2beta1`, `v1alpha3`.
+fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let major = rest[..digits].parse().ok()?;
+    let rest = &rest[digits..];
+    if rest.is_empty() {
+        return Some((2, major, 0));
+    }
+    let (stage, minor) = match rest.strip_prefix("beta") {
+        Some(minor) => (1, minor),
+        None => (0, rest.strip_prefix("alpha")?),
+    };
+    if !minor.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Some((stage, major, minor.parse().ok()?))
+}
+
+fn built_in() -> Registry {
+    let mut registry = Registry::default();
+    let groups = [
+        super::core::kinds(),
+        super::apiregistration::kinds(),
+        super::apps::kinds(),
+        super::events::kinds(),
+        super::authentication::kinds(),
+        super::authorization::kinds(),
+        super::autoscaling::kinds(),
+        super::batch::kinds(),
+        super::certificates::kinds(),
+        super::networking::kinds(),
+        super::policy::kinds(),
+        super::rbac::kinds(),
+        super::storage::kinds(),
+        super::admissionregistration::kinds(),
+        super::apiextensions::kinds(),
+        super::scheduling::kinds(),
+        super::coordination::kinds(),
+        super::node::kinds(),
+        super::discovery::kinds(),
+        super::resource::kinds(),
+        super::flowcontrol::kinds(),
+        super::storagemigration::kinds(),
+        super::internal_apiserver::kinds(),
+        super::extensions::kinds(),
+    ];
+    for kind in groups.into_iter().flatten() {
+        registry.add(kind);
+    }
+    registry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scope;
+    use super::*;
+
+    #[test]
+    fn every_resource_of_the_published_api_is_found() {
+        for line in PUBLISHED.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [group, version, kind, resource, scope, message] = words[..] else { panic!("{line}") };
+            let group = if group == "-" { "" } else { group };
+            let (id, index) = registry().find(group, version, resource).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(registry().find_kind(group, version, kind), Some((id, index)), "{line}");
+            let found = registry().get(id);
+            assert_eq!(found.versions[index].message, format!("io.k8s.{message}"));
+            assert_eq!(found.scope == Scope::Namespaced, scope == "namespaced", "{line}");
+        }
+    }
+
+    #[test]
+    fn older_versions_share_the_object_of_the_newest() {
+        for (group, version, resource, hub) in [
+            ("extensions", "v1beta1", "deployments", "apps/v1"),
+            ("extensions", "v1beta1", "daemonsets", "apps/v1"),
+            ("extensions", "v1beta1", "replicasets", "apps/v1"),
+            ("extensions", "v1beta1", "ingresses", "networking.k8s.io/v1"),
+            ("extensions", "v1beta1", "networkpolicies", "networking.k8s.io/v1"),
+            ("apps", "v1beta1", "statefulsets", "apps/v1"),
+            ("batch", "v2alpha1", "cronjobs", "batch/v1"),
+            ("events.k8s.io", "v1beta1", "events", "v1"),
+            ("autoscaling", "v1", "horizontalpodautoscalers", "autoscaling/v2"),
+            ("apiextensions.k8s.io", "v1beta1", "customresourcedefinitions", "apiextensions.k8s.io/v1"),
+            ("rbac.authorization.k8s.io", "v1alpha1", "roles", "rbac.authorization.k8s.io/v1"),
+        ] {
+            let (id, index) = registry().find(group, version, resource).expect(resource);
+            let kind = registry().get(id);
+            assert_eq!(kind.hub().api_version(), hub);
+            assert_eq!((kind.versions[index].group.as_str(), kind.versions[index].version.as_str()), (group, version));
+        }
+    }
+
+    #[test]
+    fn no_two_kinds_share_a_name_or_a_place_in_storage() {
+        let stored = registry().iter().filter(|(_, kind)| kind.stored);
+        stored.for_each(|(id, kind)| assert_eq!(registry().by_storage(&kind.storage), Some(id), "{}", kind.kind));
+        let names: usize = registry().iter().map(|(_, kind)| kind.versions.len()).sum();
+        assert_eq!(registry().by_resource.len(), names);
+        assert_eq!(registry().by_kind.len(), names);
+    }
+
+    #[test]
+    fn only_old_versions_leave_what_an_object_owns() {
+        for (group, version, resource, expected) in [
+            ("apps", "v1", "deployments", false),
+            ("extensions", "v1beta1", "deployments", true),
+            ("batch", "v1", "jobs", true),
+            ("batch", "v1", "cronjobs", false),
+            ("", "v1", "replicationcontrollers", true),
+        ] {
+            let (id, index) = registry().find(group, version, resource).expect(resource);
+            let kind = registry().get(id);
+            assert_eq!(kind.orphans_by_default(&kind.versions[index]), expected, "{resource}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_selected_by_the_names_of_the_group() {
+        let (id, _) = registry().find("events.k8s.io", "v1", "events").expect("events");
+        let kind = registry().get(id);
+        let event = serde_json::json!({ "involvedObject": { "name": "web" }, "source": { "component": "kubelet" } });
+        for (group, field, expected) in [
+            ("", "involvedObject.name", Some("web")),
+            ("", "source", Some("kubelet")),
+            ("", "regarding.name", None),
+            ("events.k8s.io", "regarding.name", Some("web")),
+            ("events.k8s.io", "involvedObject.name", None),
+            ("events.k8s.io", "reason", Some("")),
+        ] {
+            let found = kind.selectable_in(group, field).map(|selectable| (selectable.read)(&event));
+            assert_eq!(found.as_deref(), expected, "{group} {field}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_not_found() {
+        for (group, version, resource) in
+            [("", "v1", "scales"), ("apps", "v2", "deployments"), ("admission.k8s.io", "v1", "admissionreviews")]
+        {
+            assert_eq!(registry().find(group, version, resource), None);
+        }
+    }
+
+    #[test]
+    fn groups_come_in_the_order_of_discovery() {
+        let groups = registry().groups();
+        let line = |g: &GroupVersions| format!("{}: {}", g.group, g.versions.join(" "));
+        let shown: Vec<String> = groups.iter().map(line).collect();
+        assert_eq!(
+            shown[..4],
+            [": v1", "apiregistration.k8s.io: v1 v1beta1", "apps: v1 v1beta2 v1beta1", "events.k8s.io: v1 v1beta1"]
+        );
+        assert_eq!(shown[6], "autoscaling: v2 v1 v2beta2 v2beta1");
+        assert_eq!(shown.last().expect("groups"), "extensions: v1beta1");
+        assert_eq!(groups.len(), GROUPS.len() + 1);
+    }
+
+    #[test]
+    fn versions_are_ordered_by_maturity_and_number() {
+        let mut versions = ["v1alpha1", "foo", "v1", "v11beta2", "v10", "v1beta1", "v2", "v11alpha2", "v3beta1", "bar"];
+        versions.sort_by(|a, b| compare_versions(a, b));
+        let expected = ["v10", "v2", "v1", "v11beta2", "v3beta1", "v1beta1", "v11alpha2", "v1alpha1", "bar", "foo"];
+        assert_eq!(versions, expected);
+    }
+
+    #[test]
+    fn kinds_come_and_go_at_run_time() {
+        let mut registry = registry().clone();
+        let widget =
+            || Kind::namespaced("Widget", "widgets").versions("example.com", "com.example", ["v1", "v1alpha1"]);
+        let id = registry.add(widget());
+        assert_eq!(registry.find("example.com", "v1alpha1", "widgets"), Some((id, 1)));
+        assert_eq!(registry.find_kind("example.com", "v1", "Widget"), Some((id, 0)));
+        assert_eq!(registry.served("example.com", "v1").collect::<Vec<_>>(), [(id, 0)]);
+        assert_eq!(registry.by_storage("widgets"), Some(id));
+        // Custom groups stand before `extensions`, so that nothing is behind it.
+        assert_eq!(registry.groups()[registry.groups().len() - 2].group, "example.com");
+
+        registry.replace(id, Kind::namespaced("Widget", "widgets").versions("example.com", "com.example", ["v1"]));
+        assert_eq!(registry.find("example.com", "v1alpha1", "widgets"), None);
+
+        registry.remove(id);
+        assert_eq!(registry.find("example.com", "v1", "widgets"), None);
+        assert!(registry.iter().all(|(_, kind)| kind.kind != "Widget"));
+        assert_eq!(registry.by_storage("widgets"), None);
+        assert_eq!(registry.get(id).kind, "Widget");
+        assert_ne!(registry.add(widget()), id);
+    }
+
+    /// Group, version, kind, plural name, scope and message of every resource of Kubernetes 1.35.
+    const PUBLISHED: &str = "
+        - v1 Binding bindings namespaced api.core.v1.Binding
+        - v1 ComponentStatus componentstatuses cluster api.core.v1.ComponentStatus
+        - v1 ConfigMap configmaps namespaced api.core.v1.ConfigMap
+        - v1 Endpoints endpoints namespaced api.core.v1.Endpoints
+        - v1 Event events namespaced api.core.v1.Event
+        - v1 LimitRange limitranges namespaced api.core.v1.LimitRange
+        - v1 Namespace namespaces cluster api.core.v1.Namespace
+        - v1 Node nodes cluster api.core.v1.Node
+        - v1 PersistentVolume persistentvolumes cluster api.core.v1.PersistentVolume
+        - v1 PersistentVolumeClaim persistentvolumeclaims namespaced api.core.v1.PersistentVolumeClaim
+        - v1 Pod pods namespaced api.core.v1.Pod
+        - v1 PodTemplate podtemplates namespaced api.core.v1.PodTemplate
+        - v1 ReplicationController replicationcontrollers namespaced api.core.v1.ReplicationController
+        - v1 ResourceQuota resourcequotas namespaced api.core.v1.ResourceQuota
+        - v1 Secret secrets namespaced api.core.v1.Secret
+        - v1 Service services namespaced api.core.v1.Service
+        - v1 ServiceAccount serviceaccounts namespaced api.core.v1.ServiceAccount
+        admissionregistration.k8s.io v1 MutatingWebhookConfiguration mutatingwebhookconfigurations cluster api.admissionregistration.v1.MutatingWebhookConfiguration
+        admissionregistration.k8s.io v1 ValidatingAdmissionPolicy validatingadmissionpolicies cluster api.admissionregistration.v1.ValidatingAdmissionPolicy
+        admissionregistration.k8s.io v1 ValidatingAdmissionPolicyBinding validatingadmissionpolicybindings cluster api.admissionregistration.v1.ValidatingAdmissionPolicyBinding
+        admissionregistration.k8s.io v1 ValidatingWebhookConfiguration validatingwebhookconfigurations cluster api.admissionregistration.v1.ValidatingWebhookConfiguration
+        admissionregistration.k8s.io v1alpha1 MutatingAdmissionPolicy mutatingadmissionpolicies cluster api.admissionregistration.v1alpha1.MutatingAdmissionPolicy
+        admissionregistration.k8s.io v1alpha1 MutatingAdmissionPolicyBinding mutatingadmissionpolicybindings cluster api.admissionregistration.v1alpha1.MutatingAdmissionPolicyBinding
+        admissionregistration.k8s.io v1beta1 MutatingAdmissionPolicy mutatingadmissionpolicies cluster api.admissionregistration.v1beta1.MutatingAdmissionPolicy
+        admissionregistration.k8s.io v1beta1 MutatingAdmissionPolicyBinding mutatingadmissionpolicybindings cluster api.admissionregistration.v1beta1.MutatingAdmissionPolicyBinding
+        apiextensions.k8s.io v1 CustomResourceDefinition customresourcedefinitions cluster apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition
+        apiregistration.k8s.io v1 APIService apiservices cluster kube-aggregator.pkg.apis.apiregistration.v1.APIService
+        apps v1 ControllerRevision controllerrevisions namespaced api.apps.v1.ControllerRevision
+        apps v1 DaemonSet daemonsets namespaced api.apps.v1.DaemonSet
+        apps v1 Deployment deployments namespaced api.apps.v1.Deployment
+        apps v1 ReplicaSet replicasets namespaced api.apps.v1.ReplicaSet
+        apps v1 StatefulSet statefulsets namespaced api.apps.v1.StatefulSet
+        authentication.k8s.io v1 SelfSubjectReview selfsubjectreviews cluster api.authentication.v1.SelfSubjectReview
+        authentication.k8s.io v1 TokenReview tokenreviews cluster api.authentication.v1.TokenReview
+        authorization.k8s.io v1 LocalSubjectAccessReview localsubjectaccessreviews namespaced api.authorization.v1.LocalSubjectAccessReview
+        authorization.k8s.io v1 SelfSubjectAccessReview selfsubjectaccessreviews cluster api.authorization.v1.SelfSubjectAccessReview
+        authorization.k8s.io v1 SelfSubjectRulesReview selfsubjectrulesreviews cluster api.authorization.v1.SelfSubjectRulesReview
+        authorization.k8s.io v1 SubjectAccessReview subjectaccessreviews cluster api.authorization.v1.SubjectAccessReview
+        autoscaling v1 HorizontalPodAutoscaler horizontalpodautoscalers namespaced api.autoscaling.v1.HorizontalPodAutoscaler
+        autoscaling v2 HorizontalPodAutoscaler horizontalpodautoscalers namespaced api.autoscaling.v2.HorizontalPodAutoscaler
+        batch v1 CronJob cronjobs namespaced api.batch.v1.CronJob
+        batch v1 Job jobs namespaced api.batch.v1.Job
+        certificates.k8s.io v1 CertificateSigningRequest certificatesigningrequests cluster api.certificates.v1.CertificateSigningRequest
+        certificates.k8s.io v1alpha1 ClusterTrustBundle clustertrustbundles cluster api.certificates.v1alpha1.ClusterTrustBundle
+        certificates.k8s.io v1beta1 ClusterTrustBundle clustertrustbundles cluster api.certificates.v1beta1.ClusterTrustBundle
+        certificates.k8s.io v1beta1 PodCertificateRequest podcertificaterequests namespaced api.certificates.v1beta1.PodCertificateRequest
+        coordination.k8s.io v1 Lease leases namespaced api.coordination.v1.Lease
+        coordination.k8s.io v1alpha2 LeaseCandidate leasecandidates namespaced api.coordination.v1alpha2.LeaseCandidate
+        coordination.k8s.io v1beta1 LeaseCandidate leasecandidates namespaced api.coordination.v1beta1.LeaseCandidate
+        discovery.k8s.io v1 EndpointSlice endpointslices namespaced api.discovery.v1.EndpointSlice
+        events.k8s.io v1 Event events namespaced api.events.v1.Event
+        flowcontrol.apiserver.k8s.io v1 FlowSchema flowschemas cluster api.flowcontrol.v1.FlowSchema
+        flowcontrol.apiserver.k8s.io v1 PriorityLevelConfiguration prioritylevelconfigurations cluster api.flowcontrol.v1.PriorityLevelConfiguration
+        internal.apiserver.k8s.io v1alpha1 StorageVersion storageversions cluster api.apiserverinternal.v1alpha1.StorageVersion
+        networking.k8s.io v1 IPAddress ipaddresses cluster api.networking.v1.IPAddress
+        networking.k8s.io v1 Ingress ingresses namespaced api.networking.v1.Ingress
+        networking.k8s.io v1 IngressClass ingressclasses cluster api.networking.v1.IngressClass
+        networking.k8s.io v1 NetworkPolicy networkpolicies namespaced api.networking.v1.NetworkPolicy
+        networking.k8s.io v1 ServiceCIDR servicecidrs cluster api.networking.v1.ServiceCIDR
+        networking.k8s.io v1beta1 IPAddress ipaddresses cluster api.networking.v1beta1.IPAddress
+        networking.k8s.io v1beta1 ServiceCIDR servicecidrs cluster api.networking.v1beta1.ServiceCIDR
+        node.k8s.io v1 RuntimeClass runtimeclasses cluster api.node.v1.RuntimeClass
+        policy v1 PodDisruptionBudget poddisruptionbudgets namespaced api.policy.v1.PodDisruptionBudget
+        rbac.authorization.k8s.io v1 ClusterRole clusterroles cluster api.rbac.v1.ClusterRole
+        rbac.authorization.k8s.io v1 ClusterRoleBinding clusterrolebindings cluster api.rbac.v1.ClusterRoleBinding
+        rbac.authorization.k8s.io v1 Role roles namespaced api.rbac.v1.Role
+        rbac.authorization.k8s.io v1 RoleBinding rolebindings namespaced api.rbac.v1.RoleBinding
+        resource.k8s.io v1 DeviceClass deviceclasses cluster api.resource.v1.DeviceClass
+        resource.k8s.io v1 ResourceClaim resourceclaims namespaced api.resource.v1.ResourceClaim
+        resource.k8s.io v1 ResourceClaimTemplate resourceclaimtemplates namespaced api.resource.v1.ResourceClaimTemplate
+        resource.k8s.io v1 ResourceSlice resourceslices cluster api.resource.v1.ResourceSlice
+        resource.k8s.io v1alpha3 DeviceTaintRule devicetaintrules cluster api.resource.v1alpha3.DeviceTaintRule
+        resource.k8s.io v1beta1 DeviceClass deviceclasses cluster api.resource.v1beta1.DeviceClass
+        resource.k8s.io v1beta1 ResourceClaim resourceclaims namespaced api.resource.v1beta1.ResourceClaim
+        resource.k8s.io v1beta1 ResourceClaimTemplate resourceclaimtemplates namespaced api.resource.v1beta1.ResourceClaimTemplate
+        resource.k8s.io v1beta1 ResourceSlice resourceslices cluster api.resource.v1beta1.ResourceSlice
+        resource.k8s.io v1beta2 DeviceClass deviceclasses cluster api.resource.v1beta2.DeviceClass
+        resource.k8s.io v1beta2 ResourceClaim resourceclaims namespaced api.resource.v1beta2.ResourceClaim
+        resource.k8s.io v1beta2 ResourceClaimTemplate resourceclaimtemplates namespaced api.resource.v1beta2.ResourceClaimTemplate
+        resource.k8s.io v1beta2 ResourceSlice resourceslices cluster api.resource.v1beta2.ResourceSlice
+        scheduling.k8s.io v1 PriorityClass priorityclasses cluster api.scheduling.v1.PriorityClass
+        scheduling.k8s.io v1alpha1 Workload workloads namespaced api.scheduling.v1alpha1.Workload
+        storage.k8s.io v1 CSIDriver csidrivers cluster api.storage.v1.CSIDriver
+        storage.k8s.io v1 CSINode csinodes cluster api.storage.v1.CSINode
+        storage.k8s.io v1 CSIStorageCapacity csistoragecapacities namespaced api.storage.v1.CSIStorageCapacity
+        storage.k8s.io v1 StorageClass storageclasses cluster api.storage.v1.StorageClass
+        storage.k8s.io v1 VolumeAttachment volumeattachments cluster api.storage.v1.VolumeAttachment
+        storage.k8s.io v1 VolumeAttributesClass volumeattributesclasses cluster api.storage.v1.VolumeAttributesClass
+        storage.k8s.io v1beta1 VolumeAttributesClass volumeattributesclasses cluster api.storage.v1beta1.VolumeAttributesClass
+        storagemigration.k8s.io v1beta1 StorageVersionMigration storageversionmigrations cluster api.storagemigration.v1beta1.StorageVersionMigration
+    ";
+}
