@@ -151,7 +151,12 @@ mod tests {
             key: "default/a".into(),
             replaces: 41,
             operation: Operation::Put as i32,
-            actor: Actor { user: "jane".into(), manager: "kubectl".into(), verb: "update".into(), request_id: "r".into() },
+            actor: Actor {
+                user: "jane".into(),
+                manager: "kubectl".into(),
+                verb: "update".into(),
+                request_id: "r".into(),
+            },
             object: Bytes::from_static(b"{\"apiVersion\":\"v1\"}"),
         }
     }

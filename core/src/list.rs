@@ -48,10 +48,10 @@ impl Selection {
                 options.field_selector.as_deref().unwrap_or(""),
             ))
         };
-        let labels = LabelSelector::parse(options.label_selector.as_deref().unwrap_or(""))
-            .map_err(|error| unable(&error))?;
-        let fields = FieldSelector::parse(options.field_selector.as_deref().unwrap_or(""))
-            .map_err(|error| unable(&error))?;
+        let labels =
+            LabelSelector::parse(options.label_selector.as_deref().unwrap_or("")).map_err(|error| unable(&error))?;
+        let fields =
+            FieldSelector::parse(options.field_selector.as_deref().unwrap_or("")).map_err(|error| unable(&error))?;
         let mut selection = Selection {
             kind: target.kind,
             version: target.version,

@@ -101,16 +101,35 @@ impl Content {
     /// The conditions that tell why a namespace does not go.
     fn conditions(&self, namespace: &Document, stamp: Stamp) -> Value {
         let each = |items: Vec<(String, usize)>, verb: &str| {
-            items.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances")).collect::<Vec<_>>().join(", ")
+            items
+                .iter()
+                .map(|(what, count)| format!("{what} {verb} {count} resource instances"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let content = format!("Some resources are remaining: {}", each(self.remaining.clone(), "has"));
         let finalizers: Vec<_> = self.finalizers.iter().map(|(k, v)| (k.clone(), *v)).collect();
         let finalizing =
             format!("Some content in the namespace has finalizers remaining: {}", each(finalizers.clone(), "in"));
         let wanted = [
-            ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", "All resources successfully discovered".to_owned()),
-            ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", "All legacy kube types successfully parsed".to_owned()),
-            ("NamespaceDeletionContentFailure", false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".to_owned()),
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                false,
+                "ResourcesDiscovered",
+                "All resources successfully discovered".to_owned(),
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                false,
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed".to_owned(),
+            ),
+            (
+                "NamespaceDeletionContentFailure",
+                false,
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization".to_owned(),
+            ),
             ("NamespaceContentRemaining", true, "SomeResourcesRemain", content),
             ("NamespaceFinalizersRemaining", !finalizers.is_empty(), "SomeFinalizersRemain", finalizing),
         ];

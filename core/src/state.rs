@@ -169,11 +169,8 @@ impl Index {
             })
             .unwrap_or_default();
         let fields = kind.selectable.iter().map(|field| (field.read)(document).into()).collect();
-        let claims = kind
-            .hooks
-            .claims
-            .map(|claims| claims(document).into_iter().map(Arc::from).collect())
-            .unwrap_or_default();
+        let claims =
+            kind.hooks.claims.map(|claims| claims(document).into_iter().map(Arc::from).collect()).unwrap_or_default();
         Index { labels, fields, claims }
     }
 
@@ -231,7 +228,9 @@ impl Entry {
         let digits = self.offset.to_string();
         let field = format!("\"resourceVersion\":\"{digits}\"");
         let at = self.json.windows(field.len()).position(|window| window == field.as_bytes());
-        let Some(at) = at else { return Entry::new(self.json.clone(), self.head as usize, version, self.index.clone()) };
+        let Some(at) = at else {
+            return Entry::new(self.json.clone(), self.head as usize, version, self.index.clone());
+        };
         let end = at + field.len() - 1;
         let start = end - digits.len();
         let mut json = Vec::with_capacity(self.json.len() + 2);
@@ -274,7 +273,11 @@ pub struct UnknownResource {
 
 impl std::fmt::Display for UnknownResource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the log's event {} is on {:?}, a resource that this release does not know", self.offset, self.resource)
+        write!(
+            f,
+            "the log's event {} is on {:?}, a resource that this release does not know",
+            self.offset, self.resource
+        )
     }
 }
 

@@ -6,6 +6,7 @@ use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
 use crate::object::validate;
 use crate::refusal::{Cause, Refusal};
+use crate::request::Format;
 use crate::schema::schema;
 use serde_json::Value;
 
@@ -155,19 +156,26 @@ fn reset(context: &Context, document: &mut Document) {
 
 /// Notes in `managedFields` who wrote what.
 pub(super) fn track(context: &Context, old: Option<&Document>, document: &mut Document) -> Result<(), Refusal> {
-    let manager = context.manager();
+    if context.request.body.format == Format::ApplyPatch {
+        // Apply has done so already, and what defaults added is nobody's.
+        return Ok(());
+    }
     let hub = &context.kind.versions[0];
     let old = old.map(|old| Value::Object(old.clone()));
     let mut new = Value::Object(std::mem::take(document));
     managed::track_update(
-        schema(),
-        super::document::message(context.kind, 0)?,
         old.as_ref(),
         &mut new,
-        manager,
-        &hub.api_version(),
-        context.request.target.subresource.as_deref().unwrap_or(""),
-        &context.stamp.rfc3339(),
+        &managed::Writer {
+            schema: schema(),
+            message: super::document::message(context.kind, 0)?,
+            api_version: &hub.api_version(),
+            manager: context.manager(),
+            subresource: context.request.target.subresource.as_deref().unwrap_or(""),
+            now: &context.stamp.rfc3339(),
+            reset: &[],
+            convert: None,
+        },
     );
     if let Value::Object(tracked) = new {
         *document = tracked;

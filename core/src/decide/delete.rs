@@ -13,8 +13,18 @@ use std::sync::Arc;
 
 /// Kinds whose delete answers with the object that was.
 const ANSWERS_WITH_OBJECT: &[&str] = &[
-    "Pod", "Service", "PersistentVolume", "PersistentVolumeClaim", "ServiceAccount", "PodTemplate", "ResourceQuota",
-    "VolumeAttachment", "StorageClass", "CSIDriver", "CSINode", "PodSecurityPolicy",
+    "Pod",
+    "Service",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ServiceAccount",
+    "PodTemplate",
+    "ResourceQuota",
+    "VolumeAttachment",
+    "StorageClass",
+    "CSIDriver",
+    "CSINode",
+    "PodSecurityPolicy",
 ];
 
 pub(super) fn decide(context: &Context) -> Result<Decision, Refusal> {
@@ -91,12 +101,7 @@ pub fn validate(options: &DeleteOptions) -> Result<(), Refusal> {
 }
 
 /// True when the client fixed the version.
-fn preconditions(
-    context: &Context,
-    options: &DeleteOptions,
-    entry: &Entry,
-    old: &Document,
-) -> Result<bool, Refusal> {
+fn preconditions(context: &Context, options: &DeleteOptions, entry: &Entry, old: &Document) -> Result<bool, Refusal> {
     let conflict = |what: &str, wanted: &str, found: &str| Refusal::Conflict {
         subject: context.subject(context.request.name()),
         message: format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"),
@@ -195,4 +200,3 @@ pub(super) fn evict(context: &Context) -> Result<Decision, Refusal> {
     decision.answer = Answer::Document { document: status, code: 201 };
     Ok(decision)
 }
-

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::kinds::Kind;
-use crate::object::decode::{self, Decoded};
+use crate::object::decode;
 use crate::object::meta::{Document, text};
 use crate::refusal::Refusal;
 use crate::request::{FieldValidation, Format};
@@ -43,7 +43,9 @@ impl Context<'_> {
                 });
             }
         };
-        let Decoded { mut value, duplicates } = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
+        let decoded = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
+        let strict_errors = decoded.strict_errors();
+        let mut value = decoded.value;
         let api_version = crate::kinds::api_version(group, version);
         let found = identify(&value, &api_version, kind)?;
         if (found.0.as_str(), found.1.as_str()) != (api_version.as_str(), kind) {
@@ -55,8 +57,8 @@ impl Context<'_> {
         if !value.is_object() {
             return Err(cannot("the body is not an object".into()));
         }
-        let unknown = check::check(schema(), message, &mut value).map_err(|error| cannot(error.to_string()))?;
-        let complaints = complaints(&duplicates, &unknown);
+        let unknown = check(schema(), message, &mut value).map_err(|error| cannot(error.to_string()))?;
+        let complaints = complaints(strict_errors, &unknown);
         match self.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => {
                 return Err(cannot(format!("strict decoding error: {}", complaints.join(", "))));
@@ -121,7 +123,7 @@ pub fn from_hub(kind: &Kind, version: usize, document: &mut Document) {
         if let Ok(message) = message(kind, version) {
             let mut value = Value::Object(std::mem::take(document));
             // A hub document has the types of its schema; fields that this version lacks are pruned.
-            let _ = check::check(schema(), message, &mut value);
+            let _ = check(schema(), message, &mut value);
             if let Value::Object(pruned) = value {
                 *document = pruned;
             }
@@ -152,8 +154,7 @@ pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal>
 }
 
 /// Unknown and duplicate fields as strict decoding words them.
-pub(super) fn complaints(duplicates: &[String], unknown: &[String]) -> Vec<String> {
-    let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+pub(super) fn complaints(duplicates: Vec<String>, unknown: &[String]) -> Vec<String> {
     unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
 }
 

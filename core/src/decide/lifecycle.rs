@@ -15,9 +15,8 @@ pub(super) fn admit_create(context: &Context, _document: &Document) -> Result<()
         None => Err(Refusal::NotFound(Subject::new("", "namespaces", namespace))),
         Some(false) => Ok(()),
         Some(true) => {
-            let message = format!(
-                "unable to create new content in namespace {namespace} because it is being terminated"
-            );
+            let message =
+                format!("unable to create new content in namespace {namespace} because it is being terminated");
             Err(Refusal::Forbidden {
                 subject: context.subject(context.request.name()),
                 message,

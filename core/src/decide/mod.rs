@@ -180,7 +180,13 @@ impl Decision {
     }
 
     fn one(write: Write, code: u16, fixed: bool, warnings: Vec<String>) -> Decision {
-        Decision { writes: vec![write], expects: Vec::new(), answer: Answer::Written { index: 0, code, view: View::Object }, fixed, warnings }
+        Decision {
+            writes: vec![write],
+            expects: Vec::new(),
+            answer: Answer::Written { index: 0, code, view: View::Object },
+            fixed,
+            warnings,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Patch: the newest object, changed as the patch says, then judged as an update.
 
 use super::{Context, Decision, create, document, update};
-use crate::merge::{apply, json, strategic};
+use crate::merge::{apply, json, managed, strategic};
 use crate::object::decode;
 use crate::object::meta::{Document, metadata, metadata_mut, text};
 use crate::refusal::{Cause, Refusal};
@@ -25,7 +25,7 @@ pub(super) fn decide(context: &Context, scope: update::Scope) -> Result<Decision
     let live = entry.document_in(context.kind, context.request.target.version);
     let (patched, duplicates) = patched(context, &live)?;
     let mut warnings = Vec::new();
-    let new = checked(context, patched, &duplicates, &mut warnings)?;
+    let new = checked(context, patched, duplicates, &mut warnings)?;
     let version = text(metadata(&new), "resourceVersion").to_owned();
     if version != entry.offset.to_string() && !version.is_empty() {
         return Err(update::modified(context));
@@ -53,16 +53,16 @@ fn patched_as(context: &Context, message: MessageId, live: &Value) -> Result<(Va
         Format::JsonPatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
             let new = json::json_patch(live, &patch.value)?;
-            Ok((new, patch.duplicates))
+            Ok((new, patch.strict_errors()))
         }
         Format::MergePatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            Ok((json::merge_patch(live, &patch.value)?, patch.duplicates))
+            Ok((json::merge_patch(live, &patch.value)?, patch.strict_errors()))
         }
         Format::StrategicMergePatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
             let new = strategic::strategic_merge(live, &patch.value, schema(), message)?;
-            Ok((new, patch.duplicates))
+            Ok((new, patch.strict_errors()))
         }
         Format::Json | Format::Yaml | Format::ApplyPatch => Err(Refusal::UnsupportedMediaType {
             message: "the body of the request was in an unknown format - accepted media types include: \
@@ -77,7 +77,7 @@ fn patched_as(context: &Context, message: MessageId, live: &Value) -> Result<(Va
 fn checked(
     context: &Context,
     patched: Value,
-    duplicates: &[String],
+    duplicates: Vec<String>,
     warnings: &mut Vec<String>,
 ) -> Result<Document, Refusal> {
     let mut patched = patched;
@@ -89,7 +89,7 @@ fn checked(
             &why,
         )],
     };
-    let unknown = check::check(schema(), context.message()?, &mut patched).map_err(|error| fault(error.to_string()))?;
+    let unknown = check(schema(), context.message()?, &mut patched).map_err(|error| fault(error.to_string()))?;
     let complaints = document::complaints(duplicates, &unknown);
     match context.request.options.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
@@ -120,13 +120,13 @@ pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Refusal> {
     let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
     let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
     let (mut new, _) = if body.format == Format::ApplyPatch {
-        let decoded = decode::yaml(&body.bytes)
-            .map_err(|error| Refusal::BadRequest(format!("error decoding YAML: {error}")))?;
-        (json::merge_patch(live, &decoded.value)?, decoded.duplicates)
+        let decoded =
+            decode::yaml(&body.bytes).map_err(|error| Refusal::BadRequest(format!("error decoding YAML: {error}")))?;
+        (json::merge_patch(live, &decoded.value)?, decoded.strict_errors())
     } else {
         patched_as(context, message, live)?
     };
-    check::check(schema(), message, &mut new).map_err(|error| {
+    check(schema(), message, &mut new).map_err(|error| {
         let sent = String::from_utf8_lossy(&body.bytes).into_owned();
         Refusal::Invalid {
             subject: crate::refusal::Subject::new("autoscaling", "Scale", context.request.name()),
@@ -154,17 +154,27 @@ fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Ref
     }
     let live = existing.as_ref().map(|entry| live_document(context, entry));
     let convert = |document: &Value, api_version: &str| convert(context, document, api_version);
-    let merged = apply::apply(&apply::ApplyRequest {
+    // What the endpoint puts back, nobody comes to own.
+    let reset: &[&[&str]] = match scope {
+        update::Scope::Main if context.kind.subresource("status").is_some() => &[&["status"]],
+        update::Scope::Main => &[],
+        update::Scope::Status => &[&["spec"], &["metadata", "labels"]],
+        _ => &[&["metadata", "labels"], &["metadata", "annotations"]],
+    };
+    let merged = apply::apply(apply::ApplyRequest {
         live: live.as_ref(),
         config: &Value::Object(config),
-        schema: schema(),
-        message: context.message()?,
-        api_version: &context.version().api_version(),
-        manager: request.options.field_manager.as_deref().unwrap_or(""),
-        subresource: request.target.subresource.as_deref().unwrap_or(""),
         force: request.options.force.unwrap_or(false),
-        now: &context.stamp.rfc3339(),
-        convert: Some(&convert),
+        writer: managed::Writer {
+            schema: schema(),
+            message: context.message()?,
+            api_version: &context.version().api_version(),
+            manager: request.options.field_manager.as_deref().unwrap_or(""),
+            subresource: request.target.subresource.as_deref().unwrap_or(""),
+            now: &context.stamp.rfc3339(),
+            reset,
+            convert: Some(&convert),
+        },
     })?;
     let Value::Object(mut merged) = merged else {
         return Err(Refusal::Internal("apply made no object".into()));
@@ -201,6 +211,7 @@ fn apply_body(context: &Context, warnings: &mut Vec<String>) -> Result<Document,
     let body = &context.request.body;
     let bad = |why: String| Refusal::BadRequest(format!("error decoding YAML: {why}"));
     let decoded = decode::yaml(&body.bytes).map_err(|error| bad(error.to_string()))?;
+    let strict_errors = decoded.strict_errors();
     let mut value = decoded.value;
     let version = context.version();
     let Some(found) = value.as_object() else {
@@ -217,9 +228,9 @@ fn apply_body(context: &Context, warnings: &mut Vec<String>) -> Result<Document,
             )));
         }
     }
-    let unknown = check::check(schema(), context.message()?, &mut value)
+    let unknown = check(schema(), context.message()?, &mut value)
         .map_err(|error| Refusal::BadRequest(format!("failed to create typed patch object: {error}")))?;
-    let complaints = document::complaints(&decoded.duplicates, &unknown);
+    let complaints = document::complaints(strict_errors, &unknown);
     match context.request.options.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             return Err(Refusal::BadRequest(format!("strict decoding error: {}", complaints.join(", "))));

@@ -122,7 +122,8 @@ pub(super) fn allocate(context: &Context, old: Option<&Document>, service: &mut 
         return Ok(());
     }
     let name = text(metadata(service), "name").to_owned();
-    let allocation = Allocation { context, owner: context.state.owner(context.request.target.kind, &context.request.key_of(&name)) };
+    let allocation =
+        Allocation { context, owner: context.state.owner(context.request.target.kind, &context.request.key_of(&name)) };
     let mut causes = Vec::new();
     let old_spec = old.and_then(|old| old.get("spec")).cloned().unwrap_or(Value::Null);
     let spec = object_mut(service, "spec");
@@ -200,7 +201,8 @@ impl Allocation<'_> {
             spec.insert("clusterIPs".into(), json!([wanted]));
         }
         if !spec.contains_key("ipFamilies") {
-            let family = wanted.parse::<IpAddr>().map_or(range.family(), |ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" });
+            let family =
+                wanted.parse::<IpAddr>().map_or(range.family(), |ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" });
             spec.insert("ipFamilies".into(), json!([family]));
         }
         spec.entry("ipFamilyPolicy").or_insert_with(|| "SingleStack".into());
@@ -213,11 +215,15 @@ impl Allocation<'_> {
             let address = range.address(nth).to_string();
             self.free(&format!("ip/{address}")).then_some(address)
         };
-        (0..RANDOM_TRIES).find_map(|_| free(1 + u128::from(stream.next()) % usable)).or_else(|| (1..=usable.min(1 << 20)).find_map(free))
+        (0..RANDOM_TRIES)
+            .find_map(|_| free(1 + u128::from(stream.next()) % usable))
+            .or_else(|| (1..=usable.min(1 << 20)).find_map(free))
     }
 
     fn node_ports(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
-        if spec.get("allocateLoadBalancerNodePorts") == Some(&Value::Bool(false)) && text(spec, "type") == "LoadBalancer" {
+        if spec.get("allocateLoadBalancerNodePorts") == Some(&Value::Bool(false))
+            && text(spec, "type") == "LoadBalancer"
+        {
             return;
         }
         let old_ports = old["ports"].as_array().cloned().unwrap_or_default();

@@ -32,6 +32,7 @@ pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
 
+pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
 
 use crate::refusal::Cause;

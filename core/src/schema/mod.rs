@@ -5,8 +5,8 @@
 
 mod base64;
 mod check;
-mod duration;
 pub mod defaults;
+mod duration;
 mod parse;
 pub mod quantity;
 pub mod timestamp;
