@@ -102,9 +102,12 @@ impl<'a> Definitions<'a> {
             // A custom resource without a schema may hold anything.
             json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
         };
-        let text = self.descriptions.of_type(name);
-        if !text.is_empty() && definition.get("description").is_none() {
-            definition["description"] = json!(text);
+        if definition.get("description").is_none() {
+            match (self.descriptions.of_type(name), self.lists.get(name)) {
+                ("", Some(item)) => definition["description"] = json!(list_description(item)),
+                ("", None) => {}
+                (text, _) => definition["description"] = json!(text),
+            }
         }
         if let Some(kinds) = self.kinds.get(name) {
             let kinds = kinds.iter().map(GroupVersionKind::to_value).collect();
@@ -172,10 +175,10 @@ impl<'a> Definitions<'a> {
     /// An item of a list or a value of a map.
     fn element(&self, owner: &str, ty: &Type) -> Value {
         let mut element = self.single(owner, ty);
-        if self.form == Form::V3 {
-            if let Some(zero) = zero_of(ty) {
-                self.add_beside(&mut element, Map::from_iter([("default".to_owned(), zero)]));
-            }
+        if self.form == Form::V3
+            && let Some(zero) = zero_of(ty)
+        {
+            self.add_beside(&mut element, Map::from_iter([("default".to_owned(), zero)]));
         }
         element
     }
@@ -220,7 +223,6 @@ impl<'a> Definitions<'a> {
 
     /// The list of a custom resource, which no table knows.
     fn list(&self, item: &str) -> Value {
-        let bare = item.rsplit_once('.').map_or(item, |(_, bare)| bare);
         let mut properties = Map::new();
         self.insert_type_meta(&mut properties);
         let items = json!({"type": "array", "items": self.form.reference(item), "description": "The objects."});
@@ -231,7 +233,6 @@ impl<'a> Definitions<'a> {
         properties.insert("metadata".into(), metadata);
         json!({
             "type": "object",
-            "description": format!("{bare}List is a list of {bare}"),
             "properties": properties,
             "required": ["items"],
         })
@@ -256,6 +257,12 @@ impl<'a> Definitions<'a> {
         }
         definition
     }
+}
+
+/// k8s-openapi has one generic list, and no words for it.
+fn list_description(item: &str) -> String {
+    let bare = item.rsplit_once('.').map_or(item, |(_, bare)| bare);
+    format!("{bare}List is a list of objects of kind {bare}.")
 }
 
 /// The definition of a subresource's body: a served kind's, or a message that only subresources use.

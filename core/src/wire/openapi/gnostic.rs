@@ -114,7 +114,7 @@ fn operation(value: &Value) -> Operation {
 fn parameters_item(value: &Value) -> ParametersItem {
     let item = match value.get("$ref").and_then(Value::as_str) {
         Some(reference) => ParameterOrReference::Reference(JsonReference { reference: reference.to_owned() }),
-        None => ParameterOrReference::Parameter(parameter(value)),
+        None => ParameterOrReference::Parameter(Box::new(parameter(value))),
     };
     ParametersItem { item: Some(item) }
 }
@@ -127,7 +127,7 @@ fn parameter(value: &Value) -> Parameter {
     let kind = match place.as_str() {
         "body" => {
             let schema = value.get("schema").map(schema);
-            ParameterKind::Body(BodyParameter { description, name, place, required, schema })
+            ParameterKind::Body(Box::new(BodyParameter { description, name, place, required, schema }))
         }
         "path" => non_body(NonBodyKind::Path(PathParameter { required, place, description, name, ty, unique_items })),
         _ => non_body(NonBodyKind::Query(QueryParameter { required, place, description, name, ty, unique_items })),

@@ -23,10 +23,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// The media type of `/openapi/v2` in Protobuf, as clients ask for it.
-pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// Its older spelling, which clients accept and ask for too.
-pub const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// The media type of `/openapi/v2` in Protobuf.
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// What clients put into `Accept` for it. Never answer with this spelling: `@` may not stand in a media type, and
+/// Go clients refuse to parse it.
+pub const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// Where the shapes of custom resources come from.
 pub trait CustomSchemas {
@@ -59,8 +60,8 @@ pub fn etag(document: &[u8]) -> String {
 }
 
 impl OpenApi<'_> {
-    /// Changes when the description of these resources does. Computed from what the documents are made of, since
-    /// making all documents to hash them would cost the first client a second.
+    /// Changes when the description of these resources does. Computed from what the documents are made of: the
+    /// index holds a hash for each, and should not cost the making of them all.
     fn fingerprint<'g>(&self, resources: impl IntoIterator<Item = &'g Served<'g>>) -> String {
         let mut hash = Sha256::new();
         let mut add = |text: &str| {

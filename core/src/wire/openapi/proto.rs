@@ -100,8 +100,8 @@ pub(super) struct ParametersItem {
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum ParameterOrReference {
-    #[prost(message, tag = "1")]
-    Parameter(Parameter),
+    #[prost(message, boxed, tag = "1")]
+    Parameter(Box<Parameter>),
     #[prost(message, tag = "2")]
     Reference(JsonReference),
 }
@@ -114,8 +114,8 @@ pub(super) struct Parameter {
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum ParameterKind {
-    #[prost(message, tag = "1")]
-    Body(BodyParameter),
+    #[prost(message, boxed, tag = "1")]
+    Body(Box<BodyParameter>),
     #[prost(message, tag = "2")]
     NonBody(NonBodyParameter),
 }

@@ -101,18 +101,18 @@ fn v2_describes_every_kind_of_the_registry() {
         }
         for gv in openapi.catalog.group_versions() {
             for served in &gv.resources {
-                let own = json!({"group": gv.group, "kind": served.kind.kind, "version": gv.version}).to_string();
+                let own = json!({"group": gv.group, "kind": served.kind.kind, "version": gv.version});
                 for verb in &served.kind.verbs {
                     let action = match *verb {
                         "create" => "post",
                         "update" => "put",
                         other => other,
                     };
-                    assert!(actions.contains(&(own.clone(), action.to_owned())), "{own} {verb}");
+                    assert!(actions.contains(&(own.to_string(), action.to_owned())), "{own} {verb}");
                 }
                 let definition = &document["definitions"][&served.version.message];
                 let kinds = definition["x-kubernetes-group-version-kind"].as_array().unwrap();
-                assert!(kinds.iter().any(|kind| kind.to_string() == own), "{own}");
+                assert!(kinds.contains(&own), "{own}");
             }
         }
     });
@@ -226,18 +226,21 @@ fn v2_protobuf_says_what_the_json_says() {
 
         let pods = paths.iter().find(|p| p.name == "/api/v1/namespaces/{namespace}/pods/{name}").unwrap();
         let patch = pods.value.as_ref().unwrap().patch.as_ref().unwrap();
-        let dry_run = patch.parameters.iter().any(|item| {
-            matches!(&item.item, Some(proto::ParameterOrReference::Parameter(proto::Parameter {
-                kind: Some(proto::ParameterKind::NonBody(proto::NonBodyParameter {
-                    kind: Some(proto::NonBodyKind::Query(query)),
-                })),
-            })) if query.name == "dryRun")
-        });
+        let dry_run = patch.parameters.iter().filter_map(inline_query).any(|query| query.name == "dryRun");
         assert!(dry_run, "old kubectl looks for it there");
         let kind = patch.vendor_extension.iter().find(|e| e.name == "x-kubernetes-group-version-kind").unwrap();
         let kind = parsed(kind.value.as_ref().unwrap().yaml.as_bytes());
         assert_eq!(kind, json!({"group": "", "kind": "Pod", "version": "v1"}));
     });
+}
+
+fn inline_query(item: &proto::ParametersItem) -> Option<&proto::QueryParameter> {
+    let Some(proto::ParameterOrReference::Parameter(parameter)) = &item.item else { return None };
+    let Some(proto::ParameterKind::NonBody(parameter)) = &parameter.kind else { return None };
+    match &parameter.kind {
+        Some(proto::NonBodyKind::Query(query)) => Some(query),
+        _ => None,
+    }
 }
 
 struct Tabs(Value);
