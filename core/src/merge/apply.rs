@@ -119,7 +119,7 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
 }
 
 /// Takes the live object's fields as the work of a nameless updater, so that conflicts can be told.
-fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry> {
+fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
     let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..*writer };
     let owned = writer.difference(None, live).changed;
     let mut entry = Entry::new(Operation::Update, &writer);

@@ -47,20 +47,24 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     if is_reset && old.is_some() {
         return;
     }
+    let difference = writer.difference(old, new);
+    // Most writes that change nothing send back what they read: then there is nothing to read either.
+    if difference.is_empty() && sent.as_ref() == live {
+        set_managed_fields(new, sent);
+        return;
+    }
     let entries = if writer.subresource.is_empty() { Entries::read(sent.as_ref()) } else { None };
-    let (entries, kept) = match entries.filter(|entries| !entries.is_empty()) {
+    let (mut entries, kept) = match entries.filter(|entries| !entries.is_empty()) {
         Some(entries) => (entries, sent.as_ref()),
         None => (Entries::read(live).unwrap_or_default(), live),
     };
     if entries.is_empty() && old.is_some() {
         return;
     }
-    let difference = writer.difference(old, new);
     if difference.is_empty() {
         set_managed_fields(new, kept.cloned());
         return;
     }
-    let mut entries = entries;
     entries.disown(old, new, &difference, writer, None);
     entries.take(difference.changed, writer);
     entries.cap();
@@ -141,7 +145,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Entries {
+impl Entries<'_> {
     /// Takes what changed or went away from all entries but the one at `own`.
     ///
     /// Entries of other versions are compared in their own, and fall away if that is no longer served.

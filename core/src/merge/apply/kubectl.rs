@@ -15,7 +15,7 @@ const ANNOTATION_BYTES_MAX: usize = 256 << 10;
 
 /// On kubectl's first apply here, what client-side apply had applied counts as its own: fields left out now go away.
 /// The client-side entry gives those fields up.
-pub(super) fn last_applied(entries: &mut Entries, live: Option<&Value>, writer: &Writer) -> Option<Entry> {
+pub(super) fn last_applied(entries: &mut Entries, live: Option<&Value>, writer: &Writer) -> Option<Entry<'static>> {
     if writer.manager != MANAGER {
         return None;
     }

@@ -295,7 +295,40 @@ fn any_disjoint_pair() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
+/// Anything that a stranger may send, built of words that mean something here.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        Just(json!("test/v1")),
+        Just(json!("FieldsV1")),
+        Just(json!("Update")),
+        "[a-b]".prop_map(Value::from),
+        (0..3).prop_map(Value::from),
+    ];
+    let key = "apiVersion|metadata|managedFields|labels|finalizers|spec|containers|name|ports|containerPort|data|status|\
+               operation|fieldsType|fieldsV1|f:spec|f:data|k:\\{\"name\":\"a\"\\}|v:\"a\"|i:0|\\.|:|f:";
+    leaf.prop_recursive(6, 48, 4, move |inner| {
+        prop_oneof![
+            1 => prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            3 => prop::collection::btree_map(key, inner, 0..5).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
 proptest! {
+    #[test]
+    fn nothing_panics(live in any_json(), new in any_json(), config in any_json(), managed in any_json()) {
+        let (mut live, mut config) = (live, config);
+        if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("managedFields".into(), managed);
+        }
+        if let Some(config) = config.as_object_mut() {
+            config.insert("apiVersion".into(), json!("test/v1"));
+        }
+        updated(Some(&live), "a", ONE, new);
+        let _ = applied(Some(&live), "kubectl", ONE, config, false);
+    }
+
     #[test]
     fn applying_twice_changes_nothing(first in testing::any_document(), config in testing::any_document()) {
         let live = updated(None, "creator", ONE, first);

@@ -20,7 +20,7 @@ pub(in crate::merge) enum Operation {
 }
 
 #[derive(Debug, Clone)]
-pub(in crate::merge) struct Entry {
+pub(in crate::merge) struct Entry<'v> {
     pub(in crate::merge) manager: String,
     pub(in crate::merge) operation: Operation,
     pub(in crate::merge) api_version: String,
@@ -28,15 +28,15 @@ pub(in crate::merge) struct Entry {
     time: Option<String>,
     pub(in crate::merge) set: FieldSet,
     /// The value read, as long as it still says the same.
-    read: Option<Value>,
+    read: Option<&'v Value>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(in crate::merge) struct Entries(Vec<Entry>);
+pub(in crate::merge) struct Entries<'v>(Vec<Entry<'v>>);
 
-impl Entries {
+impl<'v> Entries<'v> {
     /// `None` when any entry cannot be read; no list at all is an empty one.
-    pub(in crate::merge) fn read(fields: Option<&Value>) -> Option<Self> {
+    pub(in crate::merge) fn read(fields: Option<&'v Value>) -> Option<Self> {
         let Some(fields) = fields.filter(|fields| !fields.is_null()) else { return Some(Self::default()) };
         let mut entries = Self::default();
         for value in fields.as_array()? {
@@ -112,7 +112,7 @@ impl Entries {
     }
 }
 
-impl Entry {
+impl<'v> Entry<'v> {
     pub(in crate::merge) fn new(operation: Operation, writer: &Writer) -> Self {
         Self {
             manager: writer.manager.into(),
@@ -125,7 +125,7 @@ impl Entry {
         }
     }
 
-    fn read(value: &Value) -> Option<Self> {
+    fn read(value: &'v Value) -> Option<Self> {
         let text = |name: &str| match value.get(name) {
             None | Some(Value::Null) => Some(String::new()),
             Some(Value::String(text)) => Some(text.clone()),
@@ -149,13 +149,13 @@ impl Entry {
             subresource: text("subresource")?,
             time: text("time").map(|time| Some(time).filter(|time| !time.is_empty()))?,
             set,
-            read: Some(value.clone()),
+            read: Some(value),
         })
     }
 
     fn write(self) -> Value {
         if let Some(value) = self.read {
-            return value;
+            return value.clone();
         }
         let mut map = Map::new();
         map.insert("manager".into(), self.manager.into());
@@ -240,16 +240,16 @@ impl Entry {
     }
 }
 
-impl Deref for Entries {
-    type Target = Vec<Entry>;
+impl<'v> Deref for Entries<'v> {
+    type Target = Vec<Entry<'v>>;
 
-    fn deref(&self) -> &Vec<Entry> {
+    fn deref(&self) -> &Vec<Entry<'v>> {
         &self.0
     }
 }
 
-impl DerefMut for Entries {
-    fn deref_mut(&mut self) -> &mut Vec<Entry> {
+impl<'v> DerefMut for Entries<'v> {
+    fn deref_mut(&mut self) -> &mut Vec<Entry<'v>> {
         &mut self.0
     }
 }

@@ -4,16 +4,11 @@ use super::*;
 use crate::merge::testing;
 
 fn writer<'a>(schema: &'a Schema, manager: &'a str, now: &'a str) -> Writer<'a> {
-    Writer {
-        schema,
-        message: schema.id("test.Root").unwrap(),
-        api_version: "test/v1",
-        manager,
-        subresource: "",
-        now,
-        reset: &[],
-        convert: None,
-    }
+    writer_of(schema, schema.id("test.Root").unwrap(), manager, now)
+}
+
+fn writer_of<'a>(schema: &'a Schema, message: MessageId, manager: &'a str, now: &'a str) -> Writer<'a> {
+    Writer { schema, message, api_version: "test/v1", manager, subresource: "", now, reset: &[], convert: None }
 }
 
 /// Runs writes one after the other on one object: each is a manager, a time and the document it sends.
@@ -182,5 +177,56 @@ fn manager_names_are_checked() {
     assert_eq!(
         refused("a\nb", false),
         ["fieldManager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)"]
+    );
+}
+
+/// The fields that a real API server records when this Deployment is created.
+#[test]
+fn a_deployment_is_tracked_by_the_built_in_schema() {
+    let schema = crate::schema::schema();
+    let mut deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {
+            "replicas": 1, "progressDeadlineSeconds": 600, "selector": {"matchLabels": {"app": "web"}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "containers": [{"name": "nginx", "image": "nginx", "resources": {},
+                        "ports": [{"containerPort": 80, "protocol": "TCP"}]}],
+                    "restartPolicy": "Always", "securityContext": {},
+                    "tolerations": [{"key": "a"}],
+                },
+            },
+        },
+        "status": {},
+    });
+    let message = schema.id("io.k8s.api.apps.v1.Deployment").unwrap();
+    let writer = Writer { api_version: "apps/v1", ..writer_of(schema, message, "kubectl-create", ONE) };
+    track_update(None, &mut deployment, &writer);
+    assert_eq!(
+        deployment["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({
+            "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+            "f:spec": {
+                "f:progressDeadlineSeconds": {},
+                "f:replicas": {},
+                "f:selector": {},
+                "f:strategy": {"f:rollingUpdate": {".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}}, "f:type": {}},
+                "f:template": {
+                    "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+                    "f:spec": {
+                        "f:containers": {"k:{\"name\":\"nginx\"}": {".": {}, "f:image": {}, "f:name": {},
+                            "f:ports": {".": {}, "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {
+                                ".": {}, "f:containerPort": {}, "f:protocol": {}}},
+                            "f:resources": {}}},
+                        "f:restartPolicy": {},
+                        "f:securityContext": {},
+                        "f:tolerations": {},
+                    },
+                },
+            },
+        })
     );
 }

@@ -162,6 +162,29 @@ fn faults_read_as_clients_know_them() {
     assert_eq!(merged(live(), json!([])).unwrap_err(), Refusal::BadRequest("invalid JSON document".into()));
 }
 
+/// `kubectl set image` and `kubectl edit` on the built-in schema.
+#[test]
+fn pods_merge_by_the_built_in_schema() {
+    let schema = crate::schema::schema();
+    let message = schema.id("io.k8s.api.core.v1.Pod").unwrap();
+    let pod = json!({"metadata": {"ownerReferences": [{"uid": "1", "name": "a"}]}, "spec": {
+        "containers": [{"name": "c", "image": "1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+            "ports": [{"containerPort": 80}]}],
+        "volumes": [{"name": "v", "emptyDir": {}}]}});
+    let patch = json!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": "1"}]}, "spec": {
+        "$setElementOrder/containers": [{"name": "c"}],
+        "containers": [{"name": "c", "image": "2", "env": [{"name": "B", "$patch": "delete"}, {"name": "A", "value": "3"}],
+            "ports": [{"containerPort": 80, "name": "http"}]}],
+        "volumes": [{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "m"}}]}});
+    assert_eq!(
+        strategic_merge(&pod, &patch, schema, message).unwrap(),
+        json!({"metadata": {"ownerReferences": []}, "spec": {
+            "containers": [{"name": "c", "image": "2", "env": [{"name": "A", "value": "3"}],
+                "ports": [{"containerPort": 80, "name": "http"}]}],
+            "volumes": [{"name": "v", "configMap": {"name": "m"}}]}})
+    );
+}
+
 fn any_patch() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
