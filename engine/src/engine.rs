@@ -228,7 +228,7 @@ impl Engine {
             return Err(expired());
         }
         let mut state = State::clone(&newest);
-        let read = |record| {
+        let read = |record: &_| {
             Change::from_record(&newest.registry, record).map_err(|unknown| Refusal::Internal(unknown.to_string()))
         };
         for record in records.iter().rev().filter(|record| record.offset() <= newest.offset) {

@@ -151,7 +151,7 @@ impl Watch {
             if !record.key.starts_with(&self.selection.prefix) {
                 continue;
             }
-            let read = |record| {
+            let read = |record: &_| {
                 Change::from_record(&snapshot.registry, record)
                     .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })
             };

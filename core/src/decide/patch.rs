@@ -198,12 +198,12 @@ fn live_document(context: &Context, entry: &Entry) -> Value {
 }
 
 /// A document of the path's version in another version of the same kind; `None`: there is none of that name.
-fn convert(context: &Context, value: &Value, api_version: &str) -> Option<Value> {
+fn convert(context: &Context, value: &Value, api_version: &str) -> Option<(Value, MessageId)> {
     let to = context.kind.versions.iter().position(|version| version.api_version() == api_version)?;
     let mut document = value.as_object()?.clone();
     super::to_hub(context.kind, context.request.target.version, &mut document);
     super::from_hub(context.kind, to, &mut document);
-    Some(Value::Object(document))
+    Some((Value::Object(document), document::message(context.kind, to).ok()?))
 }
 
 /// The applied configuration: YAML (and so JSON too), strictly typed, about the object that the path names.

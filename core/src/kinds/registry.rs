@@ -243,7 +243,7 @@ fn group_rank(group: &str) -> usize {
 
 /// Kubernetes' order of versions, best first: stable before beta before alpha, then the higher number; names that
 /// are no versions come last, by the alphabet.
-fn compare_versions(a: &str, b: &str) -> Ordering {
+pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
     match (version_rank(a), version_rank(b)) {
         (Some(a), Some(b)) => Reverse(a).cmp(&Reverse(b)),
         (Some(_), None) => Ordering::Less,
