@@ -1,7 +1,7 @@
 //! Admission that keeps namespaces whole: content needs a living namespace, and some namespaces are for ever.
 
 use super::{Context, Expectation};
-use crate::object::meta::Document;
+use crate::object::meta::{self, Document};
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
 
@@ -9,7 +9,7 @@ use crate::state::namespace_phase;
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// New content needs a namespace that is there and not going away.
-pub(super) fn admit_create(context: &Context, _document: &Document) -> Result<(), Refusal> {
+pub(super) fn admit_create(context: &Context, document: &Document) -> Result<(), Refusal> {
     let Some(namespace) = context.request.namespace() else { return Ok(()) };
     match namespace_phase(context.state, namespace) {
         None => Err(Refusal::NotFound(Subject::new("", "namespaces", namespace))),
@@ -18,7 +18,7 @@ pub(super) fn admit_create(context: &Context, _document: &Document) -> Result<()
             let message =
                 format!("unable to create new content in namespace {namespace} because it is being terminated");
             Err(Refusal::Forbidden {
-                subject: context.subject(context.request.name()),
+                subject: context.subject(meta::name(document)),
                 message,
                 causes: vec![Cause {
                     reason: CauseReason::NamespaceTerminating,
