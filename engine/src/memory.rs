@@ -50,6 +50,11 @@ impl MemoryLog {
         !inner.broken && inner.fault.is_none()
     }
 
+    /// Whether a fault has been met, and appends wait for a recovery.
+    pub fn is_broken(&self) -> bool {
+        self.lock().broken
+    }
+
     /// A copy of what is durable, as after a crash.
     pub fn survivor(&self) -> MemoryLog {
         let records = self.lock().records.clone();

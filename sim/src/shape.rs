@@ -299,8 +299,12 @@ pub fn predict(sort: Sort, act: &Act, before: Option<&Shape>) -> Result<Option<S
                 _ => {}
             }
             after.finalizers.sort();
-            let given = if after.is_running(sort) { grace.unwrap_or(30) } else { 0 };
-            after.grace = if after.deleting { after.grace.min(given) } else { given };
+            after.grace = match (after.deleting, grace) {
+                (true, Some(grace)) => after.grace.min(*grace),
+                (true, None) => after.grace,
+                (false, grace) if after.is_running(sort) => grace.unwrap_or(30),
+                (false, _) => 0,
+            };
             if sort == Sort::Namespace && !after.deleting {
                 after.status = Some("Terminating".into());
             }

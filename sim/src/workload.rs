@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Clients make, fill and delete these; `default` is there from the beginning and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const NAMES: [&str; 3] = ["a", "b", "c"];
 const FINALIZERS: [&str; 2] = ["sim.dev/a", "sim.dev/b"];
 pub const VALUES: [&str; 3] = ["red", "green", "blue"];
 pub const NODES: [&str; 2] = ["node-1", "node-2"];
@@ -161,7 +161,7 @@ fn draft(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen:
         Sort::Pod => [(25, Choice::Status), (20, Choice::Bind)],
         _ => [(0, Choice::Status), (0, Choice::Scale)],
     };
-    let delete_weight = if sort == Sort::Namespace { 60 } else { 35 };
+    let delete_weight = if sort == Sort::Namespace { 40 } else { 35 };
     let choice = dice.weighted(&[
         (create_weight, Choice::Create),
         (30, Choice::Replace),

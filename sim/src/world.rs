@@ -143,7 +143,7 @@ const STEPS: [(usize, Step); 14] = [
     (35, Step::Janitor),
     (12, Step::Wait),
     (10, Step::Fault),
-    (7, Step::Crash),
+    (5, Step::Crash),
 ];
 
 impl World {
@@ -196,7 +196,8 @@ impl World {
                 let id = self.id("c");
                 let order = workload::order(&mut self.dice, &seen, id);
                 self.ask(order);
-                Ok(())
+                // Mostly it is decided at once; else the decision comes later than others'.
+                if self.dice.chance(80) { self.poll(self.pending.len() - 1) } else { Ok(()) }
             }
             Step::AskDirectly if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();
@@ -514,7 +515,7 @@ impl World {
         for round in 0.. {
             self.commit(1)?;
             self.seen.clear();
-            if self.tidy() == 0 && self.disk.log.is_healthy() {
+            if self.tidy() == 0 && !self.disk.log.is_broken() {
                 break;
             }
             if round > 200 {
