@@ -14,6 +14,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+const PHASES: [&str; 3] = ["Pending", "Running", "Succeeded"];
+
 /// What a watcher or a lister looks at, in words of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pick {
@@ -24,6 +26,7 @@ pub enum Pick {
     NotLabel(&'static str),
     AnyOf(&'static str, &'static str),
     Node(&'static str),
+    Phase(&'static str),
 }
 
 impl Pick {
@@ -37,6 +40,7 @@ impl Pick {
             5 => Pick::NotLabel(value),
             6 => Pick::AnyOf(value, dice.pick(&VALUES)),
             7 if sort == Sort::Pod => Pick::Node(dice.pick(&NODES)),
+            8 if sort == Sort::Pod => Pick::Phase(dice.pick(&PHASES)),
             _ => Pick::All,
         }
     }
@@ -58,6 +62,7 @@ impl Pick {
             Pick::NotLabel(value) => options.label_selector = Some(format!("app!={value}")),
             Pick::AnyOf(one, other) => options.label_selector = Some(format!("app in ({one},{other})")),
             Pick::Node(node) => options.field_selector = Some(format!("spec.nodeName={node}")),
+            Pick::Phase(phase) => options.field_selector = Some(format!("status.phase={phase}")),
         }
         let request = Request {
             user: Arc::default(),
@@ -81,6 +86,7 @@ impl Pick {
             Pick::NotLabel(value) => label != Some(value),
             Pick::AnyOf(one, other) => label == Some(one) || label == Some(other),
             Pick::Node(node) => object["spec"]["nodeName"] == **node,
+            Pick::Phase(phase) => object["status"]["phase"] == **phase,
         }
     }
 }

@@ -20,6 +20,7 @@ use holdfast_engine::writer::{Command, Rejection, Writer};
 use holdfast_engine::{Clock, Engine, EventLog, Hub, Options, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -54,7 +55,11 @@ pub struct Report {
 /// Runs one simulation to its end, or to the first violation.
 pub fn run(plan: Plan) -> Report {
     let mut world = World::new(plan);
-    let outcome = world.live();
+    // An assertion that fails within the engine is a finding like any other.
+    let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
+    });
     let failure = outcome.err().map(|why| format!("after step {}: {why}", world.trace.len()));
     Report { trace: world.trace, events: world.twin.last(), crashes: world.crashes, failure }
 }

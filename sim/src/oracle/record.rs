@@ -21,6 +21,12 @@ pub fn check(twin: &Twin, record: &Record, order: Option<&Order>) -> Verdict {
     ensure(!record.is_delete() || before.is_some(), || wrong("it deletes what is not there".into()))?;
     let object: Value = serde_json::from_slice(&record.object).map_err(|error| wrong(error.to_string()))?;
     identity(twin, record, &object).map_err(wrong)?;
+    if let (None, Some((namespace, _))) = (before, record.key.split_once('/')) {
+        let place = ("namespaces".to_owned(), namespace.to_owned());
+        let alive =
+            twin.version_at(&place, twin.last()).is_some_and(|v| v.document["metadata"]["deletionTimestamp"].is_null());
+        ensure(alive, || wrong(format!("it is new in {namespace}, which is gone or on its way")))?;
+    }
     if let Some(before) = before.filter(|_| record.is_delete()) {
         two_phases(record, &before.document, &object).map_err(wrong)?;
     }
