@@ -138,7 +138,7 @@ impl State {
             return;
         }
         for claim in entry.clone().index.claims.iter() {
-            self.claims.remove(claim);
+            let _ = claim;
         }
     }
 
