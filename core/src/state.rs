@@ -138,7 +138,7 @@ impl State {
             return;
         }
         for claim in entry.clone().index.claims.iter() {
-            let _ = claim;
+            self.claims.remove(claim);
         }
     }
 
