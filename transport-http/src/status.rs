@@ -90,6 +90,7 @@ fn parts(refusal: &Refusal) -> Parts {
             let message = format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes));
             Parts { details: details(subject, causes), ..plain(422, "Invalid", message) }
         }
+        Refusal::Unprocessable { message } => plain(422, "Invalid", message.clone()),
         Refusal::NotAcceptable { message } => plain(406, "NotAcceptable", message.clone()),
         Refusal::UnsupportedMediaType { message } => plain(415, "UnsupportedMediaType", message.clone()),
         Refusal::TooLarge { message } => plain(413, "RequestEntityTooLarge", message.clone()),
