@@ -37,10 +37,12 @@ clients:
 # The client scripts in tests/clients are run by the package holdfast-tests.
 test: setup clients
 	cargo run --quiet --locked --package xtask -- ci
-	cargo test --release --locked --workspace --no-fail-fast 2>&1 | tee "$(test_log)"
-	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
+	@# The sum is wanted above all when something failed.
+	status=0; \
+	cargo test --release --locked --workspace --no-fail-fast 2>&1 | tee "$(test_log)" || status=$$?; \
+	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 	     END { printf "all tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored; exit passed == 0 }' \
-	     "$(test_log)"
+	     "$(test_log)" && exit $$status
 
 bench: build
 	@: "$${KUBECONFIG:?set KUBECONFIG to the server that is to be measured}"
