@@ -212,7 +212,8 @@ pub fn list(kind: &Kind, version: usize, page: Page, shape: Shape, now: i64) -> 
         head.push_str(&format!(",\"remainingItemCount\":{remaining}"));
     }
     head.push_str("},\"items\":[");
-    let shared = if version == 0 { None } else { Some(page.entries.iter().map(|e| e.json_in(kind, version)).collect()) };
+    let shared =
+        if version == 0 { None } else { Some(page.entries.iter().map(|e| e.json_in(kind, version)).collect()) };
     let metadata = match shape.form {
         Form::Metadata(meta) => {
             let one = |entry: &Arc<Entry>| {
@@ -222,7 +223,12 @@ pub fn list(kind: &Kind, version: usize, page: Page, shape: Shape, now: i64) -> 
         }
         _ => None,
     };
-    let items = Items { head: head.into(), entries: page.entries, converted: metadata.or(shared), whole: matches!(shape.form, Form::Metadata(_)) };
+    let items = Items {
+        head: head.into(),
+        entries: page.entries,
+        converted: metadata.or(shared),
+        whole: matches!(shape.form, Form::Metadata(_)),
+    };
     let size = items.size();
     if !shape.is_raw() || size <= PIECE_BYTES {
         return bytes(200, items.join(), shape);
@@ -414,10 +420,16 @@ mod tests {
             ("application/vnd.kubernetes.protobuf, application/json", Some((Form::Object, false))),
             ("application/vnd.kubernetes.protobuf", None),
             ("text/html", None),
-            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Some((table, false))),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Some((table, false)),
+            ),
             ("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", Some((Form::Object, false))),
             ("application/json;q=0.5,application/yaml;q=0.9", Some((Form::Object, true))),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Some((Form::Metadata(MetaVersion::V1), false))),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Some((Form::Metadata(MetaVersion::V1), false)),
+            ),
             ("application/json;as=Nothing;g=meta.k8s.io;v=v1", None),
         ];
         for (accept, expected) in cases {

@@ -139,7 +139,8 @@ impl ServiceAccountTokens {
         }
         let header = jsonwebtoken::decode_header(token).ok()?;
         let claims = self.verifying.iter().find_map(|(algorithm, id, key)| {
-            let other_key = header.kid.as_ref().is_some_and(|kid| kid != id && self.verifying.iter().any(|k| k.1 == *kid));
+            let other_key =
+                header.kid.as_ref().is_some_and(|kid| kid != id && self.verifying.iter().any(|k| k.1 == *kid));
             if *algorithm != header.alg || other_key {
                 return None;
             }
@@ -232,8 +233,8 @@ fn verifying_keys(pem: &str) -> Result<Vec<(Algorithm, String, DecodingKey)>, St
             // Parameters that openssl writes in front of an elliptic-curve key.
             "EC PARAMETERS" => continue,
             "CERTIFICATE" => {
-                let (_, certificate) =
-                    x509_parser::certificate::X509Certificate::from_der(&block.contents).map_err(|e| wrong(e.to_string()))?;
+                let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(&block.contents)
+                    .map_err(|e| wrong(e.to_string()))?;
                 certificate.public_key().raw.to_vec()
             }
             other => return Err(format!("a service account key file holds a {other}, which is no key")),
@@ -248,7 +249,9 @@ fn verifying_keys(pem: &str) -> Result<Vec<(Algorithm, String, DecodingKey)>, St
                 let algorithm = match point.key_size() {
                     256 => Algorithm::ES256,
                     384 => Algorithm::ES384,
-                    size => return Err(format!("an elliptic-curve key of {size} bits cannot be used: use P-256 or P-384")),
+                    size => {
+                        return Err(format!("an elliptic-curve key of {size} bits cannot be used: use P-256 or P-384"));
+                    }
                 };
                 keys.push((algorithm, key_id(point.data()), DecodingKey::from_ec_der(point.data())));
             }

@@ -82,16 +82,16 @@ fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<()
         Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, why)] })
     };
     match initial {
-        Some(true) if matching != "NotOlderThan" => invalid(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
+        Some(true) if matching != "NotOlderThan" => {
+            invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        }
         Some(true) if !bookmarks => {
             invalid("allowWatchBookmarks", "sendInitialEvents requires setting allowWatchBookmarks to true")
         }
-        None if !matching.is_empty() => {
-            invalid("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        }
+        None if !matching.is_empty() => invalid(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
         _ => Ok(()),
     }
 }
@@ -126,7 +126,7 @@ impl Feeder {
             let next = tokio::select! {
                 next = self.watch.next() => next,
                 () = self.pieces.closed() => return,
-                _ = stopping.wait_for(|stopping| *stopping) => return,
+                () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => return,
                 () = tokio::time::sleep_until(deadline) => return,
                 () = tokio::time::sleep_until(bookmark_at), if self.bookmarks => {
                     bookmark_at = Instant::now() + BOOKMARK_PERIOD;
@@ -175,8 +175,7 @@ impl Feeder {
         let entry = delivery.event.shown(delivery.change_type);
         let now = self.api.engine.stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
-        let json =
-            respond::document_form(&self.kind, self.version, &entry.document(), self.shape.form, now, headers);
+        let json = respond::document_form(&self.kind, self.version, &entry.document(), self.shape.form, now, headers);
         frame(delivery.change_type.as_str(), &json.into())
     }
 
