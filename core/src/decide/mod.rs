@@ -109,6 +109,9 @@ pub enum View {
 /// Judges `request` against `state`. Changes nothing.
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
     let context = Context { state, settings, request, stamp, kind: state.kind(request.target.kind) };
+    if !context.kind.stored {
+        return Err(Refusal::Internal(format!("{} is not stored, so nothing is decided on it", context.kind.kind)));
+    }
     if let Some(subresource) = request.target.subresource.as_deref() {
         return subresource::decide(&context, subresource);
     }
