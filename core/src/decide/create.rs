@@ -45,7 +45,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     if context.state.get(context.request.target.kind, &key).is_some() {
         return Err(Refusal::AlreadyExists(context.subject(&name)));
     }
-    let write = context.write(key.into(), None, document, false);
+    let write = context.write(key.into(), None, document, false)?;
     let mut decision = Decision::one(write, 201, false, warnings);
     decision.expects.extend(lifecycle::expect_namespace(context));
     Ok(decision)

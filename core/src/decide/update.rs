@@ -97,7 +97,7 @@ pub(super) fn conclude(
     warnings: Vec<String>,
 ) -> Result<Decision, Refusal> {
     let gone = meta::is_deleting(&new) && is_released(&new);
-    let write = context.write(key, Some(entry.offset), new, gone);
+    let write = context.write(key, Some(entry.offset), new, gone)?;
     if !gone && write.draft.is(&entry.json, entry.offset) {
         return Ok(Decision::unchanged(entry.clone(), 200, warnings));
     }
