@@ -230,9 +230,9 @@ impl Topic {
             let Some(change_type) = event.seen_by(kind, &group.selection) else { continue };
             // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
             // event that it did get, and read on from the log.
-            group.members.retain(|member| {
-                member.queue.try_send(Delivery { event: event.clone(), change_type }).is_ok()
-            });
+            group
+                .members
+                .retain(|member| member.queue.try_send(Delivery { event: event.clone(), change_type }).is_ok());
         }
     }
 }

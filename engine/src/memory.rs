@@ -97,7 +97,11 @@ impl EventLog for MemoryLog {
         for index in 0..inner.records.len() {
             let record = inner.decode(index)?;
             let key = (record.resource.clone(), record.key.clone());
-            if record.is_delete() { newest.remove(&key) } else { newest.insert(key, record) };
+            if record.is_delete() {
+                newest.remove(&key)
+            } else {
+                newest.insert(key, record)
+            };
         }
         drop(inner);
         newest.into_values().try_for_each(visit)

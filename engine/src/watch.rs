@@ -40,14 +40,8 @@ impl Watch {
     pub(crate) fn new(engine: Arc<Engine>, selection: Selection, start: WatchStart) -> Watch {
         let snapshot = engine.snapshot();
         let subscription = engine.hub().subscribe(snapshot.kind(selection.kind), &selection);
-        let mut watch = Watch {
-            engine,
-            selection,
-            subscription,
-            pending: VecDeque::new(),
-            position: Offset::ZERO,
-            initial: None,
-        };
+        let mut watch =
+            Watch { engine, selection, subscription, pending: VecDeque::new(), position: Offset::ZERO, initial: None };
         match start {
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {

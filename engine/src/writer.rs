@@ -185,16 +185,16 @@ impl Writer {
 
 /// Whether everything the decision counted on is still so.
 fn holds(state: &State, command: &Command) -> bool {
-    let unchanged = |expectation: &Expectation| {
-        state.version_of(expectation.kind, &expectation.key) == expectation.version
-    };
-    let free = |write: &Write| {
-        write.delete
-            || write.index.claims.is_empty()
-            || write.index.claims.iter().all(|claim| {
-                state.claimant(claim).is_none_or(|owner| *owner == state.owner(write.kind, &write.key))
-            })
-    };
+    let unchanged =
+        |expectation: &Expectation| state.version_of(expectation.kind, &expectation.key) == expectation.version;
+    let free =
+        |write: &Write| {
+            write.delete
+                || write.index.claims.is_empty()
+                || write.index.claims.iter().all(|claim| {
+                    state.claimant(claim).is_none_or(|owner| *owner == state.owner(write.kind, &write.key))
+                })
+        };
     command.expects.iter().all(unchanged)
         && command.writes.iter().all(|write| state.version_of(write.kind, &write.key) == write.expect && free(write))
 }

@@ -5,10 +5,14 @@
 //! answers the access review kinds. Authentication happens elsewhere: a [`User`] arrives proven.
 
 pub mod aggregation;
+pub mod bootstrap;
+pub mod bootstrap_objects;
 pub mod chain;
 pub mod escalation;
 pub mod rbac;
+pub mod reviews;
 pub mod rule;
+mod table;
 
 pub use chain::{Authorizer, Mode};
 pub use rbac::RbacIndex;

@@ -18,11 +18,12 @@ pub struct RbacIndex {
     /// Names of the ClusterRoles that gather others.
     gathering: OrdSet<Arc<str>>,
     /// Roles by namespace, then name.
-    roles: OrdMap<Arc<str>, OrdMap<Arc<str>, Arc<[RuleBlock]>>>,
+    roles: OrdMap<Arc<str>, Roles>,
     /// Bindings by namespace. ClusterRoleBindings stand under the empty name.
     scopes: OrdMap<Arc<str>, Scope>,
 }
 
+type Roles = OrdMap<Arc<str>, Arc<[RuleBlock]>>;
 type Bindings = OrdMap<Arc<str>, Arc<Binding>>;
 
 #[derive(Debug, Clone, Default)]

@@ -16,6 +16,7 @@ mod update;
 pub use delete::validate as validate_delete_options;
 pub use document::{from_hub, to_hub};
 pub use service::{ServiceRange, claims as service_claims};
+pub use subresource::scale_of;
 
 use crate::event::{Actor, Offset};
 use crate::kinds::{Kind, KindId, Version};
@@ -120,6 +121,35 @@ pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stam
             Err(Refusal::Internal(format!("{} is not a decision", request.verb.as_str())))
         }
     }
+}
+
+/// The body of a request on a kind that is not stored, checked against its schema.
+pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
+    let version = &state.kind(request.target.kind).versions[request.target.version];
+    decode_body_as(state, request, &version.group, &version.version, &state.kind(request.target.kind).kind)
+}
+
+/// The same for a body of another kind than the path's.
+pub fn decode_body_as(
+    state: &State,
+    request: &Request,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<Document, Refusal> {
+    let settings = Settings::default();
+    // Decoding draws nothing from the stamp.
+    let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
+    let context = Context { state, settings: &settings, request, stamp, kind: state.kind(request.target.kind) };
+    let served = state.registry.find_kind(group, version, kind);
+    let message = match (served, crate::kinds::body_message(group, version, kind)) {
+        (Some((id, index)), _) => document::message(state.kind(id), index)?,
+        (None, Some(message)) => crate::schema::schema()
+            .id(message)
+            .ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?,
+        (None, None) => return Err(Refusal::NoSuchPath),
+    };
+    context.decode_as(group, version, kind, message, &mut Vec::new())
 }
 
 /// What every stage sees.

@@ -1,0 +1,234 @@
+//! Questions about access, asked as documents: the review kinds, which are answered and never stored.
+
+use super::chain::Authorizer;
+use super::rbac::joined_errors;
+use super::{Attributes, ResourceTarget, User, Verdict};
+use crate::refusal::{Cause, Refusal, Subject};
+use serde_json::{Map, Value, json};
+
+/// Answers the review `body`, asked by `user`: the document with its status.
+///
+/// `kind` is `SubjectAccessReview`, `LocalSubjectAccessReview`, `SelfSubjectAccessReview`,
+/// `SelfSubjectRulesReview` or `SelfSubjectReview`. A local review carries its namespace in its metadata.
+pub fn review(kind: &str, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
+    let spec = body.get("spec").unwrap_or(&Value::Null);
+    let causes = causes_against(kind, body);
+    if !causes.is_empty() {
+        return Err(Refusal::Invalid { subject: Subject::new("authorization.k8s.io", kind, name_of(body)), causes });
+    }
+    let status = match kind {
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => access_status(spec, &user_of(spec), authorizer),
+        "SelfSubjectAccessReview" => access_status(spec, user, authorizer),
+        "SelfSubjectRulesReview" => {
+            let namespace = text(spec, "namespace");
+            if namespace.is_empty() {
+                return Err(Refusal::BadRequest("no namespace on request".into()));
+            }
+            rules_status(user, namespace, authorizer)
+        }
+        "SelfSubjectReview" => json!({"userInfo": user_info(user)}),
+        _ => return Err(Refusal::Internal(format!("{kind} is no review"))),
+    };
+    Ok(with_status(body, status))
+}
+
+/// Answers a TokenReview. `authenticated` is whom the token stands for, if anybody.
+pub fn token_review(body: &Value, authenticated: Option<&User>, audiences: &[String]) -> Result<Value, Refusal> {
+    if text(body.get("spec").unwrap_or(&Value::Null), "token").is_empty() {
+        return Err(Refusal::BadRequest("token is required for TokenReview in authentication".into()));
+    }
+    let mut status = json!({"user": {}});
+    if let Some(user) = authenticated {
+        status = json!({"authenticated": true, "user": user_info(user)});
+        if !audiences.is_empty() {
+            status["audiences"] = audiences.into();
+        }
+    }
+    Ok(with_status(body, status))
+}
+
+/// A user as `userInfo` shows it.
+pub fn user_info(user: &User) -> Value {
+    let mut info = Map::new();
+    if !user.name.is_empty() {
+        info.insert("username".into(), user.name.clone().into());
+    }
+    if !user.uid.is_empty() {
+        info.insert("uid".into(), user.uid.clone().into());
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".into(), user.groups.clone().into());
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(info)
+}
+
+fn causes_against(kind: &str, body: &Value) -> Vec<Cause> {
+    let spec = body.get("spec").unwrap_or(&Value::Null);
+    let mut causes = Vec::new();
+    let asks_access = matches!(kind, "SubjectAccessReview" | "LocalSubjectAccessReview" | "SelfSubjectAccessReview");
+    if !asks_access {
+        return causes;
+    }
+    let (resource, path) = (present(spec, "resourceAttributes"), present(spec, "nonResourceAttributes"));
+    match (resource, path) {
+        (Some(_), Some(path)) => causes.push(Cause::invalid(
+            "spec.nonResourceAttributes",
+            path,
+            "cannot be specified in combination with resourceAttributes",
+        )),
+        (None, None) => causes.push(Cause::required(
+            "spec.resourceAttributes",
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        _ => {}
+    }
+    let groups = spec.get("groups").and_then(Value::as_array).is_some_and(|groups| !groups.is_empty());
+    if kind != "SelfSubjectAccessReview" && text(spec, "user").is_empty() && !groups {
+        causes.push(Cause::required("spec.user", "at least one of user or group must be specified"));
+    }
+    if let Some(resource) = resource {
+        for selector in ["fieldSelector", "labelSelector"] {
+            causes.extend(selector_causes(resource, selector));
+        }
+    }
+    causes.extend(metadata_cause(kind, body));
+    if kind == "LocalSubjectAccessReview" {
+        let own = body.get("metadata").map(|metadata| text(metadata, "namespace")).unwrap_or_default();
+        if let Some(asked) = resource.map(|resource| text(resource, "namespace")).filter(|asked| *asked != own) {
+            causes.push(Cause::invalid(
+                "spec.resourceAttributes.namespace",
+                &asked.into(),
+                "must match metadata.namespace",
+            ));
+        }
+        if let Some(path) = path {
+            causes.push(Cause::invalid("spec.nonResourceAttributes", path, "disallowed on this kind of request"));
+        }
+    }
+    causes
+}
+
+fn selector_causes(resource: &Value, selector: &str) -> Option<Cause> {
+    let field = format!("spec.resourceAttributes.{selector}");
+    let selector = present(resource, selector)?;
+    let raw = text(selector, "rawSelector");
+    let requirements = selector.get("requirements").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    match (raw.is_empty(), requirements) {
+        (false, true) => Some(Cause::invalid(
+            format!("{field}.rawSelector"),
+            &raw.into(),
+            "may not specified at the same time as requirements",
+        )),
+        (true, false) => Some(Cause::required(
+            format!("{field}.requirements"),
+            &format!("when {field} is specified, requirements or rawSelector is required"),
+        )),
+        _ => None,
+    }
+}
+
+/// A review names no object: its metadata says nothing, save who manages it and, for a local one, where it is.
+fn metadata_cause(kind: &str, body: &Value) -> Option<Cause> {
+    let metadata = body.get("metadata").and_then(Value::as_object)?;
+    let local = kind == "LocalSubjectAccessReview";
+    let says_nothing = |(key, value): (&String, &Value)| {
+        key == "managedFields" || (local && key == "namespace") || value.is_null() || value == "" || value == &json!({})
+    };
+    if metadata.iter().all(says_nothing) {
+        return None;
+    }
+    let detail = if local { "must be empty except for namespace" } else { "must be empty" };
+    Some(Cause::invalid("metadata", &Value::Object(metadata.clone()), detail))
+}
+
+fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Value {
+    let verdict = authorizer.authorize(user, &attributes_of(spec));
+    let mut status = json!({"allowed": verdict.is_allowed()});
+    if matches!(verdict, Verdict::Deny { .. }) {
+        status["denied"] = true.into();
+    }
+    if !verdict.reason().is_empty() {
+        status["reason"] = verdict.reason().into();
+    }
+    status
+}
+
+fn attributes_of(spec: &Value) -> Attributes<'_> {
+    match (present(spec, "resourceAttributes"), present(spec, "nonResourceAttributes")) {
+        (Some(resource), _) => Attributes::resource(
+            text(resource, "verb"),
+            ResourceTarget {
+                group: text(resource, "group"),
+                version: text(resource, "version"),
+                resource: text(resource, "resource"),
+                subresource: text(resource, "subresource"),
+                namespace: text(resource, "namespace"),
+                name: text(resource, "name"),
+            },
+        ),
+        (None, path) => {
+            let path = path.unwrap_or(&Value::Null);
+            Attributes::path(text(path, "verb"), text(path, "path"))
+        }
+    }
+}
+
+fn rules_status(user: &User, namespace: &str, authorizer: &Authorizer<'_>) -> Value {
+    let known = authorizer.rules_for(user, namespace);
+    let mut resources = Vec::new();
+    let mut paths = Vec::new();
+    for mut rule in known.rules {
+        let urls = std::mem::take(&mut rule.non_resource_urls);
+        if !urls.is_empty() {
+            paths.push(json!({"verbs": rule.verbs, "nonResourceURLs": urls}));
+        }
+        if !rule.resources.is_empty() {
+            resources.push(rule.to_value());
+        }
+    }
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    if !known.errors.is_empty() {
+        status["evaluationError"] = joined_errors(known.errors).into();
+    }
+    status
+}
+
+/// The user that a review speaks of.
+fn user_of(spec: &Value) -> User {
+    let texts = |value: &Value| {
+        let items = value.as_array().into_iter().flatten();
+        items.filter_map(|item| item.as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let extra = spec.get("extra").and_then(Value::as_object).into_iter().flatten();
+    User {
+        name: text(spec, "user").to_owned(),
+        uid: text(spec, "uid").to_owned(),
+        groups: spec.get("groups").map(texts).unwrap_or_default(),
+        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+    }
+}
+
+fn with_status(body: &Value, status: Value) -> Value {
+    let mut answer = body.clone();
+    answer["status"] = status;
+    answer
+}
+
+fn present<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    value.get(key).filter(|value| !value.is_null())
+}
+
+fn name_of(body: &Value) -> &str {
+    body.get("metadata").map(|metadata| text(metadata, "name")).unwrap_or_default()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "reviews_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+//! Tables for the review kinds.
+
+use super::*;
+use crate::authz::{Mode, RbacIndex};
+
+fn index() -> RbacIndex {
+    let mut index = RbacIndex::default();
+    let rules = json!([
+        {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["web"]},
+        {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}
+    ]);
+    index.put("ClusterRole", "", "reader", &json!({"rules": rules}));
+    let binding = |subject: Value| json!({"roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": [subject]});
+    index.put("ClusterRoleBinding", "", "jane", &binding(json!({"kind": "User", "name": "jane"})));
+    index.put("ClusterRoleBinding", "", "dev", &binding(json!({"kind": "Group", "name": "dev"})));
+    index
+}
+
+fn ask(modes: &[Mode], kind: &str, body: Value) -> Result<Value, Refusal> {
+    let index = index();
+    review(kind, &body, &User::new("jane", &["system:authenticated"]), &Authorizer { modes, rbac: &index })
+}
+
+#[test]
+fn access_reviews() {
+    let pod = json!({"verb": "get", "resource": "pods", "name": "web", "namespace": "n"});
+    let other = json!({"verb": "get", "resource": "pods", "name": "db", "namespace": "n"});
+    let path = json!({"verb": "get", "path": "/metrics"});
+    let jane = r#"RBAC: allowed by ClusterRoleBinding "jane" of ClusterRole "reader" to User "jane""#;
+    let dev = r#"RBAC: allowed by ClusterRoleBinding "dev" of ClusterRole "reader" to Group "dev""#;
+    let rows = [
+        ("SelfSubjectAccessReview", json!({"resourceAttributes": pod}), json!({"allowed": true, "reason": jane})),
+        ("SelfSubjectAccessReview", json!({"resourceAttributes": other}), json!({"allowed": false})),
+        ("SelfSubjectAccessReview", json!({"nonResourceAttributes": path}), json!({"allowed": true, "reason": jane})),
+        (
+            "SubjectAccessReview",
+            json!({"user": "joe", "groups": ["dev"], "resourceAttributes": pod}),
+            json!({"allowed": true, "reason": dev}),
+        ),
+        ("SubjectAccessReview", json!({"user": "joe", "resourceAttributes": pod}), json!({"allowed": false})),
+        (
+            "SubjectAccessReview",
+            json!({"groups": ["system:masters"], "nonResourceAttributes": path}),
+            json!({"allowed": true}),
+        ),
+    ];
+    for (kind, spec, status) in rows {
+        let body = json!({"kind": kind, "spec": spec});
+        let answer = ask(&[Mode::Rbac], kind, body).expect("a valid review");
+        assert_eq!(answer, json!({"kind": kind, "spec": spec, "status": status}));
+    }
+    let local = json!({"metadata": {"namespace": "n"}, "spec": {"user": "jane", "resourceAttributes": pod}});
+    let answer = ask(&[Mode::Rbac], "LocalSubjectAccessReview", local).expect("a valid review");
+    assert_eq!(answer["status"]["allowed"], true);
+    let denied = ask(&[Mode::AlwaysDeny], "SelfSubjectAccessReview", json!({"spec": {"resourceAttributes": pod}}));
+    assert_eq!(denied.expect("valid")["status"], json!({"allowed": false, "reason": "Everything is forbidden."}));
+}
+
+#[test]
+fn mistakes_are_named() {
+    let pod = json!({"verb": "get", "resource": "pods", "namespace": "n"});
+    let path = json!({"verb": "get", "path": "/x"});
+    let rows = [
+        (
+            "SelfSubjectAccessReview",
+            json!({"spec": {}}),
+            vec![
+                "spec.resourceAttributes: Required value: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            ],
+        ),
+        (
+            "SelfSubjectAccessReview",
+            json!({"spec": {"resourceAttributes": pod, "nonResourceAttributes": {}}}),
+            vec![
+                "spec.nonResourceAttributes: Invalid value: {}: cannot be specified in combination with resourceAttributes",
+            ],
+        ),
+        (
+            "SubjectAccessReview",
+            json!({"spec": {"resourceAttributes": pod}}),
+            vec!["spec.user: Required value: at least one of user or group must be specified"],
+        ),
+        (
+            "SubjectAccessReview",
+            json!({"metadata": {"name": "x"}, "spec": {"user": "u", "resourceAttributes": pod}}),
+            vec!["metadata: Invalid value: {\"name\":\"x\"}: must be empty"],
+        ),
+        (
+            "SubjectAccessReview",
+            json!({"spec": {"user": "u", "resourceAttributes": {"verb": "list", "fieldSelector": {}}}}),
+            vec![
+                "spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required",
+            ],
+        ),
+        (
+            "LocalSubjectAccessReview",
+            json!({"metadata": {"namespace": "m"}, "spec": {"user": "u", "resourceAttributes": pod}}),
+            vec!["spec.resourceAttributes.namespace: Invalid value: \"n\": must match metadata.namespace"],
+        ),
+        (
+            "LocalSubjectAccessReview",
+            json!({"metadata": {"labels": {"a": "b"}, "namespace": "m"}, "spec": {"user": "u", "nonResourceAttributes": {}}}),
+            vec![
+                "metadata: Invalid value: {\"labels\":{\"a\":\"b\"},\"namespace\":\"m\"}: must be empty except for namespace",
+                "spec.nonResourceAttributes: Invalid value: {}: disallowed on this kind of request",
+            ],
+        ),
+    ];
+    for (kind, body, wanted) in rows {
+        let Err(Refusal::Invalid { subject, causes }) = ask(&[Mode::Rbac], kind, body.clone()) else {
+            panic!("{kind} {body} passes");
+        };
+        assert_eq!(subject.resource, kind);
+        assert_eq!(causes.iter().map(Cause::to_string).collect::<Vec<_>>(), wanted);
+    }
+    let fine = json!({"metadata": {"creationTimestamp": null}, "spec": {"nonResourceAttributes": path}});
+    assert!(ask(&[Mode::Rbac], "SelfSubjectAccessReview", fine).is_ok(), "clients send empty metadata");
+}
+
+#[test]
+fn rules_reviews() {
+    let body = json!({"spec": {"namespace": "n"}});
+    let status = ask(&[Mode::Rbac], "SelfSubjectRulesReview", body.clone()).expect("valid")["status"].clone();
+    let pods = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["web"]});
+    let metrics = json!({"verbs": ["get"], "nonResourceURLs": ["/metrics"]});
+    assert_eq!(status, json!({"resourceRules": [pods], "nonResourceRules": [metrics], "incomplete": false}));
+    let all = ask(&[Mode::AlwaysAllow], "SelfSubjectRulesReview", body).expect("valid")["status"].clone();
+    assert_eq!(all["resourceRules"], json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]));
+    assert_eq!(all["nonResourceRules"], json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]));
+    assert_eq!(
+        ask(&[Mode::Rbac], "SelfSubjectRulesReview", json!({"spec": {}})),
+        Err(Refusal::BadRequest("no namespace on request".into()))
+    );
+}
+
+#[test]
+fn who_am_i_and_whose_token() {
+    let answer = ask(&[Mode::Rbac], "SelfSubjectReview", json!({"kind": "SelfSubjectReview"})).expect("valid");
+    let info = json!({"username": "jane", "groups": ["system:authenticated"]});
+    assert_eq!(answer, json!({"kind": "SelfSubjectReview", "status": {"userInfo": info}}));
+
+    let body = json!({"spec": {"token": "t"}});
+    let mut user = User::service_account("n", "bot", "u1");
+    user.extra.insert("scopes".into(), vec!["a".into()]);
+    let answer = token_review(&body, Some(&user), &["api".to_owned()]).expect("a token");
+    assert_eq!(
+        answer["status"],
+        json!({"authenticated": true, "audiences": ["api"], "user": {
+            "username": "system:serviceaccount:n:bot", "uid": "u1",
+            "groups": ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"],
+            "extra": {"scopes": ["a"]}
+        }})
+    );
+    assert_eq!(token_review(&body, None, &[]).expect("a token")["status"], json!({"user": {}}));
+    let refused = token_review(&json!({"spec": {}}), None, &[]);
+    assert_eq!(refused, Err(Refusal::BadRequest("token is required for TokenReview in authentication".into())));
+}

@@ -1,0 +1,137 @@
+//! Who is asking: client certificates, bearer tokens, and nobody in particular.
+
+use crate::tokens::ServiceAccountTokens;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::state::State;
+use http::HeaderMap;
+use std::collections::HashMap;
+use std::sync::Arc;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// What the transport knows of the other side before it reads a request.
+#[derive(Clone)]
+pub enum Peer {
+    /// A connection without a client certificate.
+    Unknown,
+    /// A certificate that one of the client authorities signed.
+    Certificate(Arc<User>),
+    /// A certificate that cannot be trusted.
+    Untrusted(Arc<str>),
+    /// A caller within the process.
+    Internal(Arc<User>),
+}
+
+/// Tries each method in turn; a credential that is there and wrong is refused, not ignored.
+pub struct Authenticator {
+    pub anonymous: bool,
+    pub static_tokens: HashMap<String, Arc<User>>,
+    pub service_accounts: Option<ServiceAccountTokens>,
+}
+
+const AUTHENTICATED: &str = "system:authenticated";
+
+impl Authenticator {
+    pub fn authenticate(&self, state: &State, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Refusal> {
+        match peer {
+            Peer::Certificate(user) | Peer::Internal(user) => return Ok(user.clone()),
+            Peer::Untrusted(_) | Peer::Unknown => {}
+        }
+        if let Some(token) = bearer(headers) {
+            return self.token(state, token).ok_or(Refusal::Unauthorized);
+        }
+        match peer {
+            Peer::Untrusted(_) => Err(Refusal::Unauthorized),
+            _ if self.anonymous => Ok(Arc::new(User::new("system:anonymous", &["system:unauthenticated"]))),
+            _ => Err(Refusal::Unauthorized),
+        }
+    }
+
+    /// The user that a token stands for.
+    pub fn token(&self, state: &State, token: &str) -> Option<Arc<User>> {
+        if let Some(user) = self.static_tokens.get(token) {
+            return Some(user.clone());
+        }
+        self.service_accounts.as_ref()?.verify(state, token)
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The user that a verified certificate names: its common name, with its organizations as groups.
+pub fn certificate_user(der: &[u8]) -> Result<User, String> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("");
+    if name.is_empty() {
+        return Err("the certificate has no common name".into());
+    }
+    let mut groups: Vec<String> =
+        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
+    groups.push(AUTHENTICATED.into());
+    let mut user = User::new(name, &[]);
+    user.groups = groups;
+    Ok(user)
+}
+
+/// Reads the lines `token,user,uid[,"group,group"]` of a static token file.
+pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
+    let mut tokens = HashMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let fields = split_csv(line);
+        let [token, name, uid, rest @ ..] = fields.as_slice() else {
+            let found = fields.len();
+            return Err(format!("line {}: a token needs token, user name and uid, found {found} fields", index + 1));
+        };
+        if token.is_empty() {
+            return Err(format!("line {}: the token is empty", index + 1));
+        }
+        let mut user = User::new(name.as_str(), &[]);
+        user.uid = uid.clone();
+        if let Some(groups) = rest.first() {
+            user.groups = groups.split(',').map(|group| group.trim().to_owned()).filter(|g| !g.is_empty()).collect();
+        }
+        user.groups.push(AUTHENTICATED.into());
+        if tokens.insert(token.clone(), Arc::new(user)).is_some() {
+            return Err(format!("line {}: the token is there twice", index + 1));
+        }
+    }
+    Ok(tokens)
+}
+
+/// Comma-separated fields, of which some may stand in double quotes.
+fn split_csv(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
+    for character in line.chars() {
+        match character {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            other => fields.last_mut().unwrap_or_else(|| unreachable!("starts with one field")).push(other),
+        }
+    }
+    fields.iter().map(|field| field.trim().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_files_read_or_say_which_line() {
+        let tokens = static_tokens("t1,jane,7\n# note\nt2,joe,8,\"a, b\"\n").unwrap();
+        assert_eq!(tokens["t1"].groups, ["system:authenticated"]);
+        assert_eq!(tokens["t2"].groups, ["a", "b", "system:authenticated"]);
+        assert!(static_tokens("ok,a,1\nbad,b").unwrap_err().starts_with("line 2"));
+        assert!(static_tokens("a,b,c\na,d,e").unwrap_err().contains("twice"));
+    }
+}

@@ -1,0 +1,304 @@
+//! Service-account tokens: signed here, verified here, and good only while what they are bound to exists.
+
+use holdfast_core::authz::User;
+use holdfast_core::object::meta;
+use holdfast_core::state::State;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// How many verified tokens are remembered, so that a signature is checked once and not at every request.
+const REMEMBERED_MAX: usize = 4096;
+
+pub struct ServiceAccountTokens {
+    pub issuer: String,
+    pub audiences: Vec<String>,
+    signing: Option<(Algorithm, String, EncodingKey)>,
+    verifying: Vec<(Algorithm, String, DecodingKey)>,
+    remembered: Mutex<HashMap<String, Arc<Claims>>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Claims {
+    pub aud: Audience,
+    pub exp: i64,
+    pub iat: i64,
+    pub iss: String,
+    #[serde(default)]
+    pub jti: String,
+    #[serde(rename = "kubernetes.io")]
+    pub kubernetes: Kubernetes,
+    #[serde(default)]
+    pub nbf: i64,
+    pub sub: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Kubernetes {
+    pub namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Reference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Reference>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Reference>,
+    pub serviceaccount: Reference,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reference {
+    pub name: String,
+    #[serde(default)]
+    pub uid: String,
+}
+
+impl ServiceAccountTokens {
+    /// `signing` and `verifying` hold PEM texts; a private key verifies what it signed as well.
+    pub fn new(
+        issuer: String,
+        audiences: Vec<String>,
+        signing: Option<&str>,
+        verifying: &[String],
+    ) -> Result<ServiceAccountTokens, String> {
+        let signing_key = signing.map(signing_key).transpose()?;
+        let mut keys = Vec::new();
+        for pem in verifying.iter().map(String::as_str).chain(signing) {
+            keys.extend(verifying_keys(pem)?);
+        }
+        if keys.is_empty() {
+            return Err("no key to verify service account tokens with".into());
+        }
+        let audiences = if audiences.is_empty() { vec![issuer.clone()] } else { audiences };
+        Ok(ServiceAccountTokens {
+            issuer,
+            audiences,
+            signing: signing_key,
+            verifying: keys,
+            remembered: Mutex::new(HashMap::new()),
+        })
+    }
+
+    /// Signs a token; `None` when the server was given no key to sign with.
+    pub fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
+        let (algorithm, id, key) = self.signing.as_ref()?;
+        let mut header = Header::new(*algorithm);
+        header.typ = None;
+        header.kid = Some(id.clone());
+        Some(jsonwebtoken::encode(&header, claims, key).map_err(|error| error.to_string()))
+    }
+
+    /// The user of a token that is signed, current, meant for this server, and whose account still exists.
+    pub fn verify(&self, state: &State, token: &str) -> Option<Arc<User>> {
+        let claims = self.claims(token)?;
+        let now = jiff::Timestamp::now().as_second();
+        if claims.exp <= now || claims.nbf > now + 60 {
+            return None;
+        }
+        let bound = &claims.kubernetes;
+        let account = &bound.serviceaccount;
+        if !exists(state, "ServiceAccount", Some(&bound.namespace), account) {
+            return None;
+        }
+        for (kind, reference) in [("Pod", &bound.pod), ("Secret", &bound.secret)] {
+            if let Some(reference) = reference
+                && !exists(state, kind, Some(&bound.namespace), reference)
+            {
+                return None;
+            }
+        }
+        let mut user = User::service_account(&bound.namespace, &account.name, &account.uid);
+        let mut extra = |name: &str, value: String| {
+            user.extra.insert(format!("authentication.kubernetes.io/{name}"), vec![value]);
+        };
+        if !claims.jti.is_empty() {
+            extra("credential-id", format!("JTI={}", claims.jti));
+        }
+        for (what, reference) in [("pod", &bound.pod), ("node", &bound.node)] {
+            if let Some(reference) = reference {
+                extra(&format!("{what}-name"), reference.name.clone());
+                extra(&format!("{what}-uid"), reference.uid.clone());
+            }
+        }
+        Some(Arc::new(user))
+    }
+
+    /// The claims of a token whose signature, issuer and audience are right.
+    fn claims(&self, token: &str) -> Option<Arc<Claims>> {
+        let mut remembered = self.remembered.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(claims) = remembered.get(token) {
+            return Some(claims.clone());
+        }
+        let header = jsonwebtoken::decode_header(token).ok()?;
+        let claims = self.verifying.iter().find_map(|(algorithm, id, key)| {
+            let other_key =
+                header.kid.as_ref().is_some_and(|kid| kid != id && self.verifying.iter().any(|k| k.1 == *kid));
+            if *algorithm != header.alg || other_key {
+                return None;
+            }
+            let mut validation = Validation::new(*algorithm);
+            validation.set_issuer(&[&self.issuer]);
+            validation.set_audience(&self.audiences);
+            validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+            jsonwebtoken::decode::<Claims>(token, key, &validation).ok()
+        })?;
+        let claims = Arc::new(claims.claims);
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(token.to_owned(), claims.clone());
+        Some(claims)
+    }
+}
+
+fn exists(state: &State, kind: &str, namespace: Option<&str>, reference: &Reference) -> bool {
+    let Some((id, _)) = state.registry.find_kind("", "v1", kind) else { return false };
+    let Some(entry) = state.get(id, &meta::key(namespace, &reference.name)) else { return false };
+    match entry.document() {
+        Value::Object(document) => reference.uid.is_empty() || meta::uid(&document) == reference.uid,
+        _ => false,
+    }
+}
+
+fn signing_key(pem: &str) -> Result<(Algorithm, String, EncodingKey), String> {
+    let (_, id, _) = verifying_keys(pem)?.into_iter().next().ok_or("the signing key file holds no key")?;
+    if pem.contains("RSA PRIVATE KEY") {
+        let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
+        return Ok((Algorithm::RS256, id, key));
+    }
+    if let Ok(pair) = rcgen::KeyPair::from_pem(pem) {
+        // A key in PKCS #8, of either family.
+        let pkcs8 = pair.serialize_pem();
+        return match pair.algorithm() {
+            found if found == &rcgen::PKCS_ECDSA_P256_SHA256 => {
+                let key = EncodingKey::from_ec_pem(pkcs8.as_bytes()).map_err(|error| error.to_string())?;
+                Ok((Algorithm::ES256, id, key))
+            }
+            found if found == &rcgen::PKCS_ECDSA_P384_SHA384 => {
+                let key = EncodingKey::from_ec_pem(pkcs8.as_bytes()).map_err(|error| error.to_string())?;
+                Ok((Algorithm::ES384, id, key))
+            }
+            found if found == &rcgen::PKCS_RSA_SHA256 => {
+                let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
+                Ok((Algorithm::RS256, id, key))
+            }
+            _ => Err("service account keys are RSA or ECDSA (P-256, P-384)".into()),
+        };
+    }
+    Err("the signing key file holds no private key that can be read".into())
+}
+
+/// The public keys in a PEM text; of a private key its public half. Each with an identifier made from it.
+fn verifying_keys(pem: &str) -> Result<Vec<(Algorithm, String, DecodingKey)>, String> {
+    use x509_parser::prelude::{FromDer, Pem, SubjectPublicKeyInfo};
+    use x509_parser::public_key::PublicKey;
+    let mut keys = Vec::new();
+    for block in Pem::iter_from_buffer(pem.as_bytes()) {
+        let block = block.map_err(|error| format!("a service account key file is no PEM: {error}"))?;
+        let wrong = |error: String| format!("a {} in a service account key file cannot be read: {error}", block.label);
+        let spki: Vec<u8> = match block.label.as_str() {
+            "PUBLIC KEY" => block.contents.clone(),
+            "RSA PUBLIC KEY" => {
+                let key = DecodingKey::from_rsa_der(&block.contents);
+                keys.push((Algorithm::RS256, key_id(&block.contents), key));
+                continue;
+            }
+            "RSA PRIVATE KEY" => {
+                let pair =
+                    ring::signature::RsaKeyPair::from_der(&block.contents).map_err(|error| wrong(error.to_string()))?;
+                use ring::signature::KeyPair;
+                let public = pair.public_key().as_ref();
+                keys.push((Algorithm::RS256, key_id(public), DecodingKey::from_rsa_der(public)));
+                continue;
+            }
+            "PRIVATE KEY" | "EC PRIVATE KEY" => {
+                if let Ok(pair) = ring::signature::RsaKeyPair::from_pkcs8(&block.contents) {
+                    use ring::signature::KeyPair;
+                    let public = pair.public_key().as_ref();
+                    keys.push((Algorithm::RS256, key_id(public), DecodingKey::from_rsa_der(public)));
+                    continue;
+                }
+                let pair = rcgen::KeyPair::from_pem(pem).map_err(|error| wrong(error.to_string()))?;
+                use rcgen::PublicKeyData;
+                pair.subject_public_key_info()
+            }
+            // Parameters that openssl writes in front of an elliptic-curve key.
+            "EC PARAMETERS" => continue,
+            "CERTIFICATE" => {
+                let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(&block.contents)
+                    .map_err(|e| wrong(e.to_string()))?;
+                certificate.public_key().raw.to_vec()
+            }
+            other => return Err(format!("a service account key file holds a {other}, which is no key")),
+        };
+        let (_, info) = SubjectPublicKeyInfo::from_der(&spki).map_err(|error| wrong(error.to_string()))?;
+        match info.parsed().map_err(|error| wrong(error.to_string()))? {
+            PublicKey::RSA(_) => {
+                let key = DecodingKey::from_rsa_der(&info.subject_public_key.data);
+                keys.push((Algorithm::RS256, key_id(&info.subject_public_key.data), key));
+            }
+            PublicKey::EC(point) => {
+                let algorithm = match point.key_size() {
+                    256 => Algorithm::ES256,
+                    384 => Algorithm::ES384,
+                    size => {
+                        return Err(format!("an elliptic-curve key of {size} bits cannot be used: use P-256 or P-384"));
+                    }
+                };
+                keys.push((algorithm, key_id(point.data()), DecodingKey::from_ec_der(point.data())));
+            }
+            _ => return Err(wrong("it is neither RSA nor ECDSA".into())),
+        }
+    }
+    Ok(keys)
+}
+
+fn key_id(public: &[u8]) -> String {
+    use base64::Engine;
+    use sha2::Digest;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(public))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_signed_here_is_known_here() {
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let tokens =
+            ServiceAccountTokens::new("https://x".into(), Vec::new(), Some(&pair.serialize_pem()), &[]).unwrap();
+        let now = jiff::Timestamp::now().as_second();
+        let reference = Reference { name: "a".into(), uid: "u".into() };
+        let kubernetes =
+            Kubernetes { namespace: "n".into(), node: None, pod: None, secret: None, serviceaccount: reference };
+        let claims = Claims {
+            aud: Audience::Many(vec!["https://x".into()]),
+            exp: now + 600,
+            iat: now,
+            iss: "https://x".into(),
+            jti: "j".into(),
+            kubernetes,
+            nbf: now,
+            sub: "system:serviceaccount:n:a".into(),
+        };
+        let token = tokens.sign(&claims).unwrap().unwrap();
+        assert!(tokens.claims(&token).is_some());
+        let public = ServiceAccountTokens::new("https://x".into(), Vec::new(), None, &[pair.public_key_pem()]).unwrap();
+        assert!(public.claims(&token).is_some());
+        let stranger = rcgen::KeyPair::generate().unwrap();
+        let other =
+            ServiceAccountTokens::new("https://x".into(), Vec::new(), None, &[stranger.public_key_pem()]).unwrap();
+        assert!(other.claims(&token).is_none());
+        let elsewhere = ServiceAccountTokens::new("https://y".into(), Vec::new(), Some(&pair.serialize_pem()), &[]);
+        assert!(elsewhere.unwrap().claims(&token).is_none());
+    }
+}
