@@ -14,7 +14,6 @@ pub mod reviews;
 pub mod rule;
 mod table;
 pub mod upkeep;
-pub mod upkeep;
 
 pub use chain::{Authorizer, Mode};
 pub use rbac::RbacIndex;
