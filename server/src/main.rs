@@ -1,1 +1,6 @@
+//! The binary `holdfast`.
+
+mod logging;
+mod values;
+
 fn main() {}
