@@ -4,9 +4,11 @@ mod apiserver;
 mod clock;
 mod flags;
 mod log;
+mod logging;
 mod pki;
 mod tls;
 mod up;
+mod values;
 
 use clap::{Parser, Subcommand};
 
