@@ -2,7 +2,7 @@
 
 use crate::clock::SystemClock;
 use crate::flags::Args;
-use crate::{pki, tls};
+use crate::{logging, pki, tls};
 use anyhow::{Context, Result, anyhow};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
@@ -29,6 +29,7 @@ use tokio::sync::watch;
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 pub fn run(args: Args) -> Result<()> {
+    let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),

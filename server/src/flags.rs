@@ -1,5 +1,6 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
+use crate::logging::LoggingArgs;
 use clap::ArgAction;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::ServiceRange;
@@ -75,6 +76,9 @@ pub struct Args {
     /// Ports that services of type NodePort get.
     #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
     pub service_node_port_range: (u16, u16),
+
+    #[command(flatten)]
+    pub logging: LoggingArgs,
 
     /// Reading requests in progress at most; 0 for no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]

@@ -20,6 +20,7 @@ use holdfast_core::object::decode;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::state::State;
+use holdfast_core::wire::protobuf;
 use holdfast_engine::{Engine, Reply};
 use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method};
@@ -465,8 +466,9 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
         }
         (_, "" | "application/json" | "*/*") => return Ok(Format::Json),
         (_, "application/yaml" | "application/x-yaml") => return Ok(Format::Yaml),
+        (_, respond::PROTOBUF) => return Ok(Format::Protobuf),
         (Verb::Get | Verb::List | Verb::Watch, _) => return Ok(Format::Json),
-        _ => "application/json, application/yaml",
+        _ => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
     };
     Err(Refusal::UnsupportedMediaType {
         message: format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
@@ -516,6 +518,10 @@ fn read_delete_options(request: &mut Request) -> Result<(), Refusal> {
     }
     let decoded = match request.body.format {
         Format::Yaml => decode::yaml(&request.body.bytes),
+        Format::Protobuf => protobuf::codec()
+            .decode_object(&request.body.bytes)
+            .map(decode::Decoded::without_duplicates)
+            .map_err(|error| decode::DecodeError(error.to_string())),
         _ => decode::json(&request.body.bytes),
     };
     let body = decoded.map_err(|error| {
