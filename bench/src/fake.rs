@@ -9,7 +9,9 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{Method, Request, Response};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use crate::ground::COLLECTION;
 
@@ -29,12 +31,42 @@ struct Store {
 }
 
 pub async fn start() -> Fake {
+    start_with(None).await
+}
+
+/// With TLS, and the certificate that it shows, PEM.
+pub async fn start_tls() -> (Fake, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls_pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    (start_with(Some(TlsAcceptor::from(Arc::new(config)))).await, made.cert.pem())
+}
+
+async fn start_with(acceptor: Option<TlsAcceptor>) -> Fake {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let fake = Fake { address: listener.local_addr().unwrap(), store: Arc::default() };
     let store = fake.store.clone();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            tokio::spawn(serve(socket, store.clone()));
+            let (acceptor, store) = (acceptor.clone(), store.clone());
+            tokio::spawn(async move {
+                match acceptor {
+                    None => serve(socket, store).await,
+                    // A client that does not trust the certificate goes away here.
+                    Some(acceptor) => {
+                        if let Ok(socket) = acceptor.accept(socket).await {
+                            serve(socket, store).await;
+                        }
+                    }
+                }
+            });
         }
     });
     fake
@@ -50,7 +82,7 @@ impl Fake {
     }
 }
 
-async fn serve(socket: TcpStream, store: Arc<Mutex<Store>>) {
+async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, store: Arc<Mutex<Store>>) {
     let mut connection = h2::server::handshake(socket).await.unwrap();
     while let Some(Ok((request, respond))) = connection.accept().await {
         tokio::spawn(answer(request, respond, store.clone()));

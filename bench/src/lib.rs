@@ -333,6 +333,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn tls_is_checked_unless_told_otherwise() {
+        let (fake, pem) = fake::start_tls().await;
+        let (_other, other_pem) = fake::start_tls().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, pem: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, pem).unwrap();
+            path.display().to_string()
+        };
+        let (right, wrong) = (file("right.pem", &pem), file("wrong.pem", &other_pem));
+        let table = [(format!("--ca {right}"), true), ("--insecure".into(), true), (format!("--ca {wrong}"), false)];
+        for (trust, works) in table {
+            let line =
+                format!("--server https://{} {trust} --connections 1 --workers 2 --count 5 create", fake.address);
+            let count = measure(&parse(&line).unwrap()).await.map(|report| report.rows[0].count);
+            assert_eq!(count.as_ref().ok(), works.then_some(&5), "{trust}: {count:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn refusals_are_errors_never_successes() {
         let fake = fake::start().await;
         fake.refuse_every_second_get();

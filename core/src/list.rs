@@ -155,6 +155,11 @@ impl Continue {
         Ok(token)
     }
 
+    /// A token that goes on after a key in the state of another version.
+    pub fn fresh(version: Offset, after: String) -> String {
+        Continue { api: CONTINUE_API.into(), version: version.0, after, left: None }.encode()
+    }
+
     fn encode(&self) -> String {
         // A struct of strings and numbers always serializes.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())

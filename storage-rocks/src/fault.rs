@@ -36,7 +36,11 @@ pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fau
 
 /// A record under another's key is as wrong as a flipped bit.
 fn check_offset(offset: Offset, record: Record) -> Result<Record, Damage> {
-    if record.offset() == offset { Ok(record) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
+    if record.offset() == offset {
+        Ok(record)
+    } else {
+        Err(Damage::Body(format!("it says it is event {}", record.offset)))
+    }
 }
 
 pub fn way_out(folder: &Path) -> String {

@@ -111,8 +111,9 @@ fn open(folder: &Path) -> Result<DB, Fault> {
 }
 
 pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fault> {
-    db.cf_handle(name)
-        .ok_or_else(|| Fault::Unreadable { what: format!("the log has no column family {name:?}: it is no Holdfast log") })
+    db.cf_handle(name).ok_or_else(|| Fault::Unreadable {
+        what: format!("the log has no column family {name:?}: it is no Holdfast log"),
+    })
 }
 
 /// Puts a record and all that points at it into the batch.
@@ -202,7 +203,7 @@ impl EventLog for RocksLog {
         }
         let mut sync = WriteOptions::default();
         sync.set_sync(true);
-        db.write_opt(&writes, &sync).map_err(|error| fault("append", error))
+        db.write_opt(writes, &sync).map_err(|error| fault("append", error))
     }
 
     fn last(&self) -> Result<Offset, Fault> {
@@ -217,7 +218,8 @@ impl EventLog for RocksLog {
         let db = self.db()?;
         let mut offsets = Vec::new();
         for item in db.iterator_cf(family(&db, CURRENT)?, IteratorMode::Start) {
-            let (_, offset) = item.map_err(|error| damage("read what is current", &self.folder, Offset::ZERO, error))?;
+            let (_, offset) =
+                item.map_err(|error| damage("read what is current", &self.folder, Offset::ZERO, error))?;
             offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, &self.folder))?);
         }
         // In the log's order, so that neighbours are read together.

@@ -71,8 +71,7 @@ pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
             Some(before) => {
                 end = end.next();
                 let entry = Entry::new(before.object.clone(), 1, before.offset(), Index::default()).at_version(end);
-                let actor =
-                    Actor { user: "holdfast".into(), verb: "repair".into(), ..Actor::default() };
+                let actor = Actor { user: "holdfast".into(), verb: "repair".into(), ..Actor::default() };
                 let put = Record {
                     offset: end.0,
                     time_ms,
@@ -96,7 +95,7 @@ pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
     forget(&db, &mut batch, &damaged)?;
     let mut sync = WriteOptions::default();
     sync.set_sync(true);
-    db.write_opt(&batch, &sync).map_err(|error| fault("write the repair", error))?;
+    db.write_opt(batch, &sync).map_err(|error| fault("write the repair", error))?;
     Ok(repairs)
 }
 
@@ -119,7 +118,8 @@ fn last_intact(db: &DB, folder: &Path, object: &[u8], before: Offset) -> Result<
         let (entry, _) = item.map_err(|error| fault("read history", error))?;
         match key::parse_versioned(&entry) {
             Some((name, offset)) if name == object => {
-                let bytes = db.get_cf(family(db, EVENTS)?, key::offset(offset)).map_err(|error| fault("read", error))?;
+                let bytes =
+                    db.get_cf(family(db, EVENTS)?, key::offset(offset)).map_err(|error| fault("read", error))?;
                 match bytes.map(|bytes| record(folder, offset, &bytes)) {
                     Some(Ok(found)) if !found.is_delete() => return Ok(Some(found)),
                     Some(Ok(_)) => return Ok(None),

@@ -1,1 +1,20 @@
+//! HTTP in front of the engine: TLS, authentication, parsing, streaming. No rules about objects here.
+//!
+//! Start at [`api::Api::handle`], the way of one request. [`serve`](mod@serve) puts it behind a socket and
+//! [`memory`] behind a `tower` service without one; both run the same filter.
 
+pub mod api;
+pub mod authenticate;
+pub mod info;
+pub mod memory;
+mod metrics;
+pub mod paths;
+mod query;
+mod respond;
+mod reviews;
+pub mod serve;
+mod status;
+pub mod tokens;
+mod watch;
+
+pub use metrics::Metrics;

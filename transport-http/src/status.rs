@@ -90,16 +90,16 @@ fn parts(refusal: &Refusal) -> Parts {
             let message = format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes));
             Parts { details: details(subject, causes), ..plain(422, "Invalid", message) }
         }
+        Refusal::Unprocessable { message } => plain(422, "Invalid", message.clone()),
         Refusal::NotAcceptable { message } => plain(406, "NotAcceptable", message.clone()),
         Refusal::UnsupportedMediaType { message } => plain(415, "UnsupportedMediaType", message.clone()),
         Refusal::TooLarge { message } => plain(413, "RequestEntityTooLarge", message.clone()),
         Refusal::Expired { message, continue_token } => {
             Parts { continue_token: continue_token.clone(), ..plain(410, "Expired", message.clone()) }
         }
-        Refusal::TooManyRequests { message, retry_after_seconds } => Parts {
-            retry_after_seconds: Some(*retry_after_seconds),
-            ..plain(429, "TooManyRequests", message.clone())
-        },
+        Refusal::TooManyRequests { message, retry_after_seconds } => {
+            Parts { retry_after_seconds: Some(*retry_after_seconds), ..plain(429, "TooManyRequests", message.clone()) }
+        }
         Refusal::Timeout { message, retry_after_seconds } => {
             let mut details = Map::new();
             if message.starts_with("Too large resource version") {
@@ -117,14 +117,15 @@ fn parts(refusal: &Refusal) -> Parts {
             details.insert("causes".into(), json!([{ "message": message }]));
             Parts { details, ..plain(500, "InternalError", format!("Internal error occurred: {message}")) }
         }
-        Refusal::Unavailable(message) => Parts {
-            retry_after_seconds: Some(1),
-            ..plain(503, "ServiceUnavailable", message.clone())
-        },
+        Refusal::Unavailable(message) => {
+            Parts { retry_after_seconds: Some(1), ..plain(503, "ServiceUnavailable", message.clone()) }
+        }
         Refusal::InsufficientStorage(message) => plain(
             507,
             "InternalError",
-            format!("Internal error occurred: {message}: nothing was written; reads go on, and writes will once there is room"),
+            format!(
+                "Internal error occurred: {message}: nothing was written; reads go on, and writes will once there is room"
+            ),
         ),
     }
 }

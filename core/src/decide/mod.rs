@@ -15,13 +15,14 @@ mod update;
 
 pub use delete::validate as validate_delete_options;
 pub use document::{from_hub, to_hub};
-pub use subresource::scale_of;
 pub use service::{ServiceRange, claims as service_claims};
+pub use subresource::scale_of;
 
+use crate::authz::chain::Mode;
 use crate::event::{Actor, Offset};
 use crate::kinds::{Kind, KindId, Version};
 use crate::object::Draft;
-use crate::object::meta::Document;
+use crate::object::meta::{DEPTH_MAX, Document, depth};
 use crate::refusal::{Refusal, Subject};
 use crate::request::{Request, Verb};
 use crate::stamp::Stamp;
@@ -35,11 +36,13 @@ pub struct Settings {
     pub service_range: ServiceRange,
     /// First and last node port.
     pub node_ports: (u16, u16),
+    /// How requests are authorized: nobody may grant more than that allows them.
+    pub modes: Vec<Mode>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767) }
+        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767), modes: vec![Mode::AlwaysAllow] }
     }
 }
 
@@ -109,6 +112,9 @@ pub enum View {
 /// Judges `request` against `state`. Changes nothing.
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
     let context = Context { state, settings, request, stamp, kind: state.kind(request.target.kind) };
+    if !context.kind.stored {
+        return Err(Refusal::Internal(format!("{} is not stored, so nothing is decided on it", context.kind.kind)));
+    }
     if let Some(subresource) = request.target.subresource.as_deref() {
         return subresource::decide(&context, subresource);
     }
@@ -121,6 +127,35 @@ pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stam
             Err(Refusal::Internal(format!("{} is not a decision", request.verb.as_str())))
         }
     }
+}
+
+/// The body of a request on a kind that is not stored, checked against its schema.
+pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
+    let version = &state.kind(request.target.kind).versions[request.target.version];
+    decode_body_as(state, request, &version.group, &version.version, &state.kind(request.target.kind).kind)
+}
+
+/// The same for a body of another kind than the path's.
+pub fn decode_body_as(
+    state: &State,
+    request: &Request,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<Document, Refusal> {
+    let settings = Settings::default();
+    // Decoding draws nothing from the stamp.
+    let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
+    let context = Context { state, settings: &settings, request, stamp, kind: state.kind(request.target.kind) };
+    let served = state.registry.find_kind(group, version, kind);
+    let message = match (served, crate::kinds::body_message(group, version, kind)) {
+        (Some((id, index)), _) => document::message(state.kind(id), index)?,
+        (None, Some(message)) => crate::schema::schema()
+            .id(message)
+            .ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?,
+        (None, None) => return Err(Refusal::NoSuchPath),
+    };
+    context.decode_as(group, version, kind, message, &mut Vec::new())
 }
 
 /// What every stage sees.
@@ -157,11 +192,20 @@ impl Context<'_> {
     }
 
     /// Encodes a hub document into a write.
-    fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Document, delete: bool) -> Write {
+    ///
+    /// What clients send is bounded in depth, but conversion and managed fields may deepen it, and a record that no
+    /// reader takes would stop every replay.
+    fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Document, delete: bool) -> Result<Write, Refusal> {
         let hub = &self.kind.versions[0];
         let draft = Draft::new(&hub.api_version(), &self.kind.kind, &document);
-        let index = Index::new(self.kind, &Value::Object(document));
-        Write { kind: self.request.target.kind, key, expect, draft, index, delete }
+        let document = Value::Object(document);
+        if depth(&document) > DEPTH_MAX {
+            let name = document["metadata"]["name"].as_str().unwrap_or_default();
+            let subject = self.kind_subject(name);
+            return Err(Refusal::BadRequest(format!("{subject} is nested deeper than {DEPTH_MAX} levels")));
+        }
+        let index = Index::new(self.kind, &document);
+        Ok(Write { kind: self.request.target.kind, key, expect, draft, index, delete })
     }
 
     fn manager(&self) -> &str {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::{Field, Message, MessageId, Schema, Shape, Type, base64, duration, quantity, timestamp};
+use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, duration, quantity, timestamp};
 
 /// A value that does not fit, in the words of Kubernetes' decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
                 }
             };
             failure = result.err();
-            true
+            failure.is_some() || !message.field(key).is_some_and(|field| vanishes(field, value))
         });
         failure.map_or(Ok(()), Err)
     }
@@ -304,6 +304,16 @@ fn rewrite(result: Result<Option<String>, String>, text: &mut String) -> Result<
         *text = better;
     }
     Ok(())
+}
+
+/// Go leaves out empty lists and maps, but for a few that are always shown. An empty `managedFields` is a request.
+fn vanishes(field: &Field, value: &Value) -> bool {
+    let empty = match (field.shape, value) {
+        (Shape::List, Value::Array(items)) => items.is_empty(),
+        (Shape::Map, Value::Object(values)) => values.is_empty(),
+        _ => false,
+    };
+    empty && field.zero != Zero::Always && field.json != "managedFields"
 }
 
 /// What Go makes of a null item.

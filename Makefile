@@ -1,0 +1,50 @@
+# Everything a fresh Debian or Ubuntu machine needs: `make run` to use Holdfast, `make test` to check it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+# A toolchain that scripts/setup.sh has just installed is not in the caller's PATH yet.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+# Where the tests look for kubectl, Helm and the other clients.
+export HOLDFAST_CLIENTS ?= $(CARGO_TARGET_DIR)/clients
+
+holdfast := $(CARGO_TARGET_DIR)/release/holdfast
+test_log := $(CARGO_TARGET_DIR)/test.log
+
+.PHONY: help run build test bench setup clients
+
+help:
+	@echo 'make run      set up what is missing, build, and start a cluster (ARGS="..." goes to holdfast up)'
+	@echo 'make build    set up what is missing and build $(holdfast)'
+	@echo 'make test     set up, fetch real clients, and run every check and test'
+	@echo 'make bench    measure a running server: KUBECONFIG=..., PID=..., MODES="create get ..."'
+
+run: build
+	$(holdfast) up $(ARGS)
+
+build: setup
+	cargo build --release --locked --package holdfast
+
+setup:
+	scripts/setup.sh build
+
+clients:
+	scripts/setup.sh test
+	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
+
+# The client scripts in tests/clients are run by the package holdfast-tests.
+test: setup clients
+	cargo run --quiet --locked --package xtask -- ci
+	@# The sum is wanted above all when something failed.
+	status=0; \
+	cargo test --release --locked --workspace --no-fail-fast 2>&1 | tee "$(test_log)" || status=$$?; \
+	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
+	     END { printf "all tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored; exit passed == 0 }' \
+	     "$(test_log)" && exit $$status
+
+bench: build
+	@: "$${KUBECONFIG:?set KUBECONFIG to the server that is to be measured}"
+	pid="$${PID:-$$(pgrep -xo holdfast || true)}"; \
+	$(holdfast) bench --kubeconfig "$$KUBECONFIG" $${pid:+--pid "$$pid"} $(ARGS) $(MODES)

@@ -1,0 +1,560 @@
+//! The way of a request through the server: who asks, what for, may they, and then the engine.
+//!
+//! No rules here: this module turns HTTP into a `core::Request` and hands it over.
+
+use crate::authenticate::{Authenticator, Peer};
+use crate::info::RequestInfo;
+use crate::metrics::{Counted, Metrics};
+use crate::query::{Query, delete_options};
+use crate::respond::{self, Form, Response, Shape};
+use crate::{paths, reviews, status, watch};
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use holdfast_core::Refusal;
+use holdfast_core::authz::chain::{Authorizer, Mode};
+use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
+use holdfast_core::decide::View;
+use holdfast_core::kinds::Kind;
+use holdfast_core::list::{self, Continue, Selection};
+use holdfast_core::object::decode;
+use holdfast_core::refusal::Subject;
+use holdfast_core::request::{Body, Format, Request, Target, Verb};
+use holdfast_core::state::State;
+use holdfast_core::wire::protobuf;
+use holdfast_engine::{Engine, Reply};
+use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Method};
+use serde_json::Value;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+use tokio::sync::watch as signal;
+
+/// The largest body that is read.
+const BODY_BYTES_MAX: usize = 3 << 20;
+
+/// Everything that serving needs.
+pub struct Api {
+    pub engine: Arc<Engine>,
+    pub authenticator: Authenticator,
+    pub modes: Vec<Mode>,
+    pub limits: Limits,
+    pub metrics: Metrics,
+    pub documents: paths::Documents,
+    /// Turns true when the server stops: watches end.
+    pub stopping: signal::Sender<bool>,
+    /// Turns true when everything that a fresh server makes is there.
+    pub ready: signal::Sender<bool>,
+}
+
+/// How many requests may be in progress; zero for no limit. Watches do not count.
+#[derive(Debug, Default)]
+pub struct Limits {
+    pub reading_max: i64,
+    pub mutating_max: i64,
+    pub reading: AtomicI64,
+    pub mutating: AtomicI64,
+}
+
+/// One HTTP request, as any transport of HTTP gives it.
+pub struct WireRequest<B> {
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub headers: HeaderMap,
+    pub peer: Peer,
+    pub body: B,
+}
+
+/// A request with its words understood.
+pub(crate) struct Call<B> {
+    pub wire: WireRequest<B>,
+    pub info: RequestInfo,
+    pub query: Query,
+    pub user: Arc<User>,
+    pub shape: Shape,
+    pub id: String,
+}
+
+impl Api {
+    /// Answers a request; every failure is a `Status`.
+    pub async fn handle<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
+    where
+        B: Stream<Item = Result<D, E>> + Send,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let began = Instant::now();
+        let id = match wire.headers.get("audit-id").and_then(|id| id.to_str().ok()) {
+            Some(id) => id.to_owned(),
+            None => self.engine.stamp().uid(u64::MAX),
+        };
+        let query = Query::parse(&wire.query);
+        let info = RequestInfo::new(&wire.method, &wire.path, query.flag("watch"));
+        let counted = info.clone();
+        let head = wire.method == Method::HEAD;
+        let mut response = self.answer(wire, info, query, &id).await;
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert("audit-id", id);
+        }
+        if head {
+            let (parts, _) = response.into_parts();
+            response = Response::from_parts(parts, Bytes::new().into());
+        }
+        let code = response.status().as_u16();
+        // What nobody serves is counted under one name, or strangers could make the table grow.
+        let known = code != 404 || !counted.is_resource;
+        let counted = Counted {
+            verb: counted.verb,
+            group: if known { &counted.group } else { "" },
+            version: if known { &counted.version } else { "" },
+            resource: if known { &counted.resource } else { "" },
+            subresource: if known { &counted.subresource } else { "" },
+        };
+        self.metrics.answered(&counted, code, began.elapsed());
+        tracing::debug!(verb = counted.verb, resource = counted.resource, code, request = %id, "answered");
+        response
+    }
+
+    async fn answer<B, D, E>(
+        self: &Arc<Self>,
+        wire: WireRequest<B>,
+        info: RequestInfo,
+        query: Query,
+        id: &str,
+    ) -> Response
+    where
+        B: Stream<Item = Result<D, E>> + Send,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let negotiated = Shape::negotiate(&wire.headers, query.get("pretty"), query.get("includeObject"));
+        let shape = *negotiated.as_ref().unwrap_or(&Shape::PLAIN);
+        let state = self.engine.snapshot();
+        let user = match self.identify(&state, &wire) {
+            Ok(user) => user,
+            Err(refusal) => return respond::refusal(&refusal, shape),
+        };
+        if let Err(refusal) = self.authorize(&state, &user, &info) {
+            return respond::refusal(&refusal, shape);
+        }
+        let call = Call { wire, info, query, user, shape, id: id.to_owned() };
+        let _slot = match self.limits.take(&call.info) {
+            Some(slot) => slot,
+            None => {
+                self.metrics.rejected();
+                let message = "Too many requests, please try again later.".into();
+                return respond::refusal(&Refusal::TooManyRequests { message, retry_after_seconds: 1 }, shape);
+            }
+        };
+        if !call.info.is_resource {
+            return paths::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, &call.query, shape);
+        }
+        if let Err(refusal) = negotiated {
+            return respond::refusal(&refusal, Shape::PLAIN);
+        }
+        match self.resource(call, &state).await {
+            Ok(response) => response,
+            Err(refusal) => respond::refusal(&refusal, shape),
+        }
+    }
+
+    /// Who asks, or in whose name.
+    fn identify<B>(&self, state: &State, wire: &WireRequest<B>) -> Result<Arc<User>, Refusal> {
+        let user = self.authenticator.authenticate(state, &wire.peer, &wire.headers)?;
+        if !wire.headers.contains_key("impersonate-user") {
+            return Ok(user);
+        }
+        reviews::impersonate(self, state, &user, &wire.headers)
+    }
+
+    pub(crate) fn authorizer<'a>(&'a self, state: &'a State) -> Authorizer<'a> {
+        Authorizer { modes: &self.modes, rbac: &state.rbac }
+    }
+
+    fn authorize(&self, state: &State, user: &User, info: &RequestInfo) -> Result<(), Refusal> {
+        let attributes = if info.is_resource {
+            let target = ResourceTarget {
+                group: &info.group,
+                version: &info.version,
+                resource: &info.resource,
+                subresource: &info.subresource,
+                namespace: &info.namespace,
+                name: &info.name,
+            };
+            Attributes::resource(info.verb, target)
+        } else {
+            Attributes::path(info.verb, &info.path)
+        };
+        match self.authorizer(state).authorize(user, &attributes) {
+            Verdict::Allow { .. } => Ok(()),
+            verdict @ (Verdict::Deny { .. } | Verdict::NoOpinion { .. }) => Err(Refusal::Forbidden {
+                subject: Subject::new(&info.group, &info.resource, &info.name),
+                message: forbidden_message(user, &attributes, verdict.reason()),
+                causes: Vec::new(),
+            }),
+        }
+    }
+
+    async fn resource<B, D, E>(self: &Arc<Self>, call: Call<B>, state: &State) -> Result<Response, Refusal>
+    where
+        B: Stream<Item = Result<D, E>> + Send,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let info = &call.info;
+        let (id, version) =
+            state.registry.find(&info.group, &info.version, &info.resource).ok_or(Refusal::NoSuchPath)?;
+        let kind = state.registry.share(id);
+        let verb = verb(info, &kind)?;
+        let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let namespace = if kind.is_namespaced() { optional(&info.namespace) } else { None };
+        let target = Target {
+            kind: id,
+            version,
+            namespace,
+            name: optional(&info.name),
+            subresource: optional(&info.subresource),
+        };
+        let options_kind = match verb {
+            Verb::Create => "CreateOptions",
+            Verb::Update => "UpdateOptions",
+            Verb::Patch => "PatchOptions",
+            Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
+            Verb::Get => "GetOptions",
+            Verb::List | Verb::Watch => "ListOptions",
+        };
+        let mut options = call.query.options(options_kind)?;
+        let format = format_of(&call.wire.headers, verb)?;
+        let agent = call.wire.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("");
+        if options.field_manager.is_none() && format != Format::ApplyPatch && verb.is_mutating() {
+            options.field_manager = Some(default_manager(agent));
+        }
+        let bytes = if verb.is_mutating() { read_body(call.wire.body).await? } else { Bytes::new() };
+        let mut request = Request {
+            user: call.user.clone(),
+            verb,
+            target,
+            options,
+            body: Body { bytes, format },
+            id: call.id.clone(),
+        };
+        if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
+            read_delete_options(&mut request)?;
+        }
+        if !kind.stored {
+            return self.unstored(&kind, request, call.shape).await;
+        }
+        if request.target.subresource.is_some() {
+            return self.subresource(&kind, request, call.shape).await;
+        }
+        match verb {
+            Verb::Get => {
+                let snapshot = self.read_state(&request).await?;
+                let entry = list::get(&snapshot, &request)?;
+                Ok(respond::object(&kind, version, entry, 200, call.shape, self.engine.stamp().seconds()))
+            }
+            Verb::List => self.list(&kind, &request, call.shape).await,
+            Verb::Watch => watch::watch(self, &request, call.shape).await,
+            Verb::DeleteCollection => {
+                self.engine.delete_collection(&request).await?;
+                Ok(success(call.shape))
+            }
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => self.mutate(&kind, &request, call.shape).await,
+        }
+    }
+
+    /// The snapshot that a get reads: the newest, once it holds the version asked for.
+    async fn read_state(&self, request: &Request) -> Result<Arc<State>, Refusal> {
+        match request.options.resource_version.as_deref() {
+            None | Some("0") => {}
+            Some(version) => self.engine.reach(list::parse_version(version)?).await?,
+        }
+        Ok(self.engine.snapshot())
+    }
+
+    async fn list(&self, kind: &Kind, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+        let options = &request.options;
+        let freshness = list::freshness(options)?;
+        let token = options.continue_token.as_deref().map(Continue::parse).transpose()?;
+        if token.is_some() && options.resource_version.as_deref().is_some_and(|version| version != "0") {
+            let message = "specifying resource version is not allowed when using continue".into();
+            return Err(Refusal::BadRequest(message));
+        }
+        let snapshot = match self.engine.state_for(freshness, token.as_ref()).await {
+            Err(Refusal::Expired { .. }) if token.is_some() => {
+                // The rest of the list can still be had, of the newest state.
+                let after = token.map(|token| token.after).unwrap_or_default();
+                return Err(Refusal::Expired {
+                    message: "The provided continue parameter is too old to display a consistent list result. You can \
+                              start a new list without the continue parameter, or use the continue token in this \
+                              response to retrieve the remainder of the results. Continuing with the provided token \
+                              results in an inconsistent list - objects that were created, modified, or deleted \
+                              between the time the first chunk was returned and now may show up in the list."
+                        .into(),
+                    continue_token: Some(Continue::fresh(self.engine.snapshot().offset, after)),
+                });
+            }
+            other => other?,
+        };
+        let selection = Selection::new(&snapshot, request)?;
+        let page = list::page(&snapshot, &selection, options.limit, token.as_ref());
+        if !page.continue_token.is_empty() {
+            self.engine.pin(&snapshot);
+        }
+        Ok(respond::list(kind, request.target.version, page, shape, self.engine.stamp().seconds()))
+    }
+
+    /// Kinds that are only posted. A Binding is the old way to `pods/NAME/binding`.
+    async fn unstored(self: &Arc<Self>, kind: &Kind, request: Request, shape: Shape) -> Result<Response, Refusal> {
+        if kind.kind != "Binding" {
+            return reviews::answer(self, kind, &request, shape);
+        }
+        let snapshot = self.engine.snapshot();
+        let binding = holdfast_core::decide::decode_body(&snapshot, &request)?;
+        let (pods, version) = snapshot.registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
+        let mut bind = request;
+        bind.target.kind = pods;
+        bind.target.version = version;
+        bind.target.name = Some(holdfast_core::object::meta::name(&binding).to_owned());
+        bind.target.subresource = Some("binding".into());
+        self.mutate(snapshot.kind(pods), &bind, shape).await
+    }
+
+    async fn mutate(&self, kind: &Kind, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+        let reply = self.engine.mutate(request).await?;
+        Ok(self.render(kind, request.target.version, reply, shape))
+    }
+
+    fn render(&self, kind: &Kind, version: usize, reply: Reply, shape: Shape) -> Response {
+        let now = self.engine.stamp().seconds();
+        let (mut response, warnings) = match reply {
+            Reply::Object { entry, code, view: View::Object, warnings } => {
+                (respond::object(kind, version, &entry, code, shape, now), warnings)
+            }
+            Reply::Object { entry, code, view: View::Scale, warnings } => {
+                (scale(kind, &entry.document(), code, shape), warnings)
+            }
+            Reply::Document { mut document, code, warnings } => {
+                if document.get("kind").and_then(Value::as_str) == Some(&kind.kind) && version != 0 {
+                    holdfast_core::decide::from_hub(kind, version, &mut document);
+                }
+                (respond::document(code, &document, shape), warnings)
+            }
+            Reply::Deleted { subject, uid, warnings } => {
+                let status = status::deleted(&subject, &uid);
+                let document = status.as_object().cloned().unwrap_or_default();
+                (respond::document(200, &document, shape), warnings)
+            }
+        };
+        respond::warn(&mut response, &warnings);
+        response
+    }
+
+    async fn subresource(self: &Arc<Self>, kind: &Kind, request: Request, shape: Shape) -> Result<Response, Refusal> {
+        let name = request.target.subresource.clone().unwrap_or_default();
+        let first = name.split('/').next().unwrap_or("");
+        let served = kind.subresource(first).ok_or(Refusal::NoSuchPath)?;
+        let subject = Subject::new(&kind.versions[request.target.version].group, &kind.resource, request.name());
+        match (first, request.verb) {
+            ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
+                let snapshot = self.engine.snapshot();
+                Err(paths::unreachable_node(kind, first, &list::get(&snapshot, &request)?.document()))
+            }
+            ("token", Verb::Create) => reviews::token(self, &request, shape).await,
+            (_, Verb::Get) if served.verbs.contains(&"get") => {
+                let snapshot = self.read_state(&request).await?;
+                let entry = list::get(&snapshot, &request)?;
+                if first == "scale" {
+                    return Ok(scale(kind, &entry.document(), 200, shape));
+                }
+                Ok(respond::object(kind, request.target.version, entry, 200, shape, self.engine.stamp().seconds()))
+            }
+            (_, verb) if served.verbs.contains(&verb.as_str()) => self.mutate(kind, &request, shape).await,
+            _ => Err(Refusal::MethodNotAllowed {
+                message: format!(
+                    "{} is not supported on resources of kind \"{}/{first}\"",
+                    request.verb.as_str(),
+                    subject.qualified()
+                ),
+            }),
+        }
+    }
+}
+
+impl Limits {
+    fn take(&self, info: &RequestInfo) -> Option<Slot<'_>> {
+        let long_running = info.verb == "watch"
+            || matches!(info.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy");
+        let mutating = !matches!(info.verb, "get" | "list" | "watch" | "options");
+        let (count, max) =
+            if mutating { (&self.mutating, self.mutating_max) } else { (&self.reading, self.reading_max) };
+        if long_running || max == 0 {
+            return Some(Slot(None));
+        }
+        if count.fetch_add(1, Ordering::AcqRel) >= max {
+            count.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        Some(Slot(Some(count)))
+    }
+}
+
+/// A place among the requests in progress.
+struct Slot<'a>(Option<&'a AtomicI64>);
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0 {
+            count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The verb on this kind, where path and kind allow it.
+fn verb(info: &RequestInfo, kind: &Kind) -> Result<Verb, Refusal> {
+    let not_allowed = || Refusal::MethodNotAllowed {
+        message: "the server does not allow this method on the requested resource".into(),
+    };
+    let in_namespace = !info.namespace.is_empty();
+    if !kind.is_namespaced() && in_namespace && info.resource != "namespaces" {
+        return Err(Refusal::NoSuchPath);
+    }
+    let verb = match info.verb {
+        "get" => Verb::Get,
+        "list" => Verb::List,
+        "watch" => Verb::Watch,
+        "create" => Verb::Create,
+        "update" => Verb::Update,
+        "patch" => Verb::Patch,
+        "delete" => Verb::Delete,
+        "deletecollection" => Verb::DeleteCollection,
+        _ => return Err(not_allowed()),
+    };
+    if info.subresource.is_empty() {
+        if !kind.verbs.contains(&verb.as_str()) {
+            return Err(not_allowed());
+        }
+        let on_collection = matches!(verb, Verb::Create | Verb::List | Verb::DeleteCollection);
+        if on_collection == !info.name.is_empty() && verb != Verb::Watch {
+            return Err(not_allowed());
+        }
+    }
+    let anywhere = matches!(verb, Verb::List | Verb::Watch);
+    if kind.is_namespaced() && !in_namespace && !anywhere {
+        let cluster_wide_review = !kind.stored && !kind.is_namespaced();
+        if !cluster_wide_review {
+            return Err(if info.name.is_empty() { not_allowed() } else { Refusal::NoSuchPath });
+        }
+    }
+    Ok(verb)
+}
+
+/// How the body is written, by its content type.
+fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
+    let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let media = media.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let accepted: &str = match (verb, media.as_str()) {
+        (Verb::Patch, "application/json-patch+json") => return Ok(Format::JsonPatch),
+        (Verb::Patch, "application/merge-patch+json") => return Ok(Format::MergePatch),
+        (Verb::Patch, "application/strategic-merge-patch+json") => return Ok(Format::StrategicMergePatch),
+        (Verb::Patch, "application/apply-patch+yaml" | "application/apply-patch") => return Ok(Format::ApplyPatch),
+        (Verb::Patch, _) => {
+            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
+             application/apply-patch+yaml"
+        }
+        (_, "" | "application/json" | "*/*") => return Ok(Format::Json),
+        (_, "application/yaml" | "application/x-yaml") => return Ok(Format::Yaml),
+        (_, respond::PROTOBUF) => return Ok(Format::Protobuf),
+        (Verb::Get | Verb::List | Verb::Watch, _) => return Ok(Format::Json),
+        _ => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    };
+    Err(Refusal::UnsupportedMediaType {
+        message: format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
+    })
+}
+
+/// The name that fields are written under when the client gives none: its own.
+fn default_manager(agent: &str) -> String {
+    let name: String = agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
+    if name.is_empty() { "unknown".into() } else { name }
+}
+
+async fn read_body<B, D, E>(body: B) -> Result<Bytes, Refusal>
+where
+    B: Stream<Item = Result<D, E>> + Send,
+    D: Buf,
+    E: std::fmt::Display,
+{
+    let mut body = pin!(body);
+    let mut first: Option<Bytes> = None;
+    let mut rest = BytesMut::new();
+    while let Some(piece) = body.next().await {
+        let mut piece = piece.map_err(|error| Refusal::BadRequest(format!("the body cannot be read: {error}")))?;
+        let piece = piece.copy_to_bytes(piece.remaining());
+        let length = first.as_ref().map_or(0, Bytes::len) + rest.len() + piece.len();
+        if length > BODY_BYTES_MAX {
+            return Err(Refusal::TooLarge { message: format!("Request entity too large: limit is {BODY_BYTES_MAX}") });
+        }
+        match &first {
+            None => first = Some(piece),
+            Some(begin) => {
+                if rest.is_empty() {
+                    rest.extend_from_slice(begin);
+                    first = Some(Bytes::new());
+                }
+                rest.extend_from_slice(&piece);
+            }
+        }
+    }
+    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+}
+
+/// `DeleteOptions` may come in the body.
+fn read_delete_options(request: &mut Request) -> Result<(), Refusal> {
+    if request.body.bytes.is_empty() {
+        return Ok(());
+    }
+    let decoded = match request.body.format {
+        Format::Yaml => decode::yaml(&request.body.bytes),
+        Format::Protobuf => protobuf::codec()
+            .decode_object(&request.body.bytes)
+            .map(decode::Decoded::without_duplicates)
+            .map_err(|error| decode::DecodeError(error.to_string())),
+        _ => decode::json(&request.body.bytes),
+    };
+    let body = decoded.map_err(|error| {
+        Refusal::BadRequest(format!("the object provided is unrecognized (must be of type DeleteOptions): {error}"))
+    })?;
+    if !body.value.is_object() {
+        return Err(Refusal::BadRequest(
+            "the object provided is unrecognized (must be of type DeleteOptions): it is not an object".into(),
+        ));
+    }
+    let kind = body.value["kind"].as_str().unwrap_or("DeleteOptions");
+    if kind != "DeleteOptions" {
+        let version = body.value["apiVersion"].as_str().unwrap_or("v1");
+        return Err(Refusal::BadRequest(format!(
+            "decoded object cannot be converted to DeleteOptions: {version}, Kind={kind}"
+        )));
+    }
+    let (options, dry_run) = delete_options(&body.value, &request.options.delete)?;
+    request.options.delete = options;
+    request.options.dry_run |= dry_run;
+    Ok(())
+}
+
+fn scale(kind: &Kind, hub: &Value, code: u16, shape: Shape) -> Response {
+    let Some(paths) = kind.subresource("scale").and_then(|scale| scale.scale.as_ref()) else {
+        return respond::refusal(&Refusal::NoSuchPath, shape);
+    };
+    let document = holdfast_core::decide::scale_of(paths, hub);
+    respond::document(code, &document, Shape { form: Form::Object, ..shape })
+}
+
+fn success(shape: Shape) -> Response {
+    let status =
+        serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200});
+    respond::document(200, status.as_object().unwrap_or(&Default::default()), shape)
+}

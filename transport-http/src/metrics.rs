@@ -1,0 +1,130 @@
+//! What the server counts, in Prometheus' form.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerbLabels {
+    verb: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    request_kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResourceLabels {
+    resource: String,
+}
+
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<VerbLabels, Histogram>,
+    inflight: Family<KindLabels, Gauge>,
+    watches: Gauge,
+    objects: Family<ResourceLabels, Gauge>,
+    offset: Gauge,
+    rejected: Counter,
+}
+
+/// One request as it is counted.
+pub struct Counted<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::default();
+        let durations = Family::<VerbLabels, Histogram>::new_with_constructor(|| {
+            Histogram::new([0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0])
+        });
+        let inflight = Family::default();
+        let watches = Gauge::default();
+        let objects = Family::default();
+        let offset = Gauge::default();
+        let rejected = Counter::default();
+        registry.register("apiserver_request", "Requests answered", requests.clone());
+        registry.register("apiserver_request_duration_seconds", "Time until the answer began", durations.clone());
+        registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
+        registry.register("apiserver_longrunning_requests", "Watches in progress", watches.clone());
+        registry.register("apiserver_storage_objects", "Objects by resource", objects.clone());
+        registry.register("holdfast_log_offset", "The last event of the log", offset.clone());
+        registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        Metrics { registry, requests, durations, inflight, watches, objects, offset, rejected }
+    }
+}
+
+impl Metrics {
+    pub fn answered(&self, request: &Counted, code: u16, elapsed: Duration) {
+        let labels = RequestLabels {
+            verb: request.verb.to_owned(),
+            group: request.group.to_owned(),
+            version: request.version.to_owned(),
+            resource: request.resource.to_owned(),
+            subresource: request.subresource.to_owned(),
+            code,
+        };
+        self.requests.get_or_create(&labels).inc();
+        if request.verb != "watch" {
+            let verb = VerbLabels { verb: request.verb.to_owned() };
+            self.durations.get_or_create(&verb).observe(elapsed.as_secs_f64());
+        }
+    }
+
+    pub fn rejected(&self) {
+        self.rejected.inc();
+    }
+
+    /// Counts a watch for as long as the result lives.
+    pub fn watching(&self) -> Held {
+        self.watches.inc();
+        Held(self.watches.clone())
+    }
+
+    /// The exposition text, with what is read off the state at this moment.
+    pub fn render(&self, state: &holdfast_core::state::State, reading: i64, mutating: i64) -> String {
+        for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
+            let group = &kind.hub().group;
+            let resource = if group.is_empty() { kind.resource.clone() } else { format!("{}.{group}", kind.resource) };
+            self.objects.get_or_create(&ResourceLabels { resource }).set(state.count(id) as i64);
+        }
+        self.offset.set(state.offset.0 as i64);
+        for (kind, value) in [("readOnly", reading), ("mutating", mutating)] {
+            self.inflight.get_or_create(&KindLabels { request_kind: kind.into() }).set(value);
+        }
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+pub struct Held(Gauge);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,459 @@
+//! Answers in the form that the client accepts.
+//!
+//! The stored bytes of an object go out as they are; every other form (YAML, Table, metadata alone) is made on
+//! demand.
+
+use crate::status::Status;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::Stream;
+use futures_util::stream;
+use holdfast_core::Refusal;
+use holdfast_core::kinds::Kind;
+use holdfast_core::list::Page;
+use holdfast_core::object::encode;
+use holdfast_core::object::meta::Document;
+use holdfast_core::state::Entry;
+use holdfast_core::wire::protobuf;
+use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+use std::convert::Infallible;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::Arc;
+use warp::Reply as _;
+
+pub type Response = warp::reply::Response;
+pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>> + Send + Sync>>;
+
+/// Answers above this size are compressed for clients that say they understand it.
+const GZIP_BYTES_MIN: usize = 128 << 10;
+/// A list goes out in pieces of about this size.
+const PIECE_BYTES: usize = 64 << 10;
+
+pub const JSON: &str = "application/json";
+pub const YAML: &str = "application/yaml";
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// What the client wants to see, and how it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub form: Form,
+    pub encoding: Encoding,
+    pub pretty: bool,
+    pub gzip: bool,
+}
+
+/// How a document is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    Yaml,
+    /// In Kubernetes' envelope. Tables, and what the schema does not know, are JSON all the same.
+    Protobuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Object,
+    Table(MetaVersion, IncludeObject),
+    /// `PartialObjectMetadata`, or its list.
+    Metadata(MetaVersion),
+}
+
+impl Shape {
+    pub const PLAIN: Shape = Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false };
+
+    /// Reads the request's headers, with `pretty` and `includeObject` of its query.
+    pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let include = match include {
+            None | Some("" | "Metadata") => IncludeObject::Metadata,
+            Some("None") => IncludeObject::None,
+            Some("Object") => IncludeObject::Object,
+            Some(other) => {
+                let message = format!("unrecognized includeObject value: {other:?}");
+                return Err(Refusal::BadRequest(message));
+            }
+        };
+        let (form, encoding) = choose(accept, include).ok_or_else(|| Refusal::NotAcceptable {
+            message: "only the following media types are accepted: application/json, application/yaml, \
+                      application/vnd.kubernetes.protobuf"
+                .into(),
+        })?;
+        let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool));
+        let pretty = match pretty {
+            Some(value) => !matches!(value, "false" | "0"),
+            None => person,
+        };
+        let encodings = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let gzip = encodings.split(',').any(|coding| {
+            let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+            name.trim() == "gzip" && weight.trim().replace(' ', "") != "q=0"
+        });
+        Ok(Shape { form, encoding, pretty, gzip })
+    }
+
+    fn is_raw(self) -> bool {
+        self.encoding == Encoding::Json && !self.pretty
+    }
+}
+
+/// The acceptable form with the highest weight, the first of equals.
+fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
+    if accept.trim().is_empty() {
+        return Some((Form::Object, Encoding::Json));
+    }
+    let mut best: Option<(f32, (Form, Encoding))> = None;
+    for clause in accept.split(',') {
+        let mut parts = clause.split(';').map(str::trim);
+        let media = parts.next().unwrap_or("");
+        let mut parameter = [None; 4];
+        let names = ["as", "g", "v", "q"];
+        for part in parts {
+            if let Some((name, value)) = part.split_once('=')
+                && let Some(index) = names.iter().position(|known| *known == name.trim())
+            {
+                parameter[index] = Some(value.trim());
+            }
+        }
+        let [form, group, version, weight] = parameter;
+        let weight: f32 = weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0);
+        let encoding = match media {
+            "application/json" | "application/*" | "*/*" => Encoding::Json,
+            "application/yaml" | "application/x-yaml" => Encoding::Yaml,
+            PROTOBUF => Encoding::Protobuf,
+            _ => continue,
+        };
+        let version = match version {
+            None | Some("v1") => MetaVersion::V1,
+            Some("v1beta1") => MetaVersion::V1Beta1,
+            Some(_) => continue,
+        };
+        let form = match (form, group.unwrap_or("meta.k8s.io")) {
+            (None, _) => Form::Object,
+            // Tables have no Protobuf form: the client's next choice counts.
+            (Some("Table"), _) if encoding == Encoding::Protobuf => continue,
+            (Some("Table"), "meta.k8s.io") => Form::Table(version, include),
+            (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), "meta.k8s.io") => Form::Metadata(version),
+            _ => continue,
+        };
+        if weight > 0.0 && best.is_none_or(|(heaviest, _)| weight > heaviest) {
+            best = Some((weight, (form, encoding)));
+        }
+    }
+    best.map(|(_, choice)| choice)
+}
+
+/// An object's answer.
+pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape: Shape, now: i64) -> Response {
+    match shape.form {
+        Form::Object => bytes(code, entry.json_in(kind, version), shape),
+        Form::Table(..) | Form::Metadata(..) => {
+            let json = document_form(kind, version, &entry.document(), shape.form, now, true);
+            bytes(code, json.into(), shape)
+        }
+    }
+}
+
+/// The answer with a document that is not stored as such.
+pub fn document(code: u16, document: &Document, shape: Shape) -> Response {
+    bytes(code, encode::document(document).into(), shape)
+}
+
+/// The Table or metadata form of one hub document.
+pub fn document_form(kind: &Kind, version: usize, hub: &Value, form: Form, now: i64, headers: bool) -> Vec<u8> {
+    let served = served(kind, version, hub);
+    match form {
+        Form::Table(meta, include) => {
+            let list = ListMeta {
+                resource_version: hub["metadata"]["resourceVersion"].as_str().unwrap_or(""),
+                ..ListMeta::default()
+            };
+            let source = table::Source { hub, served: &served };
+            table::table(&kind.columns, [source], now, table::Form { version: meta, include, headers }, &list)
+        }
+        Form::Metadata(meta) => table::partial_object_metadata(&served, meta),
+        Form::Object => {
+            let mut out = Vec::new();
+            encode::encode(&mut out, &served);
+            out
+        }
+    }
+}
+
+fn served(kind: &Kind, version: usize, hub: &Value) -> Value {
+    let mut served = hub.clone();
+    if version != 0
+        && let Value::Object(document) = &mut served
+    {
+        holdfast_core::decide::from_hub(kind, version, document);
+    }
+    served
+}
+
+/// A list's answer.
+pub fn list(kind: &Kind, version: usize, page: Page, shape: Shape, now: i64) -> Response {
+    let resource_version = page.offset.to_string();
+    if let Form::Table(meta, include) = shape.form {
+        let hubs: Vec<Value> = page.entries.iter().map(|entry| entry.document()).collect();
+        let all: Vec<Value> = hubs.iter().map(|hub| served(kind, version, hub)).collect();
+        let list = ListMeta {
+            resource_version: &resource_version,
+            continue_token: &page.continue_token,
+            remaining_item_count: page.remaining.map(|count| count as i64),
+        };
+        let sources = hubs.iter().zip(&all).map(|(hub, served)| table::Source { hub, served });
+        let form = table::Form { version: meta, include, headers: true };
+        return bytes(200, table::table(&kind.columns, sources, now, form, &list).into(), shape);
+    }
+    let (list_kind, api_version) = match shape.form {
+        Form::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version().to_owned()),
+        _ => (format!("{}List", kind.kind), kind.versions[version].api_version()),
+    };
+    let mut head = format!("{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
+    head.push_str(&format!("\"resourceVersion\":\"{resource_version}\""));
+    if !page.continue_token.is_empty() {
+        head.push_str(&format!(",\"continue\":\"{}\"", page.continue_token));
+    }
+    if let Some(remaining) = page.remaining {
+        head.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+    }
+    head.push_str("},\"items\":[");
+    let shared =
+        if version == 0 { None } else { Some(page.entries.iter().map(|e| e.json_in(kind, version)).collect()) };
+    let metadata = match shape.form {
+        Form::Metadata(meta) => {
+            let one = |entry: &Arc<Entry>| {
+                Bytes::from(table::partial_object_metadata(&entry.document_in(kind, version), meta))
+            };
+            Some(page.entries.iter().map(one).collect())
+        }
+        _ => None,
+    };
+    let items = Items {
+        head: head.into(),
+        entries: page.entries,
+        converted: metadata.or(shared),
+        whole: matches!(shape.form, Form::Metadata(_)),
+    };
+    let size = items.size();
+    if !shape.is_raw() || size <= PIECE_BYTES {
+        return bytes(200, items.join(), shape);
+    }
+    if shape.gzip && size >= GZIP_BYTES_MIN {
+        return streamed(200, gzipped(items.pieces()), JSON, true);
+    }
+    streamed(200, Box::pin(stream::iter(items.pieces().map(Ok))), JSON, false)
+}
+
+/// A list on its way out, sliced from the stored bytes.
+struct Items {
+    head: Bytes,
+    entries: Vec<Arc<Entry>>,
+    /// Other bytes than the stored ones, for other versions and forms.
+    converted: Option<Vec<Bytes>>,
+    /// Items keep their `apiVersion` and `kind`.
+    whole: bool,
+}
+
+impl Items {
+    fn push(&self, index: usize, out: &mut Vec<u8>) {
+        if index > 0 {
+            out.push(b',');
+        }
+        match &self.converted {
+            Some(converted) if self.whole => out.extend_from_slice(&converted[index]),
+            Some(converted) => {
+                out.push(b'{');
+                out.extend_from_slice(Entry::item(&converted[index]));
+            }
+            None => {
+                out.push(b'{');
+                out.extend_from_slice(self.entries[index].hub_item());
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        let items: usize = match &self.converted {
+            Some(converted) => converted.iter().map(Bytes::len).sum(),
+            None => self.entries.iter().map(|entry| entry.json.len()).sum(),
+        };
+        self.head.len() + items + self.entries.len() + 8
+    }
+
+    fn join(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.size());
+        out.extend_from_slice(&self.head);
+        (0..self.entries.len()).for_each(|index| self.push(index, &mut out));
+        out.extend_from_slice(b"]}\n");
+        out.into()
+    }
+
+    /// The same in pieces, each made when the one before has gone out.
+    fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
+        let mut next = 0;
+        let mut ended = false;
+        std::iter::from_fn(move || {
+            if ended {
+                return None;
+            }
+            let mut piece = Vec::with_capacity(PIECE_BYTES + (8 << 10));
+            if next == 0 {
+                piece.extend_from_slice(&self.head);
+            }
+            while next < self.entries.len() && piece.len() < PIECE_BYTES {
+                self.push(next, &mut piece);
+                next += 1;
+            }
+            if next == self.entries.len() {
+                piece.extend_from_slice(b"]}\n");
+                ended = true;
+            }
+            Some(Bytes::from(piece))
+        })
+    }
+}
+
+fn gzipped(pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static) -> Frames {
+    let mut encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut pieces = pieces;
+    let compressed = std::iter::from_fn(move || {
+        loop {
+            let active = encoder.as_mut()?;
+            match pieces.next() {
+                Some(piece) => {
+                    // Writing to a Vec cannot fail.
+                    let _ = active.write_all(&piece);
+                    let out = std::mem::take(active.get_mut());
+                    if !out.is_empty() {
+                        return Some(Ok(Bytes::from(out)));
+                    }
+                }
+                None => return encoder.take()?.finish().ok().map(|out| Ok(Bytes::from(out))),
+            }
+        }
+    });
+    Box::pin(stream::iter(compressed))
+}
+
+/// Bytes of JSON in the wanted writing.
+pub fn bytes(code: u16, json: Bytes, shape: Shape) -> Response {
+    let (body, content_type) = if shape.is_raw() { (json, JSON) } else { rewritten(json, shape) };
+    content(code, body, content_type, shape.gzip)
+}
+
+fn rewritten(json: Bytes, shape: Shape) -> (Bytes, &'static str) {
+    let Ok(value) = serde_json::from_slice::<Value>(&json) else { return (json, JSON) };
+    let text = match shape.encoding {
+        Encoding::Yaml => serde_yaml_ng::to_string(&value).ok().map(|text| (text.into(), YAML)),
+        Encoding::Protobuf => protobuf_of(&value).map(|body| (body.into(), PROTOBUF)),
+        Encoding::Json => serde_json::to_string_pretty(&value).ok().map(|text| ((text + "\n").into(), JSON)),
+    };
+    text.unwrap_or((json, JSON))
+}
+
+/// The Protobuf form of a document; `None` when the schema does not know it.
+pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
+    let text = |field: &str| value[field].as_str().unwrap_or("");
+    let codec = protobuf::codec();
+    let message = codec.find(text("apiVersion"), text("kind"))?;
+    codec.encode_object(message, value).ok()
+}
+
+/// A finished body of any type, compressed when it is large and the client can take it.
+pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
+    if gzip && body.len() >= GZIP_BYTES_MIN {
+        return streamed(code, gzipped(std::iter::once(body)), content_type, true);
+    }
+    let mut response = warp::reply::Response::new(body.into());
+    finish(&mut response, code, content_type);
+    response
+}
+
+pub fn text(code: u16, body: impl Into<String>) -> Response {
+    content(code, body.into().into(), "text/plain; charset=utf-8", false)
+}
+
+/// A body that goes out as it is made.
+pub fn streamed(code: u16, frames: Frames, content_type: &'static str, gzip: bool) -> Response {
+    let mut response = warp::reply::stream(frames).into_response();
+    finish(&mut response, code, content_type);
+    if gzip {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+fn finish(response: &mut Response, code: u16, content_type: &'static str) {
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+}
+
+pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
+    let status = Status::from(refusal);
+    let shape = Shape { form: Form::Object, ..shape };
+    let mut body = Vec::new();
+    if let Value::Object(document) = &status.document {
+        body = encode::document(document);
+    }
+    let mut response = bytes(status.code, body.into(), shape);
+    if let Some(seconds) = status.retry_after_seconds {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if status.code == 401 {
+        let challenge = HeaderValue::from_static("Bearer realm=\"kubernetes\"");
+        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+/// Adds a `Warning` header for each complaint.
+pub fn warn(response: &mut Response, warnings: &[String]) {
+    for warning in warnings {
+        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+            response.headers_mut().append(http::header::WARNING, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_acceptable_form_is_chosen() {
+        let table = Form::Table(MetaVersion::V1, IncludeObject::Metadata);
+        let cases = [
+            ("", Some((Form::Object, Encoding::Json))),
+            ("*/*", Some((Form::Object, Encoding::Json))),
+            ("application/yaml", Some((Form::Object, Encoding::Yaml))),
+            ("application/vnd.kubernetes.protobuf, application/json", Some((Form::Object, Encoding::Protobuf))),
+            ("application/vnd.kubernetes.protobuf", Some((Form::Object, Encoding::Protobuf))),
+            ("text/html", None),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Some((table, Encoding::Json)),
+            ),
+            ("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", Some((Form::Object, Encoding::Json))),
+            ("application/json;q=0.5,application/yaml;q=0.9", Some((Form::Object, Encoding::Yaml))),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Some((Form::Metadata(MetaVersion::V1), Encoding::Json)),
+            ),
+            ("application/json;as=Nothing;g=meta.k8s.io;v=v1", None),
+        ];
+        for (accept, expected) in cases {
+            assert_eq!(choose(accept, IncludeObject::Metadata), expected, "{accept}");
+        }
+    }
+}

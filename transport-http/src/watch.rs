@@ -1,0 +1,228 @@
+//! A watch as a stream of frames, one event a line.
+
+use crate::api::Api;
+use crate::respond::{self, Encoding, Form, Response, Shape};
+use crate::status::Status;
+use bytes::{Bytes, BytesMut};
+use holdfast_core::Refusal;
+use holdfast_core::event::Offset;
+use holdfast_core::kinds::Kind;
+use holdfast_core::list::{Selection, parse_version};
+use holdfast_core::object::encode;
+use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::request::Request;
+use holdfast_core::wire::protobuf;
+use holdfast_engine::hub::frame;
+use holdfast_engine::{Delivery, Watch, WatchStart};
+use serde_json::Value;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How often a watcher that asked for it is told how far it has come.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// Ready events go out together, up to this size.
+const PIECE_BYTES: usize = 64 << 10;
+/// Pieces that may wait for the connection before the watcher stops taking events.
+const PIECES_WAITING: usize = 4;
+
+/// Answers a watch.
+pub async fn watch(api: &Arc<Api>, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+    let snapshot = api.engine.snapshot();
+    let selection = Selection::new(&snapshot, request)?;
+    let options = &request.options;
+    let initial = options.send_initial_events;
+    validate(initial, options.resource_version_match.as_deref().unwrap_or(""), options.allow_watch_bookmarks)?;
+    let start = match options.resource_version.as_deref().unwrap_or("") {
+        _ if initial == Some(true) => {
+            let version = options.resource_version.as_deref().unwrap_or("");
+            if !version.is_empty() && version != "0" {
+                api.engine.reach(parse_version(version)?).await?;
+            }
+            WatchStart::Now
+        }
+        "" | "0" if initial == Some(false) => WatchStart::After(snapshot.offset),
+        "" | "0" => WatchStart::Now,
+        version => {
+            let offset = parse_version(version)?;
+            api.engine.reach(offset).await?;
+            WatchStart::After(offset)
+        }
+    };
+    let timeout = match options.timeout_seconds {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+        // Spread over half an hour, so that clients do not all come back at once.
+        _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
+    };
+    let watch = api.engine.watch(selection, start);
+    let (pieces, receiver) = mpsc::channel(PIECES_WAITING);
+    let feeder = Feeder {
+        api: api.clone(),
+        kind: snapshot.registry.share(request.target.kind),
+        version: request.target.version,
+        watch,
+        shape,
+        bookmarks: options.allow_watch_bookmarks,
+        mark_initial_end: initial == Some(true),
+        headers: true,
+        pieces,
+    };
+    tokio::spawn(feeder.run(Instant::now() + timeout));
+    let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        let piece: Bytes = receiver.recv().await?;
+        Some((Ok::<_, Infallible>(piece), receiver))
+    });
+    let content_type = match shape.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Json | Encoding::Yaml => respond::JSON,
+    };
+    Ok(respond::streamed(200, Box::pin(frames), content_type, false))
+}
+
+fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
+    let invalid = |field: &str, why: &str| {
+        let subject = Subject::new("meta.k8s.io", "ListOptions", "");
+        Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, why)] })
+    };
+    match initial {
+        Some(true) if matching != "NotOlderThan" => {
+            invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        }
+        Some(true) if !bookmarks => {
+            invalid("allowWatchBookmarks", "sendInitialEvents requires setting allowWatchBookmarks to true")
+        }
+        None if !matching.is_empty() => invalid(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Turns events into pieces of the body.
+struct Feeder {
+    api: Arc<Api>,
+    kind: Arc<Kind>,
+    version: usize,
+    watch: Watch,
+    shape: Shape,
+    bookmarks: bool,
+    mark_initial_end: bool,
+    /// The next Table describes its columns.
+    headers: bool,
+    pieces: mpsc::Sender<Bytes>,
+}
+
+impl Feeder {
+    async fn run(mut self, deadline: Instant) {
+        let _counted = self.api.metrics.watching();
+        let mut stopping = self.api.stopping.subscribe();
+        let mut bookmark_at = Instant::now() + BOOKMARK_PERIOD;
+        loop {
+            // Initial events have ended when none of them waits any more.
+            if let Some(offset) = self.watch.initial_events_ended()
+                && self.mark_initial_end
+                && !self.send(self.bookmark(offset, true)).await
+            {
+                return;
+            }
+            let next = tokio::select! {
+                next = self.watch.next() => next,
+                () = self.pieces.closed() => return,
+                () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => return,
+                () = tokio::time::sleep_until(deadline) => return,
+                () = tokio::time::sleep_until(bookmark_at), if self.bookmarks => {
+                    bookmark_at = Instant::now() + BOOKMARK_PERIOD;
+                    if let Ok(Some(offset)) = self.watch.bookmark()
+                        && !self.send(self.bookmark(offset, false)).await
+                    {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let piece = match next.and_then(|delivery| self.gather(delivery)) {
+                Ok(piece) => piece,
+                Err(fault) => {
+                    let refusal = Refusal::Internal(fault.to_string());
+                    self.send(self.error(&refusal)).await;
+                    return;
+                }
+            };
+            if !self.send(piece).await {
+                return;
+            }
+        }
+    }
+
+    async fn send(&self, piece: Bytes) -> bool {
+        self.pieces.send(piece).await.is_ok()
+    }
+
+    /// This event and those that are ready behind it. A single one is the frame that all watchers share.
+    fn gather(&mut self, first: Delivery) -> Result<Bytes, holdfast_engine::Fault> {
+        let first = self.frame(&first);
+        let mut piece: Option<BytesMut> = None;
+        while piece.as_ref().map_or(first.len(), |piece| piece.len()) < PIECE_BYTES {
+            let Some(delivery) = self.watch.next_ready()? else { break };
+            let frame = self.frame(&delivery);
+            piece.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&frame);
+        }
+        Ok(piece.map_or(first, BytesMut::freeze))
+    }
+
+    fn frame(&mut self, delivery: &Delivery) -> Bytes {
+        if self.shape.form == Form::Object && !self.is_protobuf() {
+            return delivery.event.frame(&self.kind, self.version, delivery.change_type);
+        }
+        let entry = delivery.event.shown(delivery.change_type);
+        let now = self.api.engine.stamp().seconds();
+        let headers = std::mem::replace(&mut self.headers, false);
+        let json = respond::document_form(&self.kind, self.version, &entry.document(), self.shape.form, now, headers);
+        self.written(delivery.change_type.as_str(), json.into())
+    }
+
+    fn is_protobuf(&self) -> bool {
+        self.shape.encoding == Encoding::Protobuf
+    }
+
+    /// A frame in the watcher's encoding; what has no Protobuf form stays JSON within none.
+    fn written(&self, change: &str, json: Bytes) -> Bytes {
+        if !self.is_protobuf() {
+            return frame(change, &json);
+        }
+        let value: Value = serde_json::from_slice(&json).unwrap_or_default();
+        let object = respond::protobuf_of(&value).unwrap_or_default();
+        protobuf::watch_frame(change, &object).into()
+    }
+
+    fn bookmark(&self, offset: Offset, initial_end: bool) -> Bytes {
+        let (kind, api_version) = match self.shape.form {
+            Form::Object => (self.kind.kind.as_str(), self.kind.versions[self.version].api_version()),
+            Form::Table(version, _) => ("Table", version.api_version().to_owned()),
+            Form::Metadata(version) => ("PartialObjectMetadata", version.api_version().to_owned()),
+        };
+        let mark = if initial_end { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
+        let metadata = format!("{{\"resourceVersion\":\"{offset}\"{mark}}}");
+        let rows = match self.shape.form {
+            // Tables carry the mark on the object of their one row.
+            Form::Table(..) => format!(
+                ",\"columnDefinitions\":null,\"rows\":[{{\"cells\":[],\"object\":{{\"kind\":\"PartialObjectMetadata\",\
+                 \"apiVersion\":\"{api_version}\",\"metadata\":{metadata}}}}}]"
+            ),
+            _ => String::new(),
+        };
+        let json = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata}{rows}}}\n");
+        self.written("BOOKMARK", json.into())
+    }
+
+    /// An error that ends the stream.
+    fn error(&self, refusal: &Refusal) -> Bytes {
+        match Status::from(refusal).document {
+            Value::Object(document) => self.written("ERROR", encode::document(&document).into()),
+            _ => Bytes::new(),
+        }
+    }
+}
