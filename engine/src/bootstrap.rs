@@ -50,14 +50,15 @@ fn request(
     reconcile: fn(&Value, &Value) -> Option<Value>,
 ) -> Result<Option<Request>, Refusal> {
     let state = engine.snapshot();
-    let unknown = || Refusal::Internal(format!("no kind for the built-in object {}", document["metadata"]["name"]));
+    let shown = document["metadata"]["name"].to_string();
+    let unknown = || Refusal::Internal(format!("no kind for the built-in object {shown}"));
     let api_version = document["apiVersion"].as_str().ok_or_else(unknown)?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = document["kind"].as_str().ok_or_else(unknown)?;
     let (id, version) = state.registry.find_kind(group, version, kind).ok_or_else(unknown)?;
-    let name = document["metadata"]["name"].as_str().ok_or_else(unknown)?;
-    let namespace = document["metadata"]["namespace"].as_str();
-    let existing = state.get(id, &meta::key(namespace, name)).map(|entry| entry.document());
+    let name = document["metadata"]["name"].as_str().ok_or_else(unknown)?.to_owned();
+    let namespace = document["metadata"]["namespace"].as_str().map(str::to_owned);
+    let existing = state.get(id, &meta::key(namespace.as_deref(), &name)).map(|entry| entry.document());
     let (verb, document) = match existing {
         None => (Verb::Create, document),
         Some(existing) => match reconcile(&existing, &document) {
@@ -66,7 +67,6 @@ fn request(
         },
     };
     let bytes = document.as_object().map(encode::document).unwrap_or_default();
-    let (namespace, name) = (namespace.map(str::to_owned), name.to_owned());
     let target = target(id, version, namespace, (verb == Verb::Update).then_some(name));
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
     let options = Options { field_manager: Some(USER.into()), ..Options::default() };

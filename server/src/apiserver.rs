@@ -53,7 +53,7 @@ pub fn serve_until_stopped(
     let settings = Settings {
         service_range: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range,
-        ..Settings::default()
+        modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
     };
     let registry = Arc::new(registry().clone());
     let engine = Engine::open(log, registry.clone(), Options { settings, clock: Arc::new(SystemClock) })?;
@@ -65,7 +65,7 @@ pub fn serve_until_stopped(
             .await
             .with_context(|| format!("listen on {bind}:{}", args.secure_port))?;
         let address = listener.local_addr()?;
-        let api = api(&args, engine.clone(), registry, address, default_mode)?;
+        let api = api(&args, engine.clone(), registry, address)?;
         let streams = match args.http2_max_streams_per_connection {
             0 => STREAMS_MAX,
             streams => streams,
@@ -92,9 +92,8 @@ fn api(
     engine: Arc<Engine>,
     registry: Arc<holdfast_core::kinds::Registry>,
     address: SocketAddr,
-    default_mode: Mode,
 ) -> Result<Arc<Api>> {
-    let modes = args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0);
+    let modes = engine.settings().modes.clone();
     let mut anonymous = args.anonymous_auth;
     if anonymous && modes == [Mode::AlwaysAllow] {
         tracing::warn!("anonymous requests are refused, as everything is allowed to everybody");

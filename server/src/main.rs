@@ -4,18 +4,23 @@ mod apiserver;
 mod clock;
 mod flags;
 mod log;
+mod logging;
 mod pki;
 mod tls;
 mod up;
+mod values;
 
 use clap::{Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The release, and that of the API it serves.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (Kubernetes v1.35.0)");
+
 /// A Kubernetes control plane on an event log.
 #[derive(Parser)]
-#[command(name = "holdfast", version = holdfast_transport_http::paths::git_version(), args_override_self = true)]
+#[command(name = "holdfast", version = VERSION, args_override_self = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

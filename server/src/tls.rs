@@ -34,10 +34,13 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Tls> {
     Ok(Tls { config: Arc::new(config), verifier })
 }
 
+/// TLS 1.3 and nothing else.
+static ONLY_TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+
 fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion]> {
     match minimum {
         "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Ok(rustls::ALL_VERSIONS),
-        "VersionTLS13" => Ok(&[&rustls::version::TLS13]),
+        "VersionTLS13" => Ok(&ONLY_TLS13),
         other => bail!("--tls-min-version={other}: use VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13"),
     }
 }
