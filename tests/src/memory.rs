@@ -69,6 +69,12 @@ impl Memory {
         Memory { api }
     }
 
+    /// Ends the writer; the log is let go of when the runtime that served it is gone.
+    pub fn stop(self) {
+        self.api.stopping.send_replace(true);
+        self.api.engine.close();
+    }
+
     /// A client of a member of system:masters.
     pub fn admin(&self) -> kube::Client {
         self.client(User::new("kubernetes-admin", &[PRIVILEGED_GROUP, "system:authenticated"]))
