@@ -85,7 +85,7 @@ impl<'a> Walk<'a> {
             let result = match message.field(key) {
                 Some(_) if value.is_null() => return false,
                 Some(field) => self.field(Owner { message, field }, value, &path),
-                None if message.typed && (key == "apiVersion" || key == "kind") => match value {
+                None if message.typed && (key == "apiVersion" || key == "kind") => match &*value {
                     Value::Null => return false,
                     Value::String(_) => Ok(()),
                     other => Err(mismatch(other, message, &path, "string")),
