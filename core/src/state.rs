@@ -3,10 +3,10 @@
 use crate::authz::rbac::RbacIndex;
 use crate::event::{Offset, Record};
 use crate::kinds::{Kind, KindId, Registry};
-use crate::object::meta;
+use crate::object::{Draft, meta};
 use bytes::Bytes;
 use imbl::OrdMap;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
@@ -17,6 +17,8 @@ pub struct State {
     pub offset: Offset,
     pub registry: Arc<Registry>,
     pub rbac: RbacIndex,
+    /// The last event on a role or binding.
+    pub rbac_offset: Offset,
     collections: OrdMap<KindId, Collection>,
     /// Who holds what only one object may hold (`ip/10.0.0.1`): claim to `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
@@ -66,6 +68,7 @@ impl State {
             offset: Offset::ZERO,
             registry,
             rbac: RbacIndex::default(),
+            rbac_offset: Offset::ZERO,
             collections: OrdMap::new(),
             claims: OrdMap::new(),
         }
@@ -216,7 +219,7 @@ impl Entry {
     fn convert(&self, kind: &Kind, version: usize) -> Bytes {
         match self.document_in(kind, version) {
             Value::Object(document) => {
-                let draft = crate::object::Draft::new(&kind.versions[version].api_version(), &kind.kind, &document);
+                let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, &document);
                 draft.seal(self.offset)
             }
             _ => self.json.clone(),
@@ -225,19 +228,11 @@ impl Entry {
 
     /// The same object under another version: as a watcher sees one that left its selection.
     pub fn at_version(&self, version: Offset) -> Entry {
-        let digits = self.offset.to_string();
-        let field = format!("\"resourceVersion\":\"{digits}\"");
-        let at = self.json.windows(field.len()).position(|window| window == field.as_bytes());
-        let Some(at) = at else {
-            return Entry::new(self.json.clone(), self.head as usize, version, self.index.clone());
-        };
-        let end = at + field.len() - 1;
-        let start = end - digits.len();
-        let mut json = Vec::with_capacity(self.json.len() + 2);
-        json.extend_from_slice(&self.json[..start]);
-        json.extend_from_slice(version.to_string().as_bytes());
-        json.extend_from_slice(&self.json[end..]);
-        Entry::new(json.into(), self.head as usize, version, self.index.clone())
+        // Labels and the like may hold a `resourceVersion` of their own, so the text alone does not tell where it is.
+        let document = self.document();
+        let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
+        let draft = Draft::new(text("apiVersion"), text("kind"), document.as_object().unwrap_or(&Map::new()));
+        Entry::new(draft.seal(version), draft.head(), version, self.index.clone())
     }
 
     /// The part of the stored JSON that a list item keeps.

@@ -3,6 +3,7 @@
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`EventLog`] and nothing behind it.
 
+pub mod bootstrap;
 mod engine;
 pub mod hub;
 mod janitor;

@@ -28,6 +28,13 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// How long a writer without work waits before it looks whether a faulty log has recovered.
 const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
 
+/// What the writer is handed.
+pub enum Input {
+    Commit(Command),
+    /// After what was handed over before.
+    Stop,
+}
+
 /// A decision on its way into the log.
 pub struct Command {
     pub writes: Vec<Write>,
@@ -65,12 +72,13 @@ impl Writer {
         Writer { state, log, published, hub, poison: None }
     }
 
-    /// Serves commands until every sender is gone.
-    pub fn run(mut self, commands: Receiver<Command>) {
+    /// Serves commands until it is told to stop or every sender is gone.
+    pub fn run(mut self, commands: Receiver<Input>) {
         let mut batch = Vec::with_capacity(BATCH_COMMANDS_MAX);
         loop {
             match commands.recv_timeout(RECOVERY_PERIOD) {
-                Ok(command) => batch.push(command),
+                Ok(Input::Commit(command)) => batch.push(command),
+                Ok(Input::Stop) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.heal();
                     continue;
@@ -78,16 +86,24 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let mut bytes = 0;
+            let mut stop = false;
             while batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
                 match commands.try_recv() {
-                    Ok(command) => {
+                    Ok(Input::Commit(command)) => {
                         bytes += command.writes.iter().map(|write| write.draft.len()).sum::<usize>();
                         batch.push(command);
+                    }
+                    Ok(Input::Stop) => {
+                        stop = true;
+                        break;
                     }
                     Err(_) => break,
                 }
             }
             self.commit(&mut batch);
+            if stop {
+                return;
+            }
         }
     }
 

@@ -203,7 +203,7 @@ impl EventLog for RocksLog {
         }
         let mut sync = WriteOptions::default();
         sync.set_sync(true);
-        db.write_opt(&writes, &sync).map_err(|error| fault("append", error))
+        db.write_opt(writes, &sync).map_err(|error| fault("append", error))
     }
 
     fn last(&self) -> Result<Offset, Fault> {

@@ -95,7 +95,7 @@ pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
     forget(&db, &mut batch, &damaged)?;
     let mut sync = WriteOptions::default();
     sync.set_sync(true);
-    db.write_opt(&batch, &sync).map_err(|error| fault("write the repair", error))?;
+    db.write_opt(batch, &sync).map_err(|error| fault("write the repair", error))?;
     Ok(repairs)
 }
 

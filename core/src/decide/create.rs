@@ -28,6 +28,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     reset(context, &mut document);
     track(context, None, &mut document)?;
     lifecycle::admit_create(context, &document)?;
+    lifecycle::admit_roles(context, &document, None)?;
     super::service::allocate(context, None, &mut document)?;
 
     let key = meta::key(context.request.namespace(), &name);
@@ -45,7 +46,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     if context.state.get(context.request.target.kind, &key).is_some() {
         return Err(Refusal::AlreadyExists(context.subject(&name)));
     }
-    let write = context.write(key.into(), None, document, false);
+    let write = context.write(key.into(), None, document, false)?;
     let mut decision = Decision::one(write, 201, false, warnings);
     decision.expects.extend(lifecycle::expect_namespace(context));
     Ok(decision)

@@ -54,7 +54,7 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
     let uid = meta::uid(&new).to_owned();
     // An object without a second phase goes in its last state: it was never seen being deleted.
     let last = if gone && !already { with_deletion_unmarked(new, &old) } else { new };
-    let write = context.write(key, Some(entry.offset), last, gone);
+    let write = context.write(key, Some(entry.offset), last, gone)?;
     let mut decision = Decision::one(write, 200, fixed, Vec::new());
     if gone && !ANSWERS_WITH_OBJECT.contains(&context.kind.kind.as_str()) {
         decision.answer = Answer::Deleted { subject: context.subject(context.request.name()), uid };

@@ -140,6 +140,15 @@ pub(super) fn settle(kind: &Kind, version: usize, document: &mut Document) -> Re
         if let Value::Object(document) = &mut value {
             to_hub(kind, version, document);
         }
+        if kind.versions[version].convert.is_some() {
+            // Conversion reads annotations, where nothing has checked what the client wrote.
+            check(schema(), message(kind, 0)?, &mut value).map_err(|error| {
+                Refusal::BadRequest(format!(
+                    "{} in version \"{}\" cannot be converted to \"{}\": {error}",
+                    kind.kind, kind.versions[version].version, kind.versions[0].version
+                ))
+            })?;
+        }
         schema::defaults::apply(message(kind, 0)?, &mut value);
     }
     if let Value::Object(settled) = value {

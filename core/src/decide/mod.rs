@@ -18,10 +18,11 @@ pub use document::{from_hub, to_hub};
 pub use service::{ServiceRange, claims as service_claims};
 pub use subresource::scale_of;
 
+use crate::authz::chain::Mode;
 use crate::event::{Actor, Offset};
 use crate::kinds::{Kind, KindId, Version};
 use crate::object::Draft;
-use crate::object::meta::Document;
+use crate::object::meta::{DEPTH_MAX, Document, depth};
 use crate::refusal::{Refusal, Subject};
 use crate::request::{Request, Verb};
 use crate::stamp::Stamp;
@@ -35,11 +36,13 @@ pub struct Settings {
     pub service_range: ServiceRange,
     /// First and last node port.
     pub node_ports: (u16, u16),
+    /// How requests are authorized: nobody may grant more than that allows them.
+    pub modes: Vec<Mode>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767) }
+        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767), modes: vec![Mode::AlwaysAllow] }
     }
 }
 
@@ -109,6 +112,9 @@ pub enum View {
 /// Judges `request` against `state`. Changes nothing.
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
     let context = Context { state, settings, request, stamp, kind: state.kind(request.target.kind) };
+    if !context.kind.stored {
+        return Err(Refusal::Internal(format!("{} is not stored, so nothing is decided on it", context.kind.kind)));
+    }
     if let Some(subresource) = request.target.subresource.as_deref() {
         return subresource::decide(&context, subresource);
     }
@@ -186,11 +192,20 @@ impl Context<'_> {
     }
 
     /// Encodes a hub document into a write.
-    fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Document, delete: bool) -> Write {
+    ///
+    /// What clients send is bounded in depth, but conversion and managed fields may deepen it, and a record that no
+    /// reader takes would stop every replay.
+    fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Document, delete: bool) -> Result<Write, Refusal> {
         let hub = &self.kind.versions[0];
         let draft = Draft::new(&hub.api_version(), &self.kind.kind, &document);
-        let index = Index::new(self.kind, &Value::Object(document));
-        Write { kind: self.request.target.kind, key, expect, draft, index, delete }
+        let document = Value::Object(document);
+        if depth(&document) > DEPTH_MAX {
+            let name = document["metadata"]["name"].as_str().unwrap_or_default();
+            let subject = self.kind_subject(name);
+            return Err(Refusal::BadRequest(format!("{subject} is nested deeper than {DEPTH_MAX} levels")));
+        }
+        let index = Index::new(self.kind, &document);
+        Ok(Write { kind: self.request.target.kind, key, expect, draft, index, delete })
     }
 
     fn manager(&self) -> &str {

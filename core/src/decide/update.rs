@@ -1,6 +1,6 @@
 //! Update: a document replaces an object, within the part of it that the request may touch.
 
-use super::{Answer, Context, Decision, View, create};
+use super::{Answer, Context, Decision, View, create, lifecycle};
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
@@ -83,6 +83,7 @@ pub(super) fn replace(
     if !causes.is_empty() {
         return Err(Refusal::Invalid { subject: context.kind_subject(name), causes });
     }
+    lifecycle::admit_roles(context, &new, Some(&old))?;
     create::track(context, Some(&old), &mut new)?;
     conclude(context, key, entry, new, fixed, warnings)
 }
@@ -97,7 +98,7 @@ pub(super) fn conclude(
     warnings: Vec<String>,
 ) -> Result<Decision, Refusal> {
     let gone = meta::is_deleting(&new) && is_released(&new);
-    let write = context.write(key, Some(entry.offset), new, gone);
+    let write = context.write(key, Some(entry.offset), new, gone)?;
     if !gone && write.draft.is(&entry.json, entry.offset) {
         return Ok(Decision::unchanged(entry.clone(), 200, warnings));
     }
@@ -267,8 +268,12 @@ fn count_generation(context: &Context, new: &mut Document, old: &Document) {
     }
 }
 
-/// ConfigMaps and Secrets that are marked immutable stay as they are.
+/// ConfigMaps and Secrets that are marked immutable stay as they are, and a binding keeps its role.
 fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
+    if context.kind.kind.ends_with("RoleBinding") && new.get("roleRef") != old.get("roleRef") {
+        let role = new.get("roleRef").cloned().unwrap_or_default();
+        return vec![Cause::invalid("roleRef", &role, "cannot change roleRef")];
+    }
     if !matches!(context.kind.kind.as_str(), "ConfigMap" | "Secret") || old.get("immutable") != Some(&Value::Bool(true))
     {
         return Vec::new();

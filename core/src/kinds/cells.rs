@@ -42,8 +42,10 @@ pub fn age_column() -> Column {
 
 /// A span of time as people write it: two units at most, coarser the longer it is.
 pub fn age(seconds: i64) -> String {
+    /// A unit of time: its seconds and its letter.
+    type Unit = (i64, char);
     // Below each limit: the unit shown, and the finer one beside it if it is not zero.
-    const STEPS: [(i64, (i64, char), Option<(i64, char)>); 8] = [
+    const STEPS: [(i64, Unit, Option<Unit>); 8] = [
         (2 * MINUTE, (1, 's'), None),
         (10 * MINUTE, (MINUTE, 'm'), Some((1, 's'))),
         (3 * HOUR, (MINUTE, 'm'), None),

@@ -9,14 +9,13 @@ use json_patch::{
 use serde_json::{Map, Value};
 
 use crate::Refusal;
+use crate::object::meta::{DEPTH_MAX, depth};
 
 /// What clients see for every JSON patch that is well formed and does not apply.
 const DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
 const OPERATIONS_MAX: usize = 10_000;
 /// `copy` is the one operation that makes more out of less, so what it copies in all is bounded.
 const COPIED_BYTES_MAX: usize = 3 << 20;
-/// Documents are parsed again when the log is replayed, and the parser stops at 128 levels.
-const DEPTH_MAX: usize = 120;
 
 /// A patch of either format from a request's body.
 pub fn decode(body: &[u8]) -> Result<Value, Refusal> {
@@ -164,14 +163,6 @@ fn is_bounded(operation: &PatchOperation, document: &Value, copied_bytes: &mut u
         PatchOperation::Remove(_) | PatchOperation::Test(_) => return true,
     };
     *copied_bytes <= COPIED_BYTES_MAX && path.count() + value.map_or(0, depth) <= DEPTH_MAX
-}
-
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        _ => 0,
-    }
 }
 
 fn bad_patch(fault: &str) -> Refusal {

@@ -279,7 +279,8 @@ mod tests {
         #[test]
         fn decimals_are_decimal(number in any::<u64>()) {
             let mut buffer = [0u8; 20];
-            prop_assert_eq!(decimal(number, &mut buffer), number.to_string().as_bytes());
+            let expected = number.to_string();
+            prop_assert_eq!(decimal(number, &mut buffer), expected.as_bytes());
         }
     }
 }

@@ -9,6 +9,10 @@ pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// The finalizer that orphaning dependents waits for.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
+/// How many levels of objects and lists a stored document may have. Readers of the log, and clients of lists and
+/// watches, whose answers add a few levels, stop at 128.
+pub const DEPTH_MAX: usize = 120;
+
 static EMPTY: std::sync::LazyLock<Document> = std::sync::LazyLock::new(Document::new);
 
 /// The object's metadata; an empty one when there is none.
@@ -83,6 +87,15 @@ pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
             document.insert(dotted.into(), value);
         }
         Some((head, rest)) => set_path(object_mut(document, head), rest, value),
+    }
+}
+
+/// How many levels of objects and lists a value has.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
     }
 }
 

@@ -56,7 +56,7 @@ const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)
 /// Nothing is finer than a nano.
 const FINEST: i32 = -9;
 /// Powers of ten from here on are not worth computing with.
-const POWER_MAX: i32 = 1_000;
+const POWER_MAX: u32 = 1_000;
 
 fn parse(text: &str) -> Result<Parts<'_>, Problem> {
     let text = text.trim();
@@ -111,7 +111,7 @@ impl Parts<'_> {
                 number >= limit
             }
             Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => {
-                power = power.checked_add(exponent).filter(|power| power.abs() < POWER_MAX)?;
+                power = power.checked_add(exponent).filter(|power| power.unsigned_abs() < POWER_MAX)?;
                 false
             }
         };
@@ -184,6 +184,7 @@ mod tests {
             ("1E", "1E"),
             ("1e-3", "1e-3"),
             ("10e2147483647", "10e2147483647"),
+            ("1e-2147483648", "1e-2147483648"),
             ("100000000000000000000000000000000000000000", "100000000000000000000000000000000000000000"),
         ];
         for (text, expected) in cases {

@@ -58,7 +58,10 @@ fn parse(text: &str, layout: &'static str) -> Result<DateTime, String> {
     let date = Date::new(year as i16, month as i8, day as i8).map_err(|_| day_out_of_range())?;
     date.at(hour as i8, minute as i8, second as i8, nanosecond)
         .checked_sub(SignedDuration::from_secs(offset_seconds))
-        .map_err(|_| format!("parsing time {}: year out of range", quoted(text)))
+        .ok()
+        // In UTC it could have become a year that no reader takes.
+        .filter(|time| (0..=9999).contains(&time.year()))
+        .ok_or_else(|| format!("parsing time {}: year out of range", quoted(text)))
 }
 
 struct Reader<'a> {
@@ -172,6 +175,8 @@ mod tests {
             ("2024-13-01T00:00:00Z", r#"parsing time "2024-13-01T00:00:00Z": month out of range"#.to_string()),
             ("2023-02-29T00:00:00Z", r#"parsing time "2023-02-29T00:00:00Z": day out of range"#.to_string()),
             ("2023-02-28T24:00:00Z", r#"parsing time "2023-02-28T24:00:00Z": hour out of range"#.to_string()),
+            ("0000-01-01T00:00:00+01:00", r#"parsing time "0000-01-01T00:00:00+01:00": year out of range"#.to_string()),
+            ("9999-12-31T23:59:59-01:00", r#"parsing time "9999-12-31T23:59:59-01:00": year out of range"#.to_string()),
             ("2023-02-28T00:00:00Zx", r#"parsing time "2023-02-28T00:00:00Zx": extra text: "x""#.to_string()),
         ];
         for (text, expected) in cases {

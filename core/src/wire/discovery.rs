@@ -303,8 +303,8 @@ mod tests {
                 .short(["po"])
                 .category("all")
                 .status()
-                .subresource("binding", Some(["", "v1", "Binding"]), &["create"])
-                .subresource("eviction", Some(["policy", "v1", "Eviction"]), &["create"]),
+                .part("binding", Some(["", "v1", "Binding"]), &["create"])
+                .part("eviction", Some(["policy", "v1", "Eviction"]), &["create"]),
             Kind::cluster("Namespace", "namespaces").versions("", "test", ["v1"]),
             Kind::cluster("TokenReview", "tokenreviews")
                 .versions("authentication.k8s.io", "test", ["v1"])

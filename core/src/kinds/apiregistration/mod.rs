@@ -25,13 +25,14 @@ pub fn kinds() -> Vec<Kind> {
 /// A group that this server answers itself is available from the start.
 fn prepare_create(object: &mut Value) {
     let local = object.pointer("/spec/service").is_none_or(Value::is_null);
+    let created = object.pointer("/metadata/creationTimestamp").cloned();
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
     if local {
         let available = json!({
             "type": "Available",
             "status": "True",
-            "lastTransitionTime": null,
+            "lastTransitionTime": created,
             "reason": "Local",
             "message": "Local APIServices are always available",
         });

@@ -1,0 +1,267 @@
+//! How a target reads its input: as lines of text that a person can write, or as a string of choices.
+
+use holdfast_core::kinds::{Kind, KindId, Registry};
+use holdfast_core::schema::{Field, MessageId, Schema, Shape, Type};
+use serde_json::{Map, Value, json};
+
+/// The first line, and what follows it.
+pub fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
+    match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(at) => (&bytes[..at], &bytes[at + 1..]),
+        None => (bytes, &[]),
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A document as a request's body brings it; `None` when it is no JSON.
+pub fn document(bytes: &[u8]) -> Option<Value> {
+    holdfast_core::object::decode::json(bytes).ok().map(|decoded| decoded.value)
+}
+
+/// A kind and version from `apps/v1 Deployment`. Whatever names none stands for one all the same.
+pub fn kind<'r>(registry: &'r Registry, named: &str) -> (KindId, &'r Kind, usize) {
+    let (api_version, kind) = named.split_once(' ').unwrap_or((named, ""));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if let Some((id, version)) = registry.find_kind(group, version, kind.trim()) {
+        return (id, registry.get(id), version);
+    }
+    let number = named.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    nth_kind(registry, number)
+}
+
+/// One of all kinds and versions, by number.
+pub fn nth_kind(registry: &Registry, number: usize) -> (KindId, &Kind, usize) {
+    let all: Vec<_> = registry.iter().flat_map(|(id, kind)| (0..kind.versions.len()).map(move |v| (id, v))).collect();
+    let (id, version) = all[number % all.len()];
+    (id, registry.get(id), version)
+}
+
+/// Input read as choices. At its end every choice is the first one, so that all that is made has an end.
+pub struct Choices<'a> {
+    bytes: &'a [u8],
+}
+
+/// Texts that some rule somewhere reads.
+const TEXTS: [&str; 48] = [
+    "",
+    "a",
+    "web",
+    "default",
+    "Never",
+    "Always",
+    "ClusterIP",
+    "NodePort",
+    "LoadBalancer",
+    "ExternalName",
+    "None",
+    "Local",
+    "TCP",
+    "UDP",
+    "10.0.0.5",
+    "fd00::1",
+    "500m",
+    "1e-2147483648",
+    "9e99999999999",
+    "99999999999999999999999999999999999999999Ei",
+    ".5Gi",
+    "2026-11-21T10:00:00Z",
+    "0000-01-01T00:00:00+24:60",
+    "9999-12-31T23:59:59-24:00",
+    "2026-11-21T10:00:00.000000Z",
+    "1h30m",
+    "\u{0}",
+    "é\u{fffd}",
+    "a/b",
+    "..",
+    "app.kubernetes.io/name",
+    "foregroundDeletion",
+    "orphan",
+    "kubernetes",
+    "rollingUpdate",
+    "RollingUpdate",
+    "Recreate",
+    "50%",
+    "-1%",
+    "30001",
+    "nginx:latest",
+    "nginx@sha256:",
+    "apps/v1",
+    "autoscaling.alpha.kubernetes.io/metrics",
+    "[{\"type\": 1, \"resource\": {\"name\": \"cpu\", \"targetAverageUtilization\": \"x\"}}]",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "{\"apiVersion\": \"apps/v1\", \"kind\": \"Deployment\", \"metadata\": {\"name\": \"web\"}, \"spec\": {\"replicas\": 1}}",
+    "resourceVersion",
+];
+
+const NUMBERS: [i64; 14] = [
+    0,
+    1,
+    -1,
+    2,
+    80,
+    30_000,
+    32_767,
+    65_536,
+    i32::MAX as i64,
+    i32::MIN as i64,
+    i32::MAX as i64 + 1,
+    i64::MAX,
+    i64::MIN,
+    1_795_000_000,
+];
+
+/// How deep documents are made.
+const DEPTH_MAX: usize = 12;
+
+impl<'a> Choices<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        *first
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        let wide = if limit > 256 { usize::from(self.byte()) << 8 } else { 0 };
+        (wide | usize::from(self.byte())) % limit.max(1)
+    }
+
+    pub fn one_in(&mut self, of: usize) -> bool {
+        self.below(of) == of - 1
+    }
+
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+
+    pub fn text(&mut self) -> String {
+        if self.one_in(8) {
+            let length = self.below(12).min(self.bytes.len());
+            let (own, rest) = self.bytes.split_at(length);
+            self.bytes = rest;
+            return text(own);
+        }
+        self.pick(&TEXTS).to_owned()
+    }
+
+    fn number(&mut self) -> i64 {
+        self.pick(&NUMBERS)
+    }
+
+    /// Any JSON at all.
+    pub fn anything(&mut self, depth: usize) -> Value {
+        match self.below(if depth < DEPTH_MAX { 9 } else { 6 }) {
+            0 => Value::Null,
+            1 => Value::Bool(true),
+            2 => self.number().into(),
+            3 => u64::MAX.into(),
+            4 => json!(1.5e300),
+            5 => self.text().into(),
+            6 | 7 => {
+                let fields = self.below(4);
+                Value::Object((0..fields).map(|_| (self.text(), self.anything(depth + 1))).collect())
+            }
+            _ => {
+                let items = self.below(4);
+                (0..items).map(|_| self.anything(depth + 1)).collect::<Vec<_>>().into()
+            }
+        }
+    }
+
+    /// A document of `message` that is right in most places.
+    pub fn document(&mut self, schema: &Schema, message: MessageId) -> Map<String, Value> {
+        self.fields(schema, message, 0)
+    }
+
+    fn fields(&mut self, schema: &Schema, message: MessageId, depth: usize) -> Map<String, Value> {
+        let message = schema.message(message);
+        let mut map = Map::new();
+        let count = if self.is_empty() || depth >= DEPTH_MAX { 0 } else { self.below(6) };
+        // The fields that most rules are about come early in no alphabet.
+        if depth == 0 {
+            for name in ["metadata", "spec"] {
+                if let Some(field) = message.field(name) {
+                    map.insert(name.into(), self.field(schema, field, 1));
+                }
+            }
+        }
+        for _ in 0..count {
+            if message.fields.is_empty() || self.one_in(24) {
+                map.insert(self.text(), self.anything(depth + 1));
+                continue;
+            }
+            let field = &message.fields[self.below(message.fields.len())];
+            let value = if self.one_in(32) { self.anything(depth + 1) } else { self.field(schema, field, depth + 1) };
+            map.insert(field.json.clone(), value);
+        }
+        map
+    }
+
+    fn field(&mut self, schema: &Schema, field: &Field, depth: usize) -> Value {
+        match field.shape {
+            Shape::Single => self.single(schema, field.ty, depth),
+            Shape::List => {
+                let items = self.below(4);
+                (0..items).map(|_| self.single(schema, field.ty, depth + 1)).collect::<Vec<_>>().into()
+            }
+            Shape::Map => {
+                let items = self.below(4);
+                Value::Object((0..items).map(|_| (self.text(), self.single(schema, field.ty, depth + 1))).collect())
+            }
+        }
+    }
+
+    fn single(&mut self, schema: &Schema, ty: Type, depth: usize) -> Value {
+        match ty {
+            Type::String | Type::Quantity | Type::Time | Type::MicroTime | Type::Duration => self.text().into(),
+            Type::Bool => self.one_in(2).into(),
+            Type::Int32 | Type::Int64 | Type::Double => self.number().into(),
+            Type::IntOrString if self.one_in(2) => self.text().into(),
+            Type::IntOrString => self.number().into(),
+            Type::Bytes => "aGVsbG8=".into(),
+            Type::Message(id) => Value::Object(self.fields(schema, id, depth)),
+            Type::StringList => json!([self.text()]),
+            Type::FieldsV1 => self.field_set(0),
+            Type::RawExtension
+            | Type::Json
+            | Type::JsonSchemaPropsOrArray
+            | Type::JsonSchemaPropsOrBool
+            | Type::JsonSchemaPropsOrStringArray => self.anything(depth),
+        }
+    }
+
+    fn field_set(&mut self, depth: usize) -> Value {
+        const ELEMENTS: [&str; 14] = [
+            "f:metadata",
+            "f:labels",
+            "f:spec",
+            "f:template",
+            "f:containers",
+            "f:ports",
+            "f:app",
+            "k:{\"name\":\"a\"}",
+            "k:{\"protocol\":\"TCP\",\"port\":80}",
+            "v:\"x\"",
+            "i:0",
+            ".",
+            "k:{",
+            "x:y",
+        ];
+        let count = if depth >= DEPTH_MAX { 0 } else { self.below(4) };
+        let fields = (0..count).map(|_| {
+            let element = self.pick(&ELEMENTS).to_owned();
+            (element, self.field_set(depth + 1))
+        });
+        Value::Object(fields.collect())
+    }
+}

@@ -1,0 +1,344 @@
+//! What strangers can send, and what must hold whatever they send.
+//!
+//! Each target is a function of bytes that panics where something is wrong. `cargo fuzz` runs them one by one
+//! (`fuzz_targets/`), and a test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations.
+//! Nothing here knows how the bytes came about.
+
+mod input;
+mod world;
+
+use base64::Engine as _;
+use holdfast_core::authz::rbac::RbacIndex;
+use holdfast_core::authz::{Attributes, Authorizer, Mode, User, escalation};
+use holdfast_core::event::Record;
+use holdfast_core::kinds::registry;
+use holdfast_core::list::{self, Continue, Selection};
+use holdfast_core::merge::{FieldSet, apply, json as patches, managed, strategic};
+use holdfast_core::object::{Draft, decode, encode};
+use holdfast_core::request::{Options, Request};
+use holdfast_core::schema::{check as check_types, defaults, quantity as quantities, schema, timestamp as times};
+use holdfast_core::select::{FieldSelector, LabelSelector};
+use holdfast_core::state::Index;
+use holdfast_core::wire::jsonpath::JsonPath;
+use holdfast_core::wire::table::cells;
+use input::{Choices, document, kind, line, text};
+use serde_json::Value;
+
+pub type Target = fn(&[u8]);
+
+/// Every target by the name of its folder of seeds.
+pub const TARGETS: [(&str, Target); 20] = [
+    ("json", json),
+    ("yaml", yaml),
+    ("check", check),
+    ("check_made", check_made),
+    ("json_patch", json_patch),
+    ("merge_patch", merge_patch),
+    ("strategic_merge", strategic_merge),
+    ("apply", server_side_apply),
+    ("field_set", field_set),
+    ("label_selector", label_selector),
+    ("field_selector", field_selector),
+    ("continue_token", continue_token),
+    ("resource_version", resource_version),
+    ("quantity", quantity),
+    ("timestamp", timestamp),
+    ("record", record),
+    ("decide", decide),
+    ("decide_made", decide_made),
+    ("rbac", rbac),
+    ("jsonpath", jsonpath),
+];
+
+/// JSON: what is decoded is encoded and read back unchanged.
+pub fn json(bytes: &[u8]) {
+    if let Ok(decoded) = decode::json(bytes) {
+        decoded.strict_errors();
+        reads_back(&decoded.value);
+    }
+}
+
+/// YAML, as for JSON.
+pub fn yaml(bytes: &[u8]) {
+    if let Ok(decoded) = decode::yaml(bytes) {
+        decoded.strict_errors();
+        reads_back(&decoded.value);
+    }
+}
+
+fn reads_back(value: &Value) {
+    let mut bytes = Vec::new();
+    encode::encode(&mut bytes, value);
+    let again: Value = serde_json::from_slice(&bytes).expect("canonical JSON is JSON");
+    assert_eq!(&again, value);
+}
+
+/// Type check, defaults, index and columns. The first line names the kind, the rest is the document.
+pub fn check(bytes: &[u8]) {
+    let (named, rest) = line(bytes);
+    if let Some(document) = document(rest) {
+        check_document(&text(named), document);
+    }
+}
+
+/// As [`check`], with a document that is right in most places. The first two bytes choose the kind.
+pub fn check_made(bytes: &[u8]) {
+    let mut choices = Choices::new(bytes);
+    let (_, kind, version) = input::nth_kind(registry(), choices.below(1 << 16));
+    let message = schema().id(&kind.versions[version].message).expect("every version has a message");
+    let made = choices.document(schema(), message);
+    let named = format!("{} {}", kind.versions[version].api_version(), kind.kind);
+    check_document(&named, Value::Object(made));
+}
+
+fn check_document(named: &str, document: Value) {
+    let (_, kind, version) = kind(registry(), named);
+    let message = schema().id(&kind.versions[version].message).expect("every version has a message");
+    // Documents that nobody has checked reach these too: what is wrong counts as absent.
+    Index::new(kind, &document);
+    cells(&kind.columns, &document, 1_795_000_000);
+    if let Value::Object(map) = &document {
+        let draft = Draft::new("v1", "Any", map);
+        let sealed = draft.seal(holdfast_core::event::Offset(7));
+        serde_json::from_slice::<Value>(&sealed).expect("a draft is JSON");
+    }
+    let mut checked = document;
+    if check_types(schema(), message, &mut checked).is_err() {
+        return;
+    }
+    let mut again = checked.clone();
+    assert_eq!(check_types(schema(), message, &mut again).as_deref(), Ok(&[][..]), "what was checked is right");
+    assert_eq!(again, checked, "checking twice changes nothing more");
+    let mut defaulted = checked;
+    defaults::apply(message, &mut defaulted);
+    let mut again = defaulted.clone();
+    defaults::apply(message, &mut again);
+    assert_eq!(again, defaulted, "defaulting twice changes nothing more");
+    let unknown = check_types(schema(), message, &mut again);
+    assert_eq!(unknown.as_deref(), Ok(&[][..]), "defaults fit the schema: {defaulted}");
+    if version == 0 {
+        Index::new(kind, &defaulted);
+        cells(&kind.columns, &defaulted, 1_795_000_000);
+    }
+}
+
+/// A document in the first line, a JSON patch in the rest.
+pub fn json_patch(bytes: &[u8]) {
+    let (original, patch) = line(bytes);
+    if let (Some(original), Some(patch)) = (document(original), document(patch))
+        && let Ok(patched) = patches::json_patch(&original, &patch)
+    {
+        reads_back(&patched);
+    }
+}
+
+/// A document in the first line, a merge patch in the rest.
+pub fn merge_patch(bytes: &[u8]) {
+    let (original, patch) = line(bytes);
+    if let (Some(original), Some(patch)) = (document(original), document(patch))
+        && let Ok(patched) = patches::merge_patch(&original, &patch)
+    {
+        assert_eq!(patches::merge_patch(&patched, &patch), Ok(patched.clone()), "merging twice is merging once");
+        reads_back(&patched);
+    }
+}
+
+/// A kind, a document and a strategic merge patch, in three lines.
+pub fn strategic_merge(bytes: &[u8]) {
+    let (named, rest) = line(bytes);
+    let (original, patch) = line(rest);
+    let (_, kind, version) = kind(registry(), &text(named));
+    let message = schema().id(&kind.versions[version].message).expect("every version has a message");
+    let (Some(mut original), Some(patch)) = (document(original), document(patch)) else { return };
+    if check_types(schema(), message, &mut original).is_err() {
+        return;
+    }
+    if let Ok(patched) = strategic::strategic_merge(&original, &patch, schema(), message) {
+        reads_back(&patched);
+    }
+}
+
+/// A kind, a live document with its managed fields, and what is applied to it, in three lines.
+/// A line for the kind that ends in `!` forces.
+pub fn server_side_apply(bytes: &[u8]) {
+    let (named, rest) = line(bytes);
+    let (live, config) = line(rest);
+    let named = text(named);
+    let (force, named) = named.strip_suffix('!').map_or((false, &*named), |named| (true, named));
+    let (_, kind, version) = kind(registry(), named);
+    let api_version = kind.versions[version].api_version();
+    let message = schema().id(&kind.versions[version].message).expect("every version has a message");
+    let (Some(mut live), Some(mut config)) = (document(live), document(config)) else { return };
+    for document in [&mut live, &mut config] {
+        if check_types(schema(), message, document).is_err() {
+            return;
+        }
+    }
+    let writer = managed::Writer {
+        schema: schema(),
+        message,
+        api_version: &api_version,
+        manager: if force { "kubectl" } else { "fuzz" },
+        subresource: "",
+        now: "2026-11-21T10:00:00Z",
+        reset: &[&["status"]],
+        convert: None,
+    };
+    let mut updated = config.clone();
+    managed::track_update(Some(&live), &mut updated, &writer);
+    reads_back(&updated);
+    let mut request = apply::ApplyRequest { live: Some(&live), config: &config, force, writer };
+    let Ok(once) = apply::apply(request) else { return };
+    reads_back(&once);
+    request.live = Some(&once);
+    apply::apply(request).expect("what was applied once is applied again without a conflict");
+}
+
+/// `fieldsV1` of a managed-fields entry.
+pub fn field_set(bytes: &[u8]) {
+    let Some(set) = document(bytes).as_ref().and_then(FieldSet::parse) else { return };
+    set.paths();
+    assert_eq!(FieldSet::parse(&set.clone().into_value()).as_ref(), Some(&set), "what is written is read back");
+    let mut union = set.clone();
+    union.union(set.clone());
+    assert_eq!(union, set);
+    assert_eq!(set.intersection(&set), set);
+    let mut nothing = set.clone();
+    nothing.subtract(&set);
+    assert!(nothing.is_empty());
+}
+
+pub fn label_selector(bytes: &[u8]) {
+    let written = text(bytes);
+    if let Ok(selector) = LabelSelector::parse(&written) {
+        selector.matches(&[("app".to_owned(), Value::from("web"))].into_iter().collect());
+        assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
+    }
+    if let Some(selector) = document(bytes).and_then(|object| LabelSelector::from_object(&object).ok()) {
+        selector.matches(&[("app".to_owned(), Value::from("web"))].into_iter().collect());
+    }
+}
+
+pub fn field_selector(bytes: &[u8]) {
+    if let Ok(selector) = FieldSelector::parse(&text(bytes)) {
+        selector.matches(|_| "web");
+        assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector));
+    }
+}
+
+/// A token as it stands, and what it would say if it were well wrapped.
+pub fn continue_token(bytes: &[u8]) {
+    let wrapped = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+    for token in [text(bytes), wrapped] {
+        let Ok(from) = Continue::parse(&token) else { continue };
+        let state = world::world().state;
+        for path in ["get - v1 pods default", "get - v1 namespaces"] {
+            let request = world::request(&state, path, b"");
+            let request =
+                Request { target: holdfast_core::request::Target { name: None, ..request.target }, ..request };
+            let selection = Selection::new(&state, &request).expect("nothing is selected by");
+            list::page(&state, &selection, Some(1), Some(&from));
+        }
+    }
+}
+
+/// The options of a list that say which state it wants: version, match and continue token, in three lines.
+pub fn resource_version(bytes: &[u8]) {
+    let (version, rest) = line(bytes);
+    let (matching, token) = line(rest);
+    let some = |bytes: &[u8]| (!bytes.is_empty()).then(|| text(bytes));
+    for watch in [false, true] {
+        let options = Options {
+            resource_version: some(version),
+            resource_version_match: some(matching),
+            continue_token: some(token),
+            limit: Some(token.len() as u64),
+            watch,
+            ..Options::default()
+        };
+        let _ = list::freshness(&options);
+    }
+}
+
+pub fn quantity(bytes: &[u8]) {
+    if let Ok(canonical) = quantities::canonical(&text(bytes)) {
+        assert_eq!(quantities::canonical(&canonical).as_ref(), Ok(&canonical), "canonical is stable");
+    }
+}
+
+pub fn timestamp(bytes: &[u8]) {
+    let written = text(bytes);
+    if let Ok(Some(canonical)) = times::seconds(&written) {
+        assert_eq!(times::seconds(&canonical), Ok(None), "canonical is stable: {canonical}");
+    }
+    if let Ok(Some(canonical)) = times::micros(&written) {
+        assert_eq!(times::micros(&canonical), Ok(None), "canonical is stable: {canonical}");
+    }
+}
+
+/// Bytes as a record of the log, and as a record's body with the checksum that it should have.
+pub fn record(bytes: &[u8]) {
+    let _ = Record::decode_record(bytes);
+    let mut sealed = vec![holdfast_core::event::FORMAT];
+    sealed.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+    sealed.extend_from_slice(bytes);
+    if let Ok(record) = Record::decode_record(&sealed) {
+        assert_eq!(Record::decode_record(&record.encode_record()).as_ref(), Ok(&record));
+    }
+}
+
+/// One request on a small cluster: a request line, then the body.
+pub fn decide(bytes: &[u8]) {
+    let (first, body) = line(bytes);
+    let mut world = world::world();
+    let request = world::request(&world.state, &text(first), body);
+    let _ = world.submit(&request);
+    // Once more, now that the first has left its traces.
+    let _ = world.submit(&request);
+}
+
+/// Several requests on a small cluster, made of choices.
+pub fn decide_made(bytes: &[u8]) {
+    let mut choices = Choices::new(bytes);
+    let mut world = world::world();
+    for _ in 0..8 {
+        if choices.is_empty() {
+            return;
+        }
+        let request = world::chosen_request(&world.state, &mut choices);
+        let _ = world.submit(&request);
+    }
+}
+
+/// A role or binding: the first line names its kind.
+pub fn rbac(bytes: &[u8]) {
+    let (named, rest) = line(bytes);
+    let Some(document) = document(rest) else { return };
+    let (kind, namespace) = match named {
+        b"ClusterRole" => ("ClusterRole", ""),
+        b"ClusterRoleBinding" => ("ClusterRoleBinding", ""),
+        b"RoleBinding" => ("RoleBinding", "default"),
+        _ => ("Role", "default"),
+    };
+    let mut index = world::world().state.rbac;
+    index.put(kind, namespace, "web", &document);
+    index.put("ClusterRole", "", "other", &document);
+    index.aggregate("web");
+    index.stale_aggregates();
+    let user = User::new("jane", &["system:authenticated"]);
+    let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
+    authorizer.authorize(&user, &Attributes::path("get", "/healthz"));
+    authorizer.rules_for(&user, "default");
+    escalation::refuse_role(&authorizer, &user, "Role", "default", "web", &document);
+    let _ = escalation::refuse_binding(&authorizer, &user, "default", &document);
+    index.delete(kind, namespace, "web");
+    index.delete("ClusterRole", "", "other");
+    let _: &RbacIndex = &index;
+}
+
+/// A path in the first line, a document in the rest.
+pub fn jsonpath(bytes: &[u8]) {
+    let (path, rest) = line(bytes);
+    let Ok(path) = JsonPath::parse(&text(path)) else { return };
+    path.find(&document(rest).unwrap_or_default());
+}
