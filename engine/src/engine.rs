@@ -85,8 +85,7 @@ impl Engine {
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
-        let engine =
-            Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options };
+        let engine = Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options };
         Ok((Arc::new(engine), writer, queue))
     }
 

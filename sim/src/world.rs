@@ -16,7 +16,7 @@ use holdfast_core::kinds::registry;
 use holdfast_core::namespace;
 use holdfast_core::state::State;
 use holdfast_engine::memory::Planned;
-use holdfast_engine::writer::{Command, Rejection, Writer};
+use holdfast_engine::writer::{Command, Input, Rejection, Writer};
 use holdfast_engine::{Clock, Engine, EventLog, Hub, Options, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -98,7 +98,7 @@ struct World {
 struct Server {
     engine: Arc<Engine>,
     writer: Writer,
-    queue: Receiver<Command>,
+    queue: Receiver<Input>,
 }
 
 struct Pending {
@@ -395,7 +395,13 @@ impl World {
 
     /// The writer takes up to `count` decisions and commits them as one batch.
     fn commit(&mut self, count: usize) -> Verdict {
-        let mut batch: Vec<Command> = std::iter::from_fn(|| self.server.queue.try_recv().ok()).take(count).collect();
+        let mut batch: Vec<Command> = std::iter::from_fn(|| self.server.queue.try_recv().ok())
+            .filter_map(|input| match input {
+                Input::Commit(command) => Some(command),
+                Input::Stop => None,
+            })
+            .take(count)
+            .collect();
         let decisions = batch.len();
         if !self.disk.log.is_healthy() {
             self.last_trouble = self.trace.len();
@@ -550,6 +556,7 @@ impl Server {
         let settings = Settings {
             service_range: "10.0.0.0/29".parse()?,
             node_ports: (30000, 30000 + oracle::NODE_PORTS as u16 - 1),
+            ..Settings::default()
         };
         let options = Options { settings, clock: clock.clone() };
         let registry = Arc::new(registry().clone());

@@ -15,7 +15,6 @@ mod update;
 
 pub use delete::validate as validate_delete_options;
 pub use document::{from_hub, to_hub};
-pub use subresource::scale_of;
 pub use service::{ServiceRange, claims as service_claims};
 pub use subresource::scale_of;
 
