@@ -6,7 +6,7 @@ use crate::pins::Pins;
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
-use crossbeam::channel::{Sender, TrySendError, bounded};
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
 use holdfast_core::apply::{apply, undo};
 use holdfast_core::decide::{self, Answer, Decision, Settings, View};
@@ -63,18 +63,30 @@ pub enum Reply {
 impl Engine {
     /// Folds the log into a state and starts the writer.
     pub fn open(log: Arc<dyn EventLog>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
-        let state = load(log.as_ref(), registry)?;
-        let hub = Arc::new(Hub::default());
-        hub.start_at(state.offset);
-        let published = Arc::new(ArcSwap::from_pointee(state.clone()));
-        let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
-        let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
+        let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default())?;
         let writer = std::thread::Builder::new()
             .name("writer".into())
             .spawn(move || writer.run(queue))
             .map_err(|error| Fault::io("start the writer", error))?;
-        let writer = Mutex::new(Some(writer));
-        Ok(Arc::new(Engine { published, hub, log, commands, writer, pins: Pins::default(), options }))
+        *engine.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(writer);
+        Ok(engine)
+    }
+
+    /// The same without a thread: the caller takes commands from the queue and hands them to the writer.
+    pub fn assemble(
+        log: Arc<dyn EventLog>,
+        registry: Arc<Registry>,
+        options: Options,
+        hub: Hub,
+    ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
+        let state = load(log.as_ref(), registry)?;
+        let hub = Arc::new(hub);
+        hub.start_at(state.offset);
+        let published = Arc::new(ArcSwap::from_pointee(state.clone()));
+        let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
+        let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
+        let engine = Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options };
+        Ok((Arc::new(engine), writer, queue))
     }
 
     /// Lets the writer finish what it was handed, and ends it: later writes are refused.
@@ -273,7 +285,7 @@ impl Engine {
 }
 
 /// Folds what the log holds now.
-pub(crate) fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
+pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
     let mut changes = Vec::new();
     log.current(&mut |record| {
         let change = Change::from_record(&registry, &record)

@@ -13,7 +13,7 @@ mod pins;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Engine, Options, Reply};
-pub use hub::{ChangeType, Delivery};
+pub use engine::{Clock, Engine, Options, Reply, load};
+pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{EventLog, Fault};
 pub use watch::{Watch, WatchStart};

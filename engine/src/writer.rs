@@ -41,7 +41,7 @@ pub struct Command {
     pub expects: Vec<Expectation>,
     pub actor: Actor,
     pub time_ms: i64,
-    pub answer: oneshot::Sender<Result<Vec<Arc<Entry>>, Rejection>>,
+    pub answer: oneshot::Sender<Outcome>,
 }
 
 /// Why a decision did not make it into the log.
@@ -123,7 +123,8 @@ impl Writer {
         let mut answers = Vec::with_capacity(batch.len());
         for command in batch.drain(..) {
             if !holds(&next, &command) {
-                let _ = command.answer.send(Err(Rejection::Stale));
+                // Told only when the batch is durable: what made it stale may be in this very batch.
+                answers.push((command.answer, Err(Rejection::Stale)));
                 continue;
             }
             let mut entries = Vec::with_capacity(command.writes.len());
@@ -135,21 +136,22 @@ impl Writer {
                 records.push(record);
                 changes.push((change, previous));
             }
-            answers.push((command.answer, entries));
+            answers.push((command.answer, Ok(entries)));
         }
         if records.is_empty() {
-            for (answer, entries) in answers {
-                let _ = answer.send(Ok(entries));
-            }
+            answer_all(answers);
             return;
         }
         if let Err(fault) = self.log.append(&records) {
             tracing::error!(%fault, "the log did not take a batch of {} events", records.len());
             let why = fault.to_string();
             self.poison = Some((fault.is_full(), why.clone()));
-            for (answer, _) in answers {
-                let rejection =
-                    if fault.is_full() { Rejection::Full(why.clone()) } else { Rejection::Failed(why.clone()) };
+            for (answer, outcome) in answers {
+                let rejection = match outcome {
+                    _ if fault.is_full() => Rejection::Full(why.clone()),
+                    Ok(_) => Rejection::Failed(why.clone()),
+                    Err(_) => Rejection::Poisoned(why.clone()),
+                };
                 let _ = answer.send(Err(rejection));
             }
             return;
@@ -157,9 +159,7 @@ impl Writer {
         self.state = next;
         self.published.store(Arc::new(self.state.clone()));
         self.hub.deliver(&self.state, changes);
-        for (answer, entries) in answers {
-            let _ = answer.send(Ok(entries));
-        }
+        answer_all(answers);
     }
 
     /// After a fault: makes the log work again if it can, and takes over what had become durable after all.
@@ -196,6 +196,16 @@ impl Writer {
             self.published.store(Arc::new(self.state.clone()));
             self.hub.deliver(&self.state, changes);
         }
+    }
+}
+
+/// What becomes of a decision.
+pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
+
+fn answer_all(answers: Vec<(oneshot::Sender<Outcome>, Outcome)>) {
+    for (answer, outcome) in answers {
+        // A client that has gone away does not mind.
+        let _ = answer.send(outcome);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
+use crate::gates::GateArgs;
+use crate::logging::LoggingArgs;
 use clap::ArgAction;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::ServiceRange;
@@ -82,6 +84,11 @@ pub struct Args {
     /// Writing requests in progress at most; 0 for no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
+
+    #[command(flatten)]
+    pub gates: GateArgs,
+    #[command(flatten)]
+    pub logging: LoggingArgs,
 }
 
 /// Authorization modes in their order.

@@ -1,8 +1,8 @@
 //! `holdfast up`: everything that one machine needs, secure from the start.
 
 use crate::apiserver::{serve_until_stopped, server_addresses, server_names};
-use crate::{flags, pki, tls};
-use anyhow::Result;
+use crate::{flags, logging, pki, tls};
+use anyhow::{Result, anyhow};
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let Args { mut server, port, kubeconfig } = args;
+    let _log = logging::init(&server.logging).map_err(|why| anyhow!(why))?;
     server.secure_port = port.unwrap_or(server.secure_port);
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let pki = pki::ensure(&server.data_dir, &server_names(), &server_addresses(&server, bind))?;

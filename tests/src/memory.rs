@@ -9,7 +9,7 @@ use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap};
-use holdfast_transport_http::api::{Api, Limits};
+use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
@@ -55,6 +55,7 @@ impl Memory {
             authenticator,
             modes: vec![Mode::Rbac],
             limits: Limits::default(),
+            features: Features::default(),
             metrics: Metrics::default(),
             documents: Documents::new(registry, "127.0.0.1:6443".into()),
             stopping: watch::Sender::new(false),

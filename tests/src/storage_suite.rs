@@ -238,8 +238,11 @@ pub fn survives_reopening<B: Backend>() {
     let mut written = Vec::new();
     for round in 0..5u64 {
         let at = round * 3;
-        let batch =
-            [put(at + 1, "pods", &format!("p{round}"), 0), put(at + 2, "pods", "same", at), delete(at + 3, "x", "y", 0)];
+        let batch = [
+            put(at + 1, "pods", &format!("p{round}"), 0),
+            put(at + 2, "pods", "same", at),
+            delete(at + 3, "x", "y", 0),
+        ];
         backend.log().append(&batch).unwrap();
         written.extend(batch);
         backend = backend.reopened();

@@ -154,8 +154,9 @@ impl Wire {
             roots.add(certificate?)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider).with_protocol_versions(self.tls)?.with_root_certificates(roots);
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(self.tls)?
+            .with_root_certificates(roots);
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some(pair) => {

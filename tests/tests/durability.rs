@@ -210,7 +210,10 @@ async fn a_damaged_event_is_named_and_can_be_repaired() {
     refused_naming(&folder, &[&event, "checksum", "holdfast log repair --data-dir", "backup"]);
     let told = repair(&folder);
     assert!(told.contains(&event), "{told}");
-    assert!(told.contains(&format!("/registry/configmaps/default/damaged is put back to its version {first}")), "{told}");
+    assert!(
+        told.contains(&format!("/registry/configmaps/default/damaged is put back to its version {first}")),
+        "{told}"
+    );
     served_as_before(&folder, second).await;
     assert_eq!(repair(&folder), "the log is intact\n");
 }

@@ -3,7 +3,7 @@
 use super::{Context, Expectation};
 use crate::authz::chain::Authorizer;
 use crate::authz::escalation;
-use crate::object::meta::{Document, metadata, text};
+use crate::object::meta::{self, Document, metadata, text};
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use serde_json::Value;
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// New content needs a namespace that is there and not going away.
-pub(super) fn admit_create(context: &Context, _document: &Document) -> Result<(), Refusal> {
+pub(super) fn admit_create(context: &Context, document: &Document) -> Result<(), Refusal> {
     let Some(namespace) = context.request.namespace() else { return Ok(()) };
     match namespace_phase(context.state, namespace) {
         None => Err(Refusal::NotFound(Subject::new("", "namespaces", namespace))),
@@ -21,7 +21,7 @@ pub(super) fn admit_create(context: &Context, _document: &Document) -> Result<()
             let message =
                 format!("unable to create new content in namespace {namespace} because it is being terminated");
             Err(Refusal::Forbidden {
-                subject: context.subject(context.request.name()),
+                subject: context.subject(meta::name(document)),
                 message,
                 causes: vec![Cause {
                     reason: CauseReason::NamespaceTerminating,

@@ -5,7 +5,7 @@ use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
 use crate::object::validate;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::state::Entry;
 use serde_json::Value;
 use std::sync::Arc;
@@ -41,6 +41,10 @@ pub(super) fn decide(context: &Context, scope: Scope) -> Result<Decision, Refusa
     let key = context.request.key();
     let Some(entry) = context.state.get(context.request.target.kind, &key).cloned() else {
         if scope == Scope::Main && context.kind.create_on_update {
+            let uid = meta::uid(&document);
+            if !uid.is_empty() {
+                return Err(other_uid(context, uid, ""));
+            }
             return create::create(context, document, warnings);
         }
         return Err(Refusal::NotFound(context.subject(context.request.name())));
@@ -131,14 +135,20 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
         let old = entry.document();
         let found = old.as_object().map(meta::uid).unwrap_or_default();
         if uid != found {
-            return Err(Refusal::Conflict {
-                subject: context.subject(name),
-                message: format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"),
-            });
+            return Err(other_uid(context, uid, found));
         }
     }
     match text(meta, "resourceVersion") {
-        "" | "0" => Ok(false),
+        "" | "0" if context.kind.unconditional_update => Ok(false),
+        "" | "0" => Err(Refusal::Invalid {
+            subject: context.kind_subject(name),
+            // Kubernetes shows this one number in hexadecimal.
+            causes: vec![Cause {
+                reason: CauseReason::Invalid,
+                field: "metadata.resourceVersion".into(),
+                message: "Invalid value: 0x0: must be specified for an update".into(),
+            }],
+        }),
         version => {
             let parsed: u64 = version.parse().map_err(|_| Refusal::Invalid {
                 subject: context.kind_subject(name),
@@ -153,6 +163,18 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
             }
             Ok(true)
         }
+    }
+}
+
+/// The answer to a write on an object that another has taken the place of, or none.
+fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
+    let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
+    Refusal::Conflict {
+        subject: context.subject(context.request.name()),
+        message: format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+             failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        ),
     }
 }
 
