@@ -180,7 +180,6 @@ const NOT_BUILT: &[&str] = &[
     "peer-ca-file",
     "permit-address-sharing",
     "permit-port-sharing",
-    "port",
     "profiling",
     "proxy-client-cert-file",
     "proxy-client-key-file",
