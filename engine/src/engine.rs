@@ -19,7 +19,7 @@ use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -64,11 +64,11 @@ impl Engine {
     /// Folds the log into a state and starts the writer.
     pub fn open(log: Arc<dyn EventLog>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
         let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default())?;
-        let thread = std::thread::Builder::new()
+        let writer = std::thread::Builder::new()
             .name("writer".into())
             .spawn(move || writer.run(queue))
             .map_err(|error| Fault::io("start the writer", error))?;
-        *engine.writer() = Some(thread);
+        *engine.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(writer);
         Ok(engine)
     }
 
@@ -85,23 +85,19 @@ impl Engine {
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
-        let (thread, pins) = (Mutex::new(None), Pins::default());
-        Ok((Arc::new(Engine { published, hub, log, commands, writer: thread, pins, options }), writer, queue))
+        let engine = Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options };
+        Ok((Arc::new(engine), writer, queue))
     }
 
     /// Lets the writer finish what it was handed, and ends it: later writes are refused.
     pub fn close(&self) {
-        let writer = self.writer().take();
+        let writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(writer) = writer
             && self.commands.send(Input::Stop).is_ok()
         {
             // A writer that panicked has nothing left to finish.
             let _ = writer.join();
         }
-    }
-
-    fn writer(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The newest state. Costs a pointer.

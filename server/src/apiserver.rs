@@ -2,6 +2,7 @@
 
 use crate::clock::SystemClock;
 use crate::flags::Args;
+use crate::gates::ApiGates;
 use crate::{logging, pki, tls};
 use anyhow::{Context, Result, anyhow};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
@@ -12,7 +13,7 @@ use holdfast_core::kinds::registry;
 use holdfast_engine::{Engine, EventLog, Options, bootstrap};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::Metrics;
-use holdfast_transport_http::api::{Api, Limits};
+use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::serve::{STREAMS_MAX, serve};
@@ -119,11 +120,19 @@ fn api(
         authenticator,
         modes,
         limits,
+        features: features(args)?,
         metrics: Metrics::default(),
         documents: Documents::new(registry, advertised.to_string()),
         stopping: watch::Sender::new(false),
         ready: watch::Sender::new(false),
     }))
+}
+
+fn features(args: &Args) -> Result<Features> {
+    let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
+    let ApiGates { list_chunking, response_compression, dry_run, remaining_item_count, server_side_apply } =
+        ApiGates::from(&gates);
+    Ok(Features { list_chunking, response_compression, dry_run, remaining_item_count, server_side_apply })
 }
 
 fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {

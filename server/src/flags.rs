@@ -1,5 +1,6 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
+use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
 use clap::ArgAction;
 use holdfast_core::authz::chain::Mode;
@@ -77,15 +78,17 @@ pub struct Args {
     #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
     pub service_node_port_range: (u16, u16),
 
-    #[command(flatten)]
-    pub logging: LoggingArgs,
-
     /// Reading requests in progress at most; 0 for no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
     /// Writing requests in progress at most; 0 for no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
+
+    #[command(flatten)]
+    pub gates: GateArgs,
+    #[command(flatten)]
+    pub logging: LoggingArgs,
 }
 
 /// Authorization modes in their order.

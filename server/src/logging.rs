@@ -31,10 +31,10 @@ use tracing::{Event, Level, Metadata, span};
 #[command(next_help_heading = "Logging")]
 pub struct LoggingArgs {
     /// Show the directory before the file name in every line.
-    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub add_dir_header: bool,
     /// Log to standard error as well as to files.
-    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub alsologtostderr: bool,
     /// Write a stack trace when the log line at this place is reached.
     #[arg(long, default_value = ":0", value_name = "FILE:LINE")]
@@ -52,13 +52,13 @@ pub struct LoggingArgs {
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "DURATION")]
     pub log_flush_frequency: Duration,
     /// Log to standard error instead of files.
-    #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub logtostderr: bool,
     /// Leave out severity, time and place from lines.
-    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub skip_headers: bool,
     /// Leave out the heading of log files.
-    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub skip_log_headers: bool,
     /// Lines of this severity and above go to standard error too: 0 to 3, or INFO, WARNING, ERROR, FATAL.
     #[arg(long, default_value = "2", value_name = "SEVERITY")]
@@ -70,7 +70,7 @@ pub struct LoggingArgs {
     #[arg(long, default_value = "", hide_default_value = true, value_name = "PATTERN=N,...")]
     pub vmodule: Modules,
     /// Form of a line.
-    #[arg(long, default_value = "text", value_enum)]
+    #[arg(long, default_value = "text", value_enum, value_name = "FORMAT")]
     pub logging_format: Format,
 }
 

@@ -3,8 +3,10 @@
 mod apiserver;
 mod clock;
 mod flags;
+mod gates;
 mod log;
 mod logging;
+mod not_built;
 mod pki;
 mod tls;
 mod up;
@@ -43,6 +45,11 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let arguments = flags::normalized(std::env::args_os());
+    let serves = arguments.get(1).is_some_and(|command| command == "up" || command == "apiserver");
+    if serves && let Some(refusal) = not_built::refuse(&arguments[2..]) {
+        eprintln!("holdfast: {refusal}");
+        return std::process::ExitCode::FAILURE;
+    }
     let outcome = match Cli::parse_from(arguments).command {
         Command::Up(args) => up::run(*args),
         Command::Apiserver(args) => apiserver::run(*args),

@@ -395,12 +395,13 @@ impl World {
 
     /// The writer takes up to `count` decisions and commits them as one batch.
     fn commit(&mut self, count: usize) -> Verdict {
-        let handed = std::iter::from_fn(|| self.server.queue.try_recv().ok());
-        let command = |input| match input {
-            Input::Commit(command) => Some(command),
-            Input::Stop => None,
-        };
-        let mut batch: Vec<Command> = handed.take(count).filter_map(command).collect();
+        let mut batch: Vec<Command> = std::iter::from_fn(|| self.server.queue.try_recv().ok())
+            .filter_map(|input| match input {
+                Input::Commit(command) => Some(command),
+                Input::Stop => None,
+            })
+            .take(count)
+            .collect();
         let decisions = batch.len();
         if !self.disk.log.is_healthy() {
             self.last_trouble = self.trace.len();

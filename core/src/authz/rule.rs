@@ -15,6 +15,10 @@ pub struct PolicyRule {
     pub non_resource_urls: Vec<String>,
 }
 
+/// The parts of a rule are a product. Rules of more parts than this are compared as they stand, which never grants
+/// more: one rule of the owner must then cover all of each.
+const PARTS_MAX: usize = 100_000;
+
 impl PolicyRule {
     /// Reads one entry of `rules`. What is not a list of text reads as empty, and so grants nothing.
     pub fn from_value(value: &Value) -> Self {
@@ -62,7 +66,7 @@ impl PolicyRule {
         }
     }
 
-    /// Whether this rule alone grants all that `other` grants. `other` is one of [`broken_down`](Self::broken_down).
+    /// Whether this rule alone grants all that `other` grants.
     fn covers(&self, other: &Self) -> bool {
         let names_covered = self.resource_names.is_empty()
             || (!other.resource_names.is_empty() && has_every(&self.resource_names, &other.resource_names));
@@ -81,6 +85,13 @@ impl PolicyRule {
                         self.resources.iter().any(|own| own.strip_prefix("*/") == Some(subresource))
                     })
             })
+    }
+
+    /// How many rules [`broken_down`](Self::broken_down) makes.
+    fn part_count(&self) -> usize {
+        let names = self.resource_names.len().max(1);
+        let things = [self.api_groups.len(), self.resources.len(), names].into_iter().fold(1, usize::saturating_mul);
+        things.saturating_add(self.non_resource_urls.len()).saturating_mul(self.verbs.len())
     }
 
     /// The rule as many rules that each grant one verb on one thing.
@@ -132,6 +143,11 @@ impl PolicyRule {
 
 /// What `servant` grants and no rule of `owner` does: empty when the owner's rules cover all of it.
 pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Vec<PolicyRule> {
+    let count = servant.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.part_count()));
+    if count > PARTS_MAX {
+        let whole = servant.iter().filter(|rule| !owner.iter().any(|own| own.covers(rule)));
+        return whole.cloned().collect();
+    }
     let parts = servant.iter().flat_map(PolicyRule::broken_down);
     parts.filter(|part| !owner.iter().any(|rule| rule.covers(part))).collect()
 }

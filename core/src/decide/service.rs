@@ -8,6 +8,7 @@ use crate::object::meta::{Document, metadata, object_mut, text};
 use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::stamp::Purpose;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The addresses that services get: `10.0.0.0/24`.
@@ -19,6 +20,7 @@ pub struct ServiceRange {
 
 /// How many random picks are tried before the range is searched from its beginning.
 const RANDOM_TRIES: u64 = 32;
+const IPV6_PREFIX_BITS_MIN: u8 = 64;
 
 impl Default for ServiceRange {
     fn default() -> Self {
@@ -37,6 +39,11 @@ impl std::str::FromStr for ServiceRange {
         let width = if base.is_ipv4() { 32 } else { 128 };
         if prefix_bits > width || width - prefix_bits < 3 {
             return Err(format!("the service range {text} must hold at least 8 addresses"));
+        }
+        if base.is_ipv6() && prefix_bits < IPV6_PREFIX_BITS_MIN {
+            return Err(format!(
+                "the service range {text} is too large; for 128-bit addresses, the mask must be >= {IPV6_PREFIX_BITS_MIN}"
+            ));
         }
         let range = Self { base, prefix_bits };
         if number(base) != number(base) >> range.host_bits() << range.host_bits() {
@@ -232,15 +239,16 @@ impl Allocation<'_> {
         {
             return;
         }
-        let old_ports = old["ports"].as_array().cloned().unwrap_or_default();
+        let identity = |port: &Value| (port["port"].to_string(), port["protocol"].to_string());
+        let mut old_ports = BTreeMap::new();
+        for port in old["ports"].as_array().into_iter().flatten() {
+            old_ports.entry(identity(port)).or_insert(port);
+        }
         let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { return };
-        let mut taken: Vec<String> = Vec::new();
+        let mut taken: BTreeSet<String> = BTreeSet::new();
         for (index, port) in ports.iter_mut().enumerate() {
             let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
-            let kept = old_ports
-                .iter()
-                .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"])
-                .and_then(|old| old["nodePort"].as_u64());
+            let kept = old_ports.get(&identity(port)).and_then(|old| old["nodePort"].as_u64());
             let asked = port["nodePort"].as_u64().filter(|n| *n != 0);
             let number = match asked.or(kept.filter(|n| *n != 0)) {
                 Some(number) => {
@@ -255,11 +263,12 @@ impl Allocation<'_> {
                     Some(number) => number,
                     None => {
                         causes.push(exhausted(format!("spec.ports[{index}].nodePort"), "nodePort"));
-                        continue;
+                        // The range was searched to its end, and will not have grown for the next port.
+                        return;
                     }
                 },
             };
-            taken.push(port_claim(number, &protocol));
+            taken.insert(port_claim(number, &protocol));
             if let Value::Object(port) = port {
                 port.insert("nodePort".into(), number.into());
             }
@@ -277,7 +286,7 @@ impl Allocation<'_> {
                 }
             },
             None => {
-                let taken = claims(&json!({ "spec": spec }));
+                let taken = claims(&json!({ "spec": spec })).into_iter().collect();
                 match self.pick_port("TCP", 1000, &taken) {
                     Some(number) => number,
                     None => return,
@@ -298,7 +307,7 @@ impl Allocation<'_> {
         Ok(())
     }
 
-    fn pick_port(&self, protocol: &str, nth: u64, taken: &[String]) -> Option<u64> {
+    fn pick_port(&self, protocol: &str, nth: u64, taken: &BTreeSet<String>) -> Option<u64> {
         let (first, last) = self.context.settings.node_ports;
         let width = u64::from(last - first) + 1;
         let mut stream = self.context.stamp.stream(Purpose::Address, 1 + nth);
@@ -321,6 +330,8 @@ mod tests {
         let cases = [
             ("10.96.0.0/12", Ok("10.96.0.1")),
             ("fd00::/112", Ok("fd00::1")),
+            ("0.0.0.0/0", Ok("0.0.0.1")),
+            ("::/0", Err("too large")),
             ("10.0.0.1/24", Err("not a network address")),
             ("10.0.0.0/31", Err("at least 8")),
             ("10.0.0.0", Err("not a valid CIDR")),

@@ -5,6 +5,8 @@
 
 mod kubectl;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::field_set::FieldSet;
@@ -163,8 +165,8 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     let Some((document, typed)) = writer.in_version(&merged, &last.api_version) else { return merged };
     let last_paths = typed.with_structs(&last.set);
     let mut pruned = remove(typed, &document, &last_paths);
-    for version in versions(entries, &last.api_version) {
-        pruned = restore_owned(&document, pruned, typed, &last.api_version, version, entries, writer);
+    for (version, owned) in owned_by_version(entries, &last.api_version) {
+        pruned = restore_owned(&document, pruned, typed, &last.api_version, version, &owned, writer);
     }
     let mut gone = typed.with_structs(&typed.paths(&document));
     gone.subtract(&typed.with_structs(&typed.paths(&pruned)));
@@ -186,21 +188,17 @@ fn restore_owned(
     typed: Typed,
     own_version: &str,
     version: &str,
-    entries: &Entries,
+    owned: &FieldSet,
     writer: &Writer,
 ) -> Value {
-    let mut owned = FieldSet::default();
-    for entry in entries.iter().filter(|entry| entry.api_version == version) {
-        owned.union(entry.set.clone());
-    }
     let convert = writer.convert.filter(|_| version != own_version);
-    let Some(convert) = convert else { return put_back(typed, document, &pruned, &owned) };
+    let Some(convert) = convert else { return put_back(typed, document, &pruned, owned) };
     let (Some((document, typed)), Some((there, _))) =
         (writer.in_version(document, version), writer.in_version(&pruned, version))
     else {
         return pruned;
     };
-    let restored = put_back(typed, &document, &there, &owned);
+    let restored = put_back(typed, &document, &there, owned);
     convert(&restored, own_version).map_or(pruned, |(restored, _)| restored)
 }
 
@@ -211,12 +209,16 @@ fn put_back(typed: Typed, document: &Value, pruned: &Value, owned: &FieldSet) ->
     remove(typed, document, &gone)
 }
 
-/// The versions of all entries, `first` before the others: a document pruned of what conversion needs might not convert.
-fn versions<'e>(entries: &'e Entries, first: &'e str) -> Vec<&'e str> {
-    let mut versions: Vec<&str> = entries.iter().map(|entry| entry.api_version.as_str()).collect();
-    versions.sort_by_key(|version| (*version != first, *version));
-    versions.dedup();
-    versions
+/// The versions of all entries with what is owned in each, `first` before the others: a document pruned of what
+/// conversion needs might not convert.
+fn owned_by_version<'e>(entries: &'e Entries, first: &str) -> Vec<(&'e str, FieldSet)> {
+    let mut sets: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
+    for entry in entries.iter() {
+        sets.entry(&entry.api_version).or_default().push(entry.set.clone());
+    }
+    let mut owned: Vec<_> = sets.into_iter().map(|(version, sets)| (version, FieldSet::union_all(sets))).collect();
+    owned.sort_by_key(|(version, _)| *version != first);
+    owned
 }
 
 fn refuse_conflicts(
@@ -228,14 +230,21 @@ fn refuse_conflicts(
     writer: &Writer,
 ) -> Result<(), Refusal> {
     let mut conflicts: Vec<(&Entry, FieldSet)> = Vec::new();
+    // Whole documents are converted for these, so once a version.
+    let mut changed_elsewhere: BTreeMap<&str, Option<FieldSet>> = BTreeMap::new();
+    let changed_in = |version: &str| {
+        let old = live.and_then(|live| writer.in_version(live, version));
+        let (new, typed) = writer.in_version(merged, version)?;
+        Some(typed.difference(old.as_ref().map(|(old, _)| old), &new).changed)
+    };
     for (position, entry) in entries.iter().enumerate() {
         if position == own {
             continue;
         }
         let shared = if writer.convert.is_some() && entry.api_version != writer.api_version {
-            let old = live.and_then(|live| writer.in_version(live, &entry.api_version));
-            let Some((new, typed)) = writer.in_version(merged, &entry.api_version) else { continue };
-            entry.set.intersection(&typed.difference(old.as_ref().map(|(old, _)| old), &new).changed)
+            let changed = changed_elsewhere.entry(&entry.api_version).or_insert_with_key(|version| changed_in(version));
+            let Some(changed) = changed else { continue };
+            entry.set.intersection(changed)
         } else {
             entry.set.intersection(&difference.changed)
         };

@@ -26,7 +26,7 @@ struct Node {
 impl FieldSet {
     /// Reads `fieldsV1`. Elements of kinds that this release does not know are passed over.
     pub fn parse(fields: &Value) -> Option<Self> {
-        let mut set = Self::default();
+        let mut nodes = Vec::new();
         for (key, value) in fields.as_object()? {
             if key == "." {
                 continue;
@@ -34,10 +34,22 @@ impl FieldSet {
             let below = Self::parse(value)?;
             let member = value.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."));
             if let Some(element) = canonical(key)? {
-                set.add(element, member, below);
+                nodes.push((element, member, below));
             }
         }
-        Some(set)
+        Some(Self::from_unsorted(nodes))
+    }
+
+    /// A set of elements in any order, each with whether it is a member and what it holds.
+    ///
+    /// Adding them one by one would move the others about for every one that is out of order.
+    pub(super) fn from_unsorted(mut nodes: Vec<(String, bool, Self)>) -> Self {
+        nodes.sort_by(|left, right| left.0.cmp(&right.0));
+        let mut set = Self::default();
+        for (element, member, below) in nodes {
+            set.add(element, member, below);
+        }
+        set
     }
 
     /// Writes `fieldsV1`.
@@ -65,9 +77,17 @@ impl FieldSet {
         if !member && below.is_empty() {
             return;
         }
-        if self.nodes.last().is_none_or(|last| last.element < element) {
-            self.nodes.push(Node { element, member, below });
-            return;
+        match self.nodes.last_mut() {
+            Some(last) if last.element == element => {
+                last.member |= member;
+                last.below.union(below);
+                return;
+            }
+            Some(last) if last.element > element => {}
+            _ => {
+                self.nodes.push(Node { element, member, below });
+                return;
+            }
         }
         match self.place(&element) {
             Ok(at) => {
@@ -83,9 +103,41 @@ impl FieldSet {
             *self = other;
             return;
         }
-        for node in other.nodes {
-            self.add(node.element, node.member, node.below);
+        let ours = std::mem::take(&mut self.nodes);
+        self.nodes.reserve(ours.len().max(other.nodes.len()));
+        let (mut ours, mut theirs) = (ours.into_iter().peekable(), other.nodes.into_iter().peekable());
+        while let (Some(our), Some(their)) = (ours.peek(), theirs.peek()) {
+            let (ours_next, theirs_next) = match our.element.cmp(&their.element) {
+                Ordering::Less => (ours.next(), None),
+                Ordering::Greater => (None, theirs.next()),
+                Ordering::Equal => (ours.next(), theirs.next()),
+            };
+            let node = match (ours_next, theirs_next) {
+                (Some(mut our), Some(their)) => {
+                    our.member |= their.member;
+                    our.below.union(their.below);
+                    Some(our)
+                }
+                (our, their) => our.or(their),
+            };
+            self.nodes.extend(node);
         }
+        self.nodes.extend(ours);
+        self.nodes.extend(theirs);
+    }
+
+    /// The union of many sets, halves before wholes: one after the other would go over the growing one for each.
+    pub(super) fn union_all(mut sets: Vec<Self>) -> Self {
+        while sets.len() > 1 {
+            let mut pairs = sets.into_iter();
+            sets = std::iter::from_fn(|| {
+                let mut set = pairs.next()?;
+                set.union(pairs.next().unwrap_or_default());
+                Some(set)
+            })
+            .collect();
+        }
+        sets.pop().unwrap_or_default()
     }
 
     /// Takes out the members of `other`. Says whether any was there.
@@ -102,6 +154,17 @@ impl FieldSet {
     /// What both hold.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut shared = Self::default();
+        if self.is_far_smaller_than(other) {
+            for our in &self.nodes {
+                let Ok(at) = other.place(&our.element) else { continue };
+                let their = &other.nodes[at];
+                shared.add(our.element.clone(), our.member && their.member, our.below.intersection(&their.below));
+            }
+            return shared;
+        }
+        if other.is_far_smaller_than(self) {
+            return other.intersection(self);
+        }
         let (mut ours, mut theirs) = (self.nodes.iter().peekable(), other.nodes.iter().peekable());
         while let (Some(our), Some(their)) = (ours.peek(), theirs.peek()) {
             match our.element.cmp(&their.element) {
@@ -177,6 +240,15 @@ impl FieldSet {
         if other.is_empty() {
             return;
         }
+        if self.is_far_smaller_than(other) {
+            self.nodes.retain_mut(|node| {
+                if let Ok(at) = other.place(&node.element) {
+                    change(node, &other.nodes[at]);
+                }
+                node.member || !node.below.is_empty()
+            });
+            return;
+        }
         let mut theirs = other.nodes.iter().peekable();
         self.nodes.retain_mut(|node| {
             while theirs.peek().is_some_and(|their| their.element < node.element) {
@@ -205,6 +277,11 @@ impl FieldSet {
         if !node.member && node.below.is_empty() {
             self.nodes.remove(at);
         }
+    }
+
+    /// Whether looking up each of these elements is cheaper than going through the other set's.
+    fn is_far_smaller_than(&self, other: &Self) -> bool {
+        self.nodes.len() < other.nodes.len() / 16
     }
 
     fn place(&self, element: &str) -> Result<usize, usize> {
@@ -342,6 +419,25 @@ mod tests {
         assert_eq!(set.clone().into_value(), json!({"f:a": {"f:b": {"f:c": {}}}, "v:1": {}}));
         set.remove_tree(&["a", "b"]);
         assert_eq!(set.into_value(), json!({"v:1": {}}));
+    }
+
+    /// Sets of very different sizes take another way through the operations than sets of one size.
+    #[test]
+    fn few_and_many_elements() {
+        let set = |range: std::ops::Range<u32>| {
+            let nodes = range.rev().map(|n| (format!("f:{n:03}"), true, FieldSet::default()));
+            FieldSet::from_unsorted(nodes.collect())
+        };
+        let (few, many) = (set(98..102), set(0..100));
+        assert_eq!(few.intersection(&many), set(98..100));
+        assert_eq!(many.intersection(&few), set(98..100));
+        let mut left = few.clone();
+        assert!(left.subtract(&many));
+        assert_eq!(left, set(100..102));
+        assert!(!left.subtract(&many));
+        let parts = (0..102).step_by(3).map(|n| set(n..n + 3)).collect();
+        assert_eq!(FieldSet::union_all(parts), set(0..102));
+        assert_eq!(FieldSet::union_all(Vec::new()), FieldSet::default());
     }
 
     proptest! {

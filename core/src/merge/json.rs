@@ -16,6 +16,8 @@ const DOES_NOT_APPLY: &str = "the server rejected our request due to an error in
 const OPERATIONS_MAX: usize = 10_000;
 /// `copy` is the one operation that makes more out of less, so what it copies in all is bounded.
 const COPIED_BYTES_MAX: usize = 3 << 20;
+/// Ten thousand operations on a list of ten thousand elements stay far below this.
+const EFFORT_MAX: usize = 20_000_000;
 
 /// A patch of either format from a request's body.
 pub fn decode(body: &[u8]) -> Result<Value, Refusal> {
@@ -50,10 +52,10 @@ pub fn json_patch(original: &Value, patch: &Value) -> Result<Value, Refusal> {
         return Err(Refusal::TooLarge { message });
     }
     let mut document = original.clone();
-    let mut copied_bytes = 0;
+    let mut bounds = Bounds { depth: depth(original), copied_bytes: 0, effort: 0 };
     for item in items {
         let operation = operation(item, &document).ok_or_else(does_not_apply)?;
-        if !is_bounded(&operation, &document, &mut copied_bytes) {
+        if !bounds.allow(&operation, &document) {
             return Err(does_not_apply());
         }
         json_patch::patch(&mut document, std::slice::from_ref(&operation)).map_err(|_| does_not_apply())?;
@@ -149,20 +151,71 @@ fn last_elements(pointer: &str, document: &Value) -> String {
     written
 }
 
-/// Holds depth and copied size inside their bounds before an operation runs.
-fn is_bounded(operation: &PatchOperation, document: &Value, copied_bytes: &mut usize) -> bool {
-    let (path, value) = match operation {
-        PatchOperation::Add(add) => (&add.path, Some(&add.value)),
-        PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
-        PatchOperation::Move(change) => (&change.path, document.pointer(change.from.as_str())),
-        PatchOperation::Copy(copy) => {
-            let source = document.pointer(copy.from.as_str());
-            *copied_bytes += source.map_or(0, |source| source.to_string().len());
-            (&copy.path, source)
+/// What a patch may make of a document, and how much work that may be.
+struct Bounds {
+    /// The document is no deeper than this.
+    depth: usize,
+    copied_bytes: usize,
+    /// Elements that operations have moved or looked at beyond what they name.
+    effort: usize,
+}
+
+impl Bounds {
+    /// Whether an operation keeps inside the bounds. Asked before it runs.
+    fn allow(&mut self, operation: &PatchOperation, document: &Value) -> bool {
+        let (path, deepest) = match operation {
+            PatchOperation::Add(add) => (&add.path, depth(&add.value)),
+            PatchOperation::Replace(replace) => (&replace.path, depth(&replace.value)),
+            PatchOperation::Move(change) => {
+                self.effort += shifted(&change.from, document);
+                (&change.path, self.depth_at(&change.from, &change.path, document))
+            }
+            PatchOperation::Copy(copy) => {
+                let source = document.pointer(copy.from.as_str());
+                self.copied_bytes += source.map_or(0, |source| source.to_string().len());
+                (&copy.path, self.depth_at(&copy.from, &copy.path, document))
+            }
+            PatchOperation::Remove(remove) => {
+                self.effort += shifted(&remove.path, document);
+                return self.effort <= EFFORT_MAX;
+            }
+            PatchOperation::Test(_) => return true,
+        };
+        if !matches!(operation, PatchOperation::Replace(_)) {
+            self.effort += shifted(path, document);
         }
-        PatchOperation::Remove(_) | PatchOperation::Test(_) => return true,
-    };
-    *copied_bytes <= COPIED_BYTES_MAX && path.count() + value.map_or(0, depth) <= DEPTH_MAX
+        self.depth = self.depth.max(path.count() + deepest);
+        self.depth <= DEPTH_MAX && self.copied_bytes <= COPIED_BYTES_MAX && self.effort <= EFFORT_MAX
+    }
+
+    /// How deep the value at `from` is, at most. It is measured only where `path` could make it too deep.
+    fn depth_at(&mut self, from: &PointerBuf, path: &PointerBuf, document: &Value) -> usize {
+        let fits = |depth: usize| path.count() + depth.saturating_sub(from.count()) <= DEPTH_MAX;
+        if !fits(self.depth) {
+            // Many moves let the estimate grow beyond what is there.
+            self.effort += count(document);
+            self.depth = depth(document);
+        }
+        if fits(self.depth) {
+            return self.depth.saturating_sub(from.count());
+        }
+        document.pointer(from.as_str()).map_or(0, depth)
+    }
+}
+
+/// How many elements of a list make room for one at `path`, or close up behind it.
+fn shifted(path: &PointerBuf, document: &Value) -> usize {
+    let parent = path.parent().and_then(|parent| document.pointer(parent.as_str()));
+    // Moving one is far cheaper than looking at it.
+    parent.and_then(Value::as_array).map_or(0, |items| items.len() / 8)
+}
+
+fn count(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(count).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
+        _ => 1,
+    }
 }
 
 fn bad_patch(fault: &str) -> Refusal {

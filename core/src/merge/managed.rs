@@ -4,6 +4,8 @@
 
 pub(super) mod entry;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::field_set::FieldSet;
@@ -158,6 +160,8 @@ impl Entries<'_> {
         own: Option<usize>,
     ) {
         let mut touched: Option<FieldSet> = None;
+        // Whole documents are converted for these, so once a version.
+        let mut touched_elsewhere: BTreeMap<String, Option<FieldSet>> = BTreeMap::new();
         let mut position = 0;
         self.retain_mut(|entry| {
             let is_own = own == Some(position);
@@ -166,8 +170,12 @@ impl Entries<'_> {
                 return true;
             }
             if writer.convert.is_some() && entry.api_version != writer.api_version {
-                let Some(other) = writer.touched_in(old, new, &entry.api_version) else { return false };
-                entry.lose(&other);
+                if !touched_elsewhere.contains_key(&entry.api_version) {
+                    let other = writer.touched_in(old, new, &entry.api_version);
+                    touched_elsewhere.insert(entry.api_version.clone(), other);
+                }
+                let Some(Some(other)) = touched_elsewhere.get(&entry.api_version) else { return false };
+                entry.lose(other);
             } else {
                 let touched = touched.get_or_insert_with(|| {
                     let mut touched = difference.changed.clone();

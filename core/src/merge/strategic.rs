@@ -6,6 +6,7 @@
 
 mod order;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
@@ -122,7 +123,8 @@ impl<'s> Merge<'s> {
         }
         if !elements_are_maps(&original, &patch)? {
             if deletes {
-                original.retain(|item| !patch.contains(item));
+                let deleted: BTreeSet<String> = patch.iter().map(Value::to_string).collect();
+                original.retain(|item| !deleted.contains(&item.to_string()));
                 return Ok(original);
             }
             let mut merged = original.clone();
@@ -135,10 +137,17 @@ impl<'s> Merge<'s> {
         let (original, patch) = special_elements(original, patch, merge_key)?;
         let server_order = original.clone();
         let mut merged = original;
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for (place, item) in merged.iter().enumerate() {
+            if let Some(key) = item.get(merge_key) {
+                places.entry(key.to_string()).or_insert(place);
+            }
+        }
         for element in &patch {
             let Value::Object(change) = element else { continue };
             let key = change.get(merge_key).ok_or_else(|| no_merge_key(change, merge_key))?;
-            match merged.iter_mut().find(|item| item.get(merge_key) == Some(key)) {
+            let place = *places.entry(key.to_string()).or_insert(merged.len());
+            match merged.get_mut(place) {
                 Some(slot) => {
                     if let Value::Object(old) = slot.take() {
                         *slot = Value::Object(self.maps(old, change.clone(), member.place)?);
@@ -219,7 +228,8 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad_format = || bad("invalid patch format of retainKeys");
     let Value::Array(kept) = directive else { return Err(bad_format()) };
-    let is_kept = |key: &str| kept.iter().any(|kept| kept.as_str() == Some(key));
+    let kept: BTreeSet<&str> = kept.iter().filter_map(Value::as_str).collect();
+    let is_kept = |key: &str| kept.contains(key);
     for (key, value) in patch.iter() {
         let is_list_directive = key.starts_with(DELETE_FROM_PRIMITIVE_LIST) || key.starts_with(SET_ELEMENT_ORDER);
         if !value.is_null() && !is_list_directive && !is_kept(key) {
@@ -238,6 +248,7 @@ fn special_elements(
 ) -> Result<(Vec<Value>, Vec<Value>), Refusal> {
     let mut rest = Vec::with_capacity(patch.len());
     let mut replaces = false;
+    let mut deleted = BTreeSet::new();
     for element in patch {
         let Some(directive) = element.get(PATCH) else {
             rest.push(element);
@@ -247,7 +258,7 @@ fn special_elements(
         match directive.as_str() {
             Some("delete") => {
                 let key = fields.get(merge_key).ok_or_else(|| no_merge_key(fields, merge_key))?;
-                original.retain(|item| item.get(merge_key) != Some(key));
+                deleted.insert(key.to_string());
             }
             Some("replace") => replaces = true,
             Some("merge") => {
@@ -255,6 +266,9 @@ fn special_elements(
             }
             _ => return Err(unknown_directive(fields)),
         }
+    }
+    if !deleted.is_empty() {
+        original.retain(|item| item.get(merge_key).is_none_or(|key| !deleted.contains(&key.to_string())));
     }
     if replaces { Ok((rest, Vec::new())) } else { Ok((original, rest)) }
 }
@@ -311,7 +325,7 @@ fn list_at(value: Option<&Value>) -> Result<Option<&Vec<Value>>, Refusal> {
 
 /// Without repetitions, the first of each kept.
 fn unique(items: Vec<Value>) -> Vec<Value> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     items.into_iter().filter(|item| seen.insert(item.to_string())).collect()
 }
 

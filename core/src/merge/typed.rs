@@ -147,12 +147,11 @@ impl<'s> Typed<'s> {
             }
             (Node::Set | Node::Keyed(_), Value::Array(items)) => {
                 let inner = self.element_node(node);
-                for item in items {
-                    if let Ok(element) = self.element(node, item) {
-                        let below = self.paths_below(inner, item).1;
-                        set.add(element, true, below);
-                    }
-                }
+                let elements = items.iter().filter_map(|item| {
+                    let element = self.element(node, item).ok()?;
+                    Some((element, true, self.paths_below(inner, item).1))
+                });
+                set = FieldSet::from_unsorted(elements.collect());
             }
             (Node::Struct(_) | Node::Map(_) | Node::Set | Node::Keyed(_), _) => {}
             (Node::Leaf | Node::Unknown, _) => return (true, set),

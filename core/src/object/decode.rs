@@ -50,6 +50,14 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
+/// Whether one more complaint should be kept. Kubernetes stops at a hundred, too; and paths that are long and many
+/// would take far more memory than the document that they are about.
+pub(crate) fn has_room(complaints: &[String]) -> bool {
+    const COMPLAINTS_MAX: usize = 100;
+    const BYTES_MAX: usize = 64 << 10;
+    complaints.len() < COMPLAINTS_MAX && complaints.iter().map(String::len).sum::<usize>() < BYTES_MAX
+}
+
 /// Where a value stands: a chain on the stack, written out only when a duplicate turns up.
 #[derive(Clone, Copy)]
 struct Path<'a> {
@@ -81,6 +89,9 @@ impl Path<'_> {
 
     /// Adds this path to `paths`, unless it is there.
     fn note(&self, paths: &mut Vec<String>) {
+        if !has_room(paths) {
+            return;
+        }
         let mut text = String::new();
         self.write(&mut text);
         if !paths.contains(&text) {

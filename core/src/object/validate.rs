@@ -7,6 +7,7 @@ pub use super::names::{NameRule, name, name_rule};
 use super::names;
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Bytes that the keys and values of all annotations may take together.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
@@ -142,6 +143,7 @@ fn common(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
 fn owner_references(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
     let Some(Value::Array(references)) = meta.get("ownerReferences") else { return };
     let mut controller: Option<(&str, &str)> = None;
+    let mut is_told = false;
     for reference in references.iter().filter_map(Value::as_object) {
         let api_version = text(reference, "apiVersion");
         let version = api_version.rsplit('/').next().unwrap_or_default();
@@ -163,6 +165,10 @@ fn owner_references(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
             if let Some((first_kind, first_name)) = controller {
+                // The complaint shows the whole list, so one is enough.
+                if std::mem::replace(&mut is_told, true) {
+                    continue;
+                }
                 let message = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for \
                      {first_kind}/{first_name} and {kind}/{name}"
@@ -176,13 +182,11 @@ fn owner_references(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
 }
 
 fn no_new_finalizers(new: &Map<String, Value>, old: &Map<String, Value>, causes: &mut Vec<Cause>) {
-    let mut added: Vec<&str> =
-        finalizers(new).filter(|finalizer| !finalizers(old).any(|present| present == *finalizer)).collect();
+    let present: BTreeSet<&str> = finalizers(old).collect();
+    let added: BTreeSet<&str> = finalizers(new).filter(|finalizer| !present.contains(finalizer)).collect();
     if added.is_empty() {
         return;
     }
-    added.sort_unstable();
-    added.dedup();
     let list = added.iter().map(|finalizer| Value::from(*finalizer).to_string()).collect::<Vec<_>>().join(", ");
     let message = format!(
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"

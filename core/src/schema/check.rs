@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::object::decode::has_room;
+
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, duration, quantity, timestamp};
 
 /// A value that does not fit, in the words of Kubernetes' decoder.
@@ -22,7 +24,7 @@ impl fmt::Display for TypeError {
 impl std::error::Error for TypeError {}
 
 /// Checks `document` as a `message`, and returns the paths of the unknown fields that it removed
-/// (`spec.template.spec.containers[0].foo`).
+/// (`spec.template.spec.containers[0].foo`), as far as anyone would read them.
 ///
 /// A null vanishes as it does for Go: a field goes, an item or a map's value becomes its type's zero.
 /// Times and numeric quantities are rewritten as Kubernetes shows them. After an error the document is half done.
@@ -85,20 +87,22 @@ impl<'a> Walk<'a> {
             let result = match message.field(key) {
                 Some(_) if value.is_null() => return false,
                 Some(field) => self.field(Owner { message, field }, value, &path),
-                None if message.typed && (key == "apiVersion" || key == "kind") => match value {
+                None if message.typed && (key == "apiVersion" || key == "kind") => match &*value {
                     Value::Null => return false,
                     Value::String(_) => Ok(()),
                     other => Err(mismatch(other, message, &path, "string")),
                 },
                 None => {
-                    if self.lenient == 0 {
+                    if self.lenient == 0 && has_room(&self.unknown) {
                         self.unknown.push(path.with_indexes());
                     }
                     return false;
                 }
             };
             failure = result.err();
-            failure.is_some() || !message.field(key).is_some_and(|field| vanishes(field, value))
+            // A value that Kubernetes takes for an empty one has become null: it vanishes like a null that was sent.
+            let gone = value.is_null() || message.field(key).is_some_and(|field| vanishes(field, value));
+            failure.is_some() || !gone
         });
         failure.map_or(Ok(()), Err)
     }

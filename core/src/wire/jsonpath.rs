@@ -7,8 +7,10 @@ use serde_json::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// Longer paths are refused, so that nested filters cannot exhaust the stack.
 const BYTES_MAX: usize = 4096;
+/// A filter may ask with a path that holds a filter itself, and there it ends: each further one would multiply what is
+/// looked at by the document's depth.
+const FILTERS_NESTED_MAX: usize = 2;
 
 /// A path, parsed once and asked of many documents.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +66,7 @@ impl JsonPath {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
         let text = text.strip_prefix('$').unwrap_or(text);
-        Ok(Self { steps: steps(text)? })
+        Ok(Self { steps: steps(text, FILTERS_NESTED_MAX)? })
     }
 
     /// Everything that the path leads to, each once, in document order.
@@ -168,13 +170,13 @@ fn compare(left: &Value, right: &Value) -> Option<Ordering> {
     }
 }
 
-fn steps(mut rest: &str) -> Result<Vec<Step>, String> {
+fn steps(mut rest: &str, filters: usize) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     while let Some(first) = rest.chars().next() {
         match first {
             '[' => {
                 let (inside, after) = bracket(rest)?;
-                steps.push(bracketed(inside)?);
+                steps.push(bracketed(inside, filters)?);
                 rest = after;
             }
             '.' => {
@@ -229,14 +231,14 @@ fn bracket(text: &str) -> Result<(&str, &str), String> {
     Err(format!("unterminated array: {text}"))
 }
 
-fn bracketed(inside: &str) -> Result<Step, String> {
+fn bracketed(inside: &str, filters: usize) -> Result<Step, String> {
     let inside = inside.trim();
     if let Some(filter) = inside.strip_prefix("?(").and_then(|filter| filter.strip_suffix(')')) {
-        return self::filter(filter);
+        return self::filter(filter, filters);
     }
     let parts = split_outside_quotes(inside, ',');
     if parts.len() > 1 {
-        return Ok(Step::Union(parts.into_iter().map(bracketed).collect::<Result<_, _>>()?));
+        return Ok(Step::Union(parts.into_iter().map(|part| bracketed(part, filters)).collect::<Result<_, _>>()?));
     }
     if inside == "*" {
         return Ok(Step::Wildcard);
@@ -258,7 +260,9 @@ fn bracketed(inside: &str) -> Result<Step, String> {
     }
 }
 
-fn filter(text: &str) -> Result<Step, String> {
+/// `filters` is how many may still be nested, this one among them.
+fn filter(text: &str, filters: usize) -> Result<Step, String> {
+    let filters = filters.checked_sub(1).ok_or_else(|| format!("filters are nested too deeply: {text}"))?;
     let mut quote = None;
     for (index, character) in text.char_indices() {
         match (quote, character) {
@@ -268,19 +272,19 @@ fn filter(text: &str) -> Result<Step, String> {
             _ => {
                 let sign = COMPARISONS.iter().find(|(sign, _)| text[index..].starts_with(sign));
                 if let Some((sign, comparison)) = sign {
-                    let right = operand(&text[index + sign.len()..])?;
-                    return Ok(Step::Filter(operand(&text[..index])?, Some((*comparison, right))));
+                    let right = operand(&text[index + sign.len()..], filters)?;
+                    return Ok(Step::Filter(operand(&text[..index], filters)?, Some((*comparison, right))));
                 }
             }
         }
     }
-    Ok(Step::Filter(operand(text)?, None))
+    Ok(Step::Filter(operand(text, filters)?, None))
 }
 
-fn operand(text: &str) -> Result<Operand, String> {
+fn operand(text: &str, filters: usize) -> Result<Operand, String> {
     let text = text.trim();
     if let Some(path) = text.strip_prefix('@') {
-        return Ok(Operand::Path(JsonPath { steps: steps(path)? }));
+        return Ok(Operand::Path(JsonPath { steps: steps(path, filters)? }));
     }
     if let Some(literal) = quoted(text) {
         return Ok(Operand::Literal(literal.into()));
@@ -389,6 +393,7 @@ mod tests {
             (".a[1:2:0]", "invalid array index 1:2:0"),
             (".a[1:2:3:4]", "invalid array index 1:2:3:4"),
             (".a[?(@.b==c)]", "unrecognized identifier c"),
+            ("[?(@[?(@[?(@.a)])])]", "filters are nested too deeply: @.a"),
         ];
         for (path, expected) in cases {
             assert_eq!(JsonPath::parse(path), Err(expected.to_owned()), "{path}");

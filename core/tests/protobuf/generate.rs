@@ -10,16 +10,22 @@ pub struct Choices<'a> {
     depth_max: usize,
     /// Whether to set every field that may be set, within the depth.
     full: bool,
+    /// Whether maps may hold empty keys and values.
+    empty_entries: bool,
 }
 
 impl<'a> Choices<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes: bytes.iter(), depth_max: 8, full: false }
+        Self { bytes: bytes.iter(), depth_max: 8, full: false, empty_entries: true }
     }
 
     /// Sets everything.
     pub fn full(bytes: &'a [u8], depth_max: usize) -> Self {
-        Self { bytes: bytes.iter(), depth_max, full: true }
+        Self { bytes: bytes.iter(), depth_max, full: true, empty_entries: true }
+    }
+
+    pub fn without_empty_entries(self) -> Self {
+        Self { empty_entries: false, ..self }
     }
 
     fn next(&mut self) -> u8 {
@@ -47,11 +53,19 @@ fn message(id: MessageId, choices: &mut Choices<'_>, depth: usize) -> Value {
             (Shape::Single, _) => single(id, field, set, choices, depth),
             (Shape::List, _) => {
                 let count = 1 + choices.next() % 2;
-                Value::Array((0..count).map(|_| item(id, field, choices, depth)).collect())
+                Value::Array((0..count).map(|_| value(id, field.ty, choices, depth)).collect())
             }
             (Shape::Map, _) => {
                 let keys = ["", "a", "b.c/d"].into_iter().skip(usize::from(choices.next() % 3));
-                Value::Object(keys.map(|key| (key.to_string(), item(id, field, choices, depth))).collect())
+                let mut entries: Map<String, Value> =
+                    keys.map(|key| (key.to_string(), value(id, field.ty, choices, depth))).collect();
+                if !choices.empty_entries {
+                    entries.retain(|key, value| !key.is_empty() && !is_empty(value));
+                    if entries.is_empty() {
+                        continue;
+                    }
+                }
+                Value::Object(entries)
             }
         };
         object.insert(field.json.clone(), value);
@@ -85,8 +99,13 @@ fn single(owner: MessageId, field: &Field, set: bool, choices: &mut Choices<'_>,
     }
 }
 
-fn item(owner: MessageId, field: &Field, choices: &mut Choices<'_>, depth: usize) -> Value {
-    value(owner, field.ty, choices, depth)
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        _ => false,
+    }
 }
 
 fn value(owner: MessageId, ty: Type, choices: &mut Choices<'_>, depth: usize) -> Value {

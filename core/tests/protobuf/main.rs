@@ -3,3 +3,4 @@
 mod generate;
 mod peers;
 mod round_trip;
+mod speed;

@@ -114,9 +114,9 @@ impl Renderer {
 
 fn causes(refusal: &Refusal) -> &[Cause] {
     match refusal {
-        Refusal::Forbidden { causes, .. }
-        | Refusal::ApplyConflict { causes, .. }
-        | Refusal::Invalid { causes, .. } => causes,
+        Refusal::Forbidden { causes, .. } | Refusal::ApplyConflict { causes, .. } | Refusal::Invalid { causes, .. } => {
+            causes
+        }
         _ => &[],
     }
 }

@@ -14,6 +14,10 @@ const SHARED: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
+/// How long the copies of one shared part may be together. Several versions of the largest schema fit. Of what a
+/// stranger multiplies beyond that, the later versions go without.
+const COPIED_BYTES_MAX: usize = 16 << 20;
+
 fn to_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
     let name = spec.remove("version");
@@ -23,7 +27,8 @@ fn to_hub(definition: &mut Fields) {
     }
     for (top, each) in SHARED {
         let Some(value) = spec.remove(top) else { continue };
-        for version in items(spec, "versions") {
+        let copies_max = COPIED_BYTES_MAX / value.to_string().len();
+        for version in items(spec, "versions").take(copies_max) {
             version.insert(each.into(), value.clone());
         }
     }

@@ -44,10 +44,8 @@ fn prepare_update(new: &mut Value, old: &Value) {
 /// Objects are about to be written in the storage version, so `status.storedVersions` must name it from now on.
 fn record_stored_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array);
-    let Some(stored) = versions.and_then(|all| all.iter().find(|v| v["storage"] == true)).map(|v| v["name"].clone())
-    else {
-        return;
-    };
+    let stored = versions.and_then(|all| all.iter().find(|v| v["storage"] == true)).map(|v| v["name"].clone());
+    let Some(stored) = stored.filter(Value::is_string) else { return };
     let Some(fields) = object.as_object_mut() else { return };
     let status = fields.entry("status").or_insert_with(|| json!({}));
     if !status["storedVersions"].is_array() {

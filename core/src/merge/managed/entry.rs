@@ -2,6 +2,7 @@
 //!
 //! An entry that no one touches keeps the very value it was read from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use serde_json::{Map, Value};
@@ -39,11 +40,12 @@ impl<'v> Entries<'v> {
     pub(in crate::merge) fn read(fields: Option<&'v Value>) -> Option<Self> {
         let Some(fields) = fields.filter(|fields| !fields.is_null()) else { return Some(Self::default()) };
         let mut entries = Self::default();
+        let mut places = BTreeMap::new();
         for value in fields.as_array()? {
             let entry = Entry::read(value)?;
-            let version = &entry.api_version;
-            match entries.position(&entry.manager, entry.operation, version, &entry.subresource) {
-                Some(position) => entries[position] = entry,
+            let place = *places.entry(entry.identifier()).or_insert(entries.len());
+            match entries.get_mut(place) {
+                Some(earlier) => *earlier = entry,
                 None => entries.push(entry),
             }
         }
@@ -80,29 +82,31 @@ impl<'v> Entries<'v> {
         if excess == 0 {
             return;
         }
-        updates.sort_by(|left, right| {
-            let key = |at: usize| (self[at].seconds(), self[at].identifier());
-            key(*left).cmp(&key(*right))
-        });
-        let mut buckets: Vec<usize> = Vec::new();
-        let mut merged: Vec<usize> = Vec::new();
+        updates.sort_by_cached_key(|at| (self[*at].seconds(), self[*at].identifier()));
+        // By version: the entry that takes the others in, and what it takes in.
+        let mut buckets: BTreeMap<String, (usize, Vec<FieldSet>)> = BTreeMap::new();
+        let mut merged: BTreeSet<usize> = BTreeSet::new();
         for at in updates {
             if excess == 0 {
                 break;
             }
-            let Some(bucket) = buckets.iter().copied().find(|b| self[*b].api_version == self[at].api_version) else {
-                buckets.push(at);
+            let version = self[at].api_version.clone();
+            let Some((bucket, sets)) = buckets.get_mut(&version) else {
+                buckets.insert(version, (at, Vec::new()));
                 continue;
             };
-            let (set, time) = (std::mem::take(&mut self[at].set), self[at].time.take());
-            let bucket = &mut self[bucket];
-            bucket.set.union(set);
+            let time = self[at].time.take();
+            sets.push(std::mem::take(&mut self[at].set));
+            let bucket = &mut self[*bucket];
             bucket.manager = ANCIENT.into();
             bucket.subresource.clear();
             bucket.time = time;
             bucket.read = None;
-            merged.push(at);
+            merged.insert(at);
             excess -= 1;
+        }
+        for (bucket, sets) in buckets.into_values() {
+            self[bucket].set.union(FieldSet::union_all(sets));
         }
         let mut at = 0;
         self.retain(|_| {

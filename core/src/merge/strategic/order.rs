@@ -25,8 +25,8 @@ pub(super) fn arrange(
 
     let (mut patched, mut others): (Vec<Value>, Vec<Value>) =
         merged.into_iter().partition(|item| named.contains_key(&identity(item, merge_key)));
-    patched.sort_by_key(|item| place_in(&patch_places, item).unwrap_or(usize::MAX));
-    others.sort_by_key(|item| place_in(&server_places, item).unwrap_or(usize::MAX));
+    patched.sort_by_cached_key(|item| place_in(&patch_places, item).unwrap_or(usize::MAX));
+    others.sort_by_cached_key(|item| place_in(&server_places, item).unwrap_or(usize::MAX));
 
     let mut arranged = Vec::with_capacity(patched.len() + others.len());
     let mut patched = patched.into_iter().peekable();

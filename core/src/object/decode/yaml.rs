@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry};
 
-use super::{DecodeError, Decoded, Path, Segment};
+use super::{DecodeError, Decoded, Path, Segment, has_room};
 
 /// Decodes the first document in `bytes`.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
@@ -58,8 +58,8 @@ impl<'de> State<'de> {
         !before.ends_with(['"', '\'']) && !before.trim_end_matches([' ', '\t']).ends_with("!!str")
     }
 
-    fn line(&self) -> usize {
-        1 + self.text.as_bytes()[..self.offset].iter().filter(|byte| **byte == b'\n').count()
+    fn line(&self, offset: usize) -> usize {
+        1 + self.text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
     }
 }
 
@@ -153,12 +153,12 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         let mut object = Map::new();
         let mut merged = Vec::new();
         while let Some(key) = pairs.next_key_seed(Key(self.state))? {
-            let (key, line) = match key {
+            let (key, offset) = match key {
                 Name::Merge => {
                     merged.push(pairs.next_value_seed(Node { state: self.state, path: self.path })?);
                     continue;
                 }
-                Name::Text(key) => (key, self.state.line()),
+                Name::Text(key) => (key, self.state.offset),
             };
             let path = Path { parent: self.path, segment: Segment::Key(&key) };
             let value = pairs.next_value_seed(Node { state: self.state, path: Some(&path) })?;
@@ -168,7 +168,10 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
                 }
                 Entry::Occupied(mut entry) => {
                     let key = entry.key();
-                    self.state.complaints.push(format!("line {line}: key {key:?} already set in map"));
+                    if has_room(&self.state.complaints) {
+                        let line = self.state.line(offset);
+                        self.state.complaints.push(format!("line {line}: key {key:?} already set in map"));
+                    }
                     Path { parent: self.path, segment: Segment::Key(key) }.note(&mut self.state.duplicates);
                     entry.insert(value);
                 }

@@ -14,7 +14,7 @@ pub(super) enum Wire {
 }
 
 impl Wire {
-    fn number(self) -> u8 {
+    pub(super) fn number(self) -> u8 {
         match self {
             Wire::Varint => 0,
             Wire::Fixed64 => 1,

@@ -1,6 +1,13 @@
 //! Times and durations: what the wire says in numbers and JSON in text.
 
-use jiff::{SignedDuration, Timestamp, tz::Offset};
+use jiff::{
+    SignedDuration,
+    civil::{Date, DateTime},
+};
+
+use crate::schema::timestamp;
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 /// Go's zero time, midnight of the year 1, counts as unset.
 const UNSET_SECONDS: i64 = -62_135_596_800;
@@ -19,9 +26,10 @@ impl Instant {
 
     /// `None` when it lies outside the years that RFC 3339 can name.
     pub(super) fn text(self, micros: bool) -> Option<String> {
-        let timestamp = Timestamp::from_second(self.seconds).ok()?;
-        let timestamp = timestamp.checked_add(SignedDuration::from_nanos(i64::from(self.nanos))).ok()?;
-        let time = Offset::UTC.to_datetime(timestamp);
+        // Not by jiff's timestamps, which end a day before the year 9999 does.
+        let since = SignedDuration::from_secs(self.seconds);
+        let since = since.checked_add(SignedDuration::from_nanos(i64::from(self.nanos)))?;
+        let time = EPOCH.checked_add(since).ok()?;
         let year = u32::try_from(time.year()).ok()?;
         let mut text = String::with_capacity("2006-01-02T15:04:05.000000Z".len());
         digits(&mut text, year, 1_000);
@@ -40,12 +48,34 @@ impl Instant {
     }
 
     pub(super) fn parse(text: &str, micros: bool) -> Option<Instant> {
-        let timestamp: Timestamp = text.parse().ok()?;
-        // A time before the epoch has its fraction below the second, which jiff shows as negative.
-        let nanos = timestamp.subsec_nanosecond();
-        let seconds = timestamp.as_second() - i64::from(nanos < 0);
-        let nanos = if nanos < 0 { nanos + 1_000_000_000 } else { nanos };
-        Some(Instant { seconds, nanos: if micros { nanos / 1_000 * 1_000 } else { 0 } })
+        if let Some(instant) = Self::parse_canonical(text.as_bytes(), micros) {
+            return Some(instant);
+        }
+        let other = if micros { timestamp::micros(text) } else { timestamp::seconds(text) };
+        Self::parse_canonical(other.ok()??.as_bytes(), micros)
+    }
+
+    /// The one spelling that Kubernetes itself uses.
+    fn parse_canonical(text: &[u8], micros: bool) -> Option<Instant> {
+        let length = if micros { "2006-01-02T15:04:05.000000Z".len() } else { "2006-01-02T15:04:05Z".len() };
+        let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (length - 1, b'Z')];
+        if text.len() != length || signs.iter().any(|(at, sign)| text[*at] != *sign) || micros && text[19] != b'.' {
+            return None;
+        }
+        let number = |from: usize, to: usize| {
+            text[from..to]
+                .iter()
+                .try_fold(0_i32, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i32::from(byte - b'0')))
+        };
+        let two = |from: usize| number(from, from + 2).map(|number| number as i8);
+        let date = Date::new(number(0, 4)? as i16, two(5)?, two(8)?).ok()?;
+        let (hour, minute, second) = (two(11)?, two(14)?, two(17)?);
+        if hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        let since = date.at(hour, minute, second, 0).duration_since(EPOCH);
+        let nanos = if micros { number(20, 26)? * 1_000 } else { 0 };
+        Some(Instant { seconds: since.as_secs(), nanos })
     }
 }
 
@@ -148,6 +178,11 @@ mod tests {
             let instant = Instant { seconds, nanos };
             assert_eq!(instant.text(micros).as_deref(), Some(text));
             assert_eq!(Instant::parse(text, micros), Some(instant));
+        }
+        let spelled = Instant::parse("2024-01-01T01:00:00.5+01:00", false);
+        assert_eq!(spelled, Some(Instant { seconds: 1_704_067_200, nanos: 0 }));
+        for bad in ["", "2024-01-01", "2023-02-29T00:00:00Z", "2024-01-01T24:00:00Z", "2024-01-01T00:00:60Z"] {
+            assert_eq!(Instant::parse(bad, false), None, "{bad}");
         }
         assert_eq!(Instant { seconds: i64::MAX, nanos: i32::MIN }.text(true), None);
         assert_eq!(Instant { seconds: -70_000_000_000, nanos: 0 }.text(false), None);
