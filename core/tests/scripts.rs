@@ -82,7 +82,11 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let settings = Settings { service_range: "10.0.0.0/29".parse().unwrap(), node_ports: (30000, 30003) };
+        let settings = Settings {
+            service_range: "10.0.0.0/29".parse().unwrap(),
+            node_ports: (30000, 30003),
+            ..Settings::default()
+        };
         let mut world = World {
             state: State::new(Arc::new(registry().clone())),
             settings,
