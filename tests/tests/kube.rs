@@ -34,7 +34,8 @@ struct Cluster {
 }
 
 enum Served {
-    Https(Server, Folder),
+    /// The folder goes with its server.
+    Https(Server, #[expect(dead_code, reason = "it is kept, not read")] Folder),
     Memory(Memory),
 }
 

@@ -439,8 +439,8 @@ async fn certificates_by_the_name_asked_for() {
     let server = Server::start(&folder.join("data"), &options);
     let wire = Wire::admin(&server);
     let shown = |name: &str| {
-        let trusted = if name.ends_with(".test") { authority.pem().to_owned() } else { wire.authority().to_owned() };
-        let wire = Wire { server_name: name.to_owned(), ..wire.clone() }.trusting(&trusted);
+        let trusted = if name.ends_with(".test") { authority.pem().to_owned() } else { wire.authority.clone() };
+        let wire = Wire { server_name: name.to_owned(), authority: trusted, ..wire.clone() };
         async move {
             let stream = wire.connect().await?;
             let chain = stream.get_ref().1.peer_certificates().expect("a certificate");
@@ -457,14 +457,15 @@ async fn certificates_by_the_name_asked_for() {
     server.stop();
 }
 
+static ONLY_OLD: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
+
 #[tokio::test]
 async fn oldest_tls_version() {
-    let only_old: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
     let (_folder, server) = start(&[]);
-    Wire { tls: only_old, ..Wire::admin(&server) }.get("/version").await.expect(200);
+    Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.get("/version").await.expect(200);
     server.stop();
     let (_folder, server) = start(&["--tls-min-version", "VersionTLS13"]);
-    assert!(Wire { tls: only_old, ..Wire::admin(&server) }.connect().await.is_err());
+    assert!(Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.connect().await.is_err());
     Wire::admin(&server).get("/version").await.expect(200);
     server.stop();
 }
@@ -476,8 +477,9 @@ async fn a_server_of_ones_own_certificate() {
     let (certificate, key) = authority.server(&["api.example.test"]).write(folder.path(), "own");
     let options = ["--tls-cert-file", text(&certificate), "--tls-private-key-file", text(&key)];
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire { server_name: "api.example.test".into(), ..Wire::anonymous(&server) };
-    wire.trusting(authority.pem()).get("/version").await.expect(200);
+    let authority = authority.pem().to_owned();
+    let wire = Wire { server_name: "api.example.test".into(), authority, ..Wire::anonymous(&server) };
+    wire.get("/version").await.expect(200);
     server.stop();
 }
 
