@@ -39,19 +39,10 @@ impl Selection {
         let kind = state.kind(target.kind);
         let version = &kind.versions[target.version];
         let options = &request.options;
-        let unable = |why: &str| {
-            Refusal::BadRequest(format!(
-                "Unable to find \"{}, Resource={}\" that match label selector \"{}\", field selector \"{}\": {why}",
-                version.api_version(),
-                kind.resource,
-                options.label_selector.as_deref().unwrap_or(""),
-                options.field_selector.as_deref().unwrap_or(""),
-            ))
-        };
-        let labels =
-            LabelSelector::parse(options.label_selector.as_deref().unwrap_or("")).map_err(|error| unable(&error))?;
-        let fields =
-            FieldSelector::parse(options.field_selector.as_deref().unwrap_or("")).map_err(|error| unable(&error))?;
+        let labels = LabelSelector::parse(options.label_selector.as_deref().unwrap_or(""));
+        let labels = labels.map_err(Refusal::BadRequest)?;
+        let fields = FieldSelector::parse(options.field_selector.as_deref().unwrap_or(""));
+        let fields = fields.map_err(Refusal::BadRequest)?;
         let mut selection = Selection {
             kind: target.kind,
             version: target.version,
@@ -62,7 +53,7 @@ impl Selection {
         };
         for requirement in selection.fields.requirements() {
             if field_index(kind, &version.group, &requirement.field).is_none() {
-                return Err(unable(&format!("field label not supported: {}", requirement.field)));
+                return Err(unknown_field(kind, &requirement.field));
             }
         }
         let exact = |field: &str| selection.fields.exact(field).map(str::to_owned);
@@ -99,6 +90,15 @@ impl Selection {
     pub fn is_everything(&self) -> bool {
         self.key.is_none() && self.labels.is_everything() && self.fields.is_everything()
     }
+}
+
+/// Kinds with fields of their own word it otherwise than those that know nothing but the metadata.
+fn unknown_field(kind: &Kind, field: &str) -> Refusal {
+    Refusal::BadRequest(if kind.selectable.is_empty() {
+        format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    } else {
+        format!("field label not supported: {field}")
+    })
 }
 
 enum FieldIndex {

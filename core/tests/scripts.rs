@@ -82,7 +82,11 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let settings = Settings { service_range: "10.0.0.0/29".parse().unwrap(), node_ports: (30000, 30003), ..Settings::default() };
+        let settings = Settings {
+            service_range: "10.0.0.0/29".parse().unwrap(),
+            node_ports: (30000, 30003),
+            ..Settings::default()
+        };
         let mut world = World {
             state: State::new(Arc::new(registry().clone())),
             settings,
@@ -269,7 +273,7 @@ impl World {
     fn request(&self, line: &Line, body: &str) -> Request {
         let (kind, version) = self.find(line.words.get(1).expect("a resource"));
         let namespaced = self.state.kind(kind).is_namespaced();
-        let place = line.words.get(2).map(String::as_str);
+        let place = line.place();
         let (namespace, name) = match (place, namespaced) {
             (None, _) => (None, None),
             (Some(name), false) => (None, Some(name)),

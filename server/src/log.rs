@@ -41,7 +41,7 @@ pub fn run(command: Command) -> Result<()> {
             }
             match repairs.len() {
                 0 => println!("the log is intact"),
-                count => println!("{count} damaged events"),
+                _ => println!("the log is repaired"),
             }
             Ok(())
         }

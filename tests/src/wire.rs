@@ -19,8 +19,10 @@ use tokio_rustls::client::TlsStream;
 /// How to reach a server, and as whom.
 #[derive(Clone)]
 pub struct Wire {
-    address: String,
-    authority: String,
+    /// Host and port.
+    pub address: String,
+    /// Who vouches for the server, as PEM.
+    pub authority: String,
     /// The name asked for in the handshake.
     pub server_name: String,
     pub identity: Option<Arc<Pair>>,
@@ -68,15 +70,6 @@ impl Wire {
 
     pub fn with_token(self, token: &str) -> Wire {
         Wire { identity: None, token: Some(token.to_owned()), ..self }
-    }
-
-    /// The same, but with another authority (PEM) vouching for the server.
-    pub fn trusting(self, authority: &str) -> Wire {
-        Wire { authority: authority.to_owned(), ..self }
-    }
-
-    pub fn authority(&self) -> &str {
-        &self.authority
     }
 
     pub async fn get(&self, path: &str) -> Answer {

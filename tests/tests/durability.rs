@@ -46,16 +46,15 @@ async fn acknowledged_writes_survive_kill_9() {
         check(&server.client().await, &mut ledgers).await;
         let stop = Arc::new(AtomicBool::new(false));
         let before: u64 = ledgers.iter().map(|ledger| ledger.answers).sum();
-        let writers = ledgers.into_iter().enumerate().map(|(index, ledger)| {
-            let stop = stop.clone();
-            let client = server.client();
-            async move { tokio::spawn(write(client.await, index, round, ledger, stop)).await.expect("a writer") }
-        });
-        let writers = tokio::spawn(join_all(writers));
+        let mut writers = Vec::new();
+        for (index, ledger) in ledgers.into_iter().enumerate() {
+            let client = server.client().await;
+            writers.push(tokio::spawn(write(client, index, round, ledger, stop.clone())));
+        }
         tokio::time::sleep(Duration::from_millis(rand::rng().random_range(100..700))).await;
         server.kill();
         stop.store(true, Ordering::Relaxed);
-        ledgers = writers.await.expect("the writers");
+        ledgers = join_all(writers).await.into_iter().collect::<Result<_, _>>().expect("the writers");
         let answers = ledgers.iter().map(|ledger| ledger.answers).sum::<u64>() - before;
         assert!(answers > 0, "round {round}: nothing was acknowledged before the kill");
     }

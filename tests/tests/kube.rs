@@ -34,7 +34,8 @@ struct Cluster {
 }
 
 enum Served {
-    Https(Server, Folder),
+    /// The folder goes with its server.
+    Https(Server, #[expect(dead_code, reason = "it is kept, not read")] Folder),
     Memory(Memory),
 }
 
@@ -205,11 +206,15 @@ async fn merge_patch(cluster: Cluster) {
 async fn strategic_merge_patch(cluster: Cluster) {
     let api: Api<Deployment> = cluster.api();
     api.create(&PostParams::default(), &deployment("web")).await.unwrap();
-    let patch = |containers: Value| Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+    let patch =
+        |containers: Value| Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
     let params = PatchParams::default();
     let names = |deployment: &Deployment| -> Vec<String> {
         let spec = deployment.spec.clone().and_then(|spec| spec.template.spec).unwrap();
-        spec.containers.into_iter().map(|container| format!("{}={}", container.name, container.image.unwrap())).collect()
+        spec.containers
+            .into_iter()
+            .map(|container| format!("{}={}", container.name, container.image.unwrap()))
+            .collect()
     };
     let added = patch(json!([{"name": "side", "image": "side:1"}]));
     let patched = api.patch("web", &params, &added).await.unwrap();
@@ -469,7 +474,11 @@ async fn watchers_and_reflectors(cluster: Cluster) {
         eventually(PATIENCE, || async {
             let mut cached: Vec<ConfigMap> = reader.state().iter().map(|object| (**object).clone()).collect();
             cached.sort_by_key(ResourceExt::name_any);
-            if cached == listed.items { Ok(()) } else { Err(format!("{:?} is not {:?}", names(&cached), names(&listed.items))) }
+            if cached == listed.items {
+                Ok(())
+            } else {
+                Err(format!("{:?} is not {:?}", names(&cached), names(&listed.items)))
+            }
         })
         .await;
         follower.abort();
@@ -527,7 +536,8 @@ async fn namespace_deletion(cluster: Cluster) {
     let late = maps.create(&PostParams::default(), &config_map("late", &[])).await;
     refused(late, 403, "Forbidden", "because it is being terminated");
     eventually(PATIENCE, || async {
-        let rest = (maps.list(&ListParams::default()).await.unwrap(), secrets.list(&ListParams::default()).await.unwrap());
+        let rest =
+            (maps.list(&ListParams::default()).await.unwrap(), secrets.list(&ListParams::default()).await.unwrap());
         let rest = (names(&rest.0.items), names(&rest.1.items));
         if rest == (vec!["held".to_owned()], vec![]) { Ok(()) } else { Err(format!("{rest:?}")) }
     })
@@ -549,10 +559,8 @@ async fn propagation_and_preconditions(cluster: Cluster) {
     let api: Api<ConfigMap> = cluster.api();
     let made = api.create(&PostParams::default(), &config_map("one", &[])).await.unwrap();
     let wrong = |uid: Option<&str>, version: Option<&str>| {
-        DeleteParams::default().preconditions(Preconditions {
-            uid: uid.map(str::to_owned),
-            resource_version: version.map(str::to_owned),
-        })
+        DeleteParams::default()
+            .preconditions(Preconditions { uid: uid.map(str::to_owned), resource_version: version.map(str::to_owned) })
     };
     let uid = api.delete("one", &wrong(Some("00000000-0000-0000-0000-000000000000"), None)).await;
     refused(uid, 409, "Conflict", "Precondition failed: UID in precondition");
@@ -718,7 +726,9 @@ async fn tables_and_metadata(cluster: Cluster) {
     assert_eq!(row["cells"].as_array().unwrap()[..4], [json!("web"), json!("0/1"), json!(0), json!(0)]);
     assert_eq!(row["cells"].as_array().unwrap()[5..], [json!("web"), json!("web:1"), json!("app=web")]);
     assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
-    let one = cluster.get_as(&format!("{path}/web?includeObject=Object"), "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+    let one = cluster
+        .get_as(&format!("{path}/web?includeObject=Object"), "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .await;
     assert_eq!(one["rows"][0]["object"]["spec"]["replicas"], 1);
 
     let list = api.list_metadata(&ListParams::default()).await.unwrap();
@@ -726,9 +736,8 @@ async fn tables_and_metadata(cluster: Cluster) {
     assert!(list.items[0].metadata.uid.is_some());
     let one = api.get_metadata("web").await.unwrap();
     assert_eq!(one.metadata.uid, list.items[0].metadata.uid);
-    let raw = cluster
-        .get_as(&format!("{path}/web"), "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
-        .await;
+    let raw =
+        cluster.get_as(&format!("{path}/web"), "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").await;
     assert_eq!((&raw["kind"], &raw["apiVersion"]), (&json!("PartialObjectMetadata"), &json!("meta.k8s.io/v1")));
     assert!(raw.get("spec").is_none(), "{raw}");
     let mut events = api.watch_metadata(&WatchParams::default().timeout(10), "0").await.unwrap().boxed();
@@ -815,7 +824,8 @@ async fn discovery(cluster: Cluster) {
     let version = cluster.client.apiserver_version().await.unwrap();
     assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "35"));
     let discovered = kube::Discovery::new(cluster.client.clone()).run().await.unwrap();
-    for (group, kind) in [("", "Pod"), ("apps", "Deployment"), ("batch", "CronJob"), ("policy", "PodDisruptionBudget")] {
+    for (group, kind) in [("", "Pod"), ("apps", "Deployment"), ("batch", "CronJob"), ("policy", "PodDisruptionBudget")]
+    {
         let group = discovered.groups().find(|found| found.name() == group).expect("the group");
         assert!(group.recommended_kind(kind).is_some(), "{kind}");
     }

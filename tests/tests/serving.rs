@@ -123,7 +123,8 @@ async fn static_tokens() {
     server.stop();
 
     std::fs::write(&file, "secret-1,root\n").unwrap();
-    let refused = Server::try_start(&folder.join("data"), &["--token-auth-file", text(&file)]).err().expect("a refusal");
+    let refused =
+        Server::try_start(&folder.join("data"), &["--token-auth-file", text(&file)]).err().expect("a refusal");
     assert!(refused.stderr.contains("line 1"), "{}", refused.stderr);
 }
 
@@ -192,8 +193,14 @@ async fn impersonation() {
     let joe = Wire::anonymous(&server).with_token("secret");
     let whoami = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
-    let as_jane = [JSON, ("impersonate-user", "jane"), ("impersonate-group", "a"), ("impersonate-group", "b"),
-        ("impersonate-uid", "7"), ("impersonate-extra-scopes", "s")];
+    let as_jane = [
+        JSON,
+        ("impersonate-user", "jane"),
+        ("impersonate-group", "a"),
+        ("impersonate-group", "b"),
+        ("impersonate-uid", "7"),
+        ("impersonate-extra-scopes", "s"),
+    ];
     let jane = admin.send(Method::POST, whoami, &as_jane, question.clone()).await.expect(201).json();
     let user = &jane["status"]["userInfo"];
     assert_eq!((&user["username"], &user["uid"]), (&json!("jane"), &json!("7")));
@@ -222,7 +229,8 @@ async fn requests_over_the_limit_are_put_off() {
     let admin = Wire { http2: false, ..Wire::admin(&server) };
     // A write whose body never comes holds the one place.
     let mut slow = admin.connect().await.expect("a connection");
-    let head = format!("POST {MAPS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{{");
+    let head =
+        format!("POST {MAPS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{{");
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.flush().await.unwrap();
     let refused = holdfast_tests::eventually(Duration::from_secs(5), || async {
@@ -258,8 +266,10 @@ async fn bodies_over_three_mebibytes_are_refused() {
         assert!(body.len() < 3 << 20);
         // It is read; that a ConfigMap may not be so large is another matter.
         admin.send(Method::POST, MAPS, &[JSON], body.clone()).await.refused(422, "Invalid");
-        let status =
-            admin.send(Method::POST, MAPS, &[JSON], body + &" ".repeat(300)).await.refused(413, "RequestEntityTooLarge");
+        let status = admin
+            .send(Method::POST, MAPS, &[JSON], body + &" ".repeat(300))
+            .await
+            .refused(413, "RequestEntityTooLarge");
         assert_eq!(status["message"], "Request entity too large: limit is 3145728");
         admin.get(MAPS).await.expect(200);
     }
@@ -328,7 +338,10 @@ async fn discovery_and_openapi() {
     let mut versions = vec!["/api/v1".to_owned()];
     for group in groups["groups"].as_array().unwrap() {
         let name = group["name"].as_str().unwrap();
-        assert_eq!(admin.get(&format!("/apis/{name}")).await.expect(200).json()["preferredVersion"], group["preferredVersion"]);
+        assert_eq!(
+            admin.get(&format!("/apis/{name}")).await.expect(200).json()["preferredVersion"],
+            group["preferredVersion"]
+        );
         for version in group["versions"].as_array().unwrap() {
             versions.push(format!("/apis/{}", version["groupVersion"].as_str().unwrap()));
         }
@@ -338,7 +351,11 @@ async fn discovery_and_openapi() {
     let mut aggregated = 0;
     for path in ["/api", "/apis"] {
         let answer = admin.get_as(path, accept).await.expect(200);
-        assert!(answer.header("content-type").contains("as=APIGroupDiscoveryList"), "{}", answer.header("content-type"));
+        assert!(
+            answer.header("content-type").contains("as=APIGroupDiscoveryList"),
+            "{}",
+            answer.header("content-type")
+        );
         let list = answer.json();
         assert_eq!(list["kind"], "APIGroupDiscoveryList");
         for group in list["items"].as_array().unwrap() {
@@ -422,8 +439,8 @@ async fn certificates_by_the_name_asked_for() {
     let server = Server::start(&folder.join("data"), &options);
     let wire = Wire::admin(&server);
     let shown = |name: &str| {
-        let trusted = if name.ends_with(".test") { authority.pem().to_owned() } else { wire.authority().to_owned() };
-        let wire = Wire { server_name: name.to_owned(), ..wire.clone() }.trusting(&trusted);
+        let trusted = if name.ends_with(".test") { authority.pem().to_owned() } else { wire.authority.clone() };
+        let wire = Wire { server_name: name.to_owned(), authority: trusted, ..wire.clone() };
         async move {
             let stream = wire.connect().await?;
             let chain = stream.get_ref().1.peer_certificates().expect("a certificate");
@@ -440,14 +457,15 @@ async fn certificates_by_the_name_asked_for() {
     server.stop();
 }
 
+static ONLY_OLD: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
+
 #[tokio::test]
 async fn oldest_tls_version() {
-    let only_old: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
     let (_folder, server) = start(&[]);
-    Wire { tls: only_old, ..Wire::admin(&server) }.get("/version").await.expect(200);
+    Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.get("/version").await.expect(200);
     server.stop();
     let (_folder, server) = start(&["--tls-min-version", "VersionTLS13"]);
-    assert!(Wire { tls: only_old, ..Wire::admin(&server) }.connect().await.is_err());
+    assert!(Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.connect().await.is_err());
     Wire::admin(&server).get("/version").await.expect(200);
     server.stop();
 }
@@ -459,8 +477,9 @@ async fn a_server_of_ones_own_certificate() {
     let (certificate, key) = authority.server(&["api.example.test"]).write(folder.path(), "own");
     let options = ["--tls-cert-file", text(&certificate), "--tls-private-key-file", text(&key)];
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire { server_name: "api.example.test".into(), ..Wire::anonymous(&server) };
-    wire.trusting(authority.pem()).get("/version").await.expect(200);
+    let authority = authority.pem().to_owned();
+    let wire = Wire { server_name: "api.example.test".into(), authority, ..Wire::anonymous(&server) };
+    wire.get("/version").await.expect(200);
     server.stop();
 }
 
@@ -478,7 +497,8 @@ fn wrong_options_are_refused_by_name() {
         (&["--tls-cert-file", "/nowhere/tls.crt"], "--tls-private-key-file"),
     ];
     for (options, name) in cases {
-        let refused = Server::try_start(folder.path(), options).err().unwrap_or_else(|| panic!("{options:?} was taken"));
+        let refused =
+            Server::try_start(folder.path(), options).err().unwrap_or_else(|| panic!("{options:?} was taken"));
         assert!(!refused.status.success(), "{options:?}");
         assert!(refused.stderr.contains(name), "{options:?}: {}", refused.stderr);
     }

@@ -90,6 +90,17 @@ pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<
     Ok(())
 }
 
+/// A document that takes the place of an object, or changes it, names the one that the path names.
+pub(super) fn match_name(context: &Context, meta: &Document) -> Result<(), Refusal> {
+    let (found, path) = (text(meta, "name"), context.request.name());
+    if found.is_empty() {
+        return Err(Refusal::BadRequest(format!(
+            "the name of the object ({path} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if found != path { Err(name_mismatch(found, path)) } else { Ok(()) }
+}
+
 pub(super) fn name_mismatch(body: &str, path: &str) -> Refusal {
     Refusal::BadRequest(format!("the name of the object ({body}) does not match the name on the URL ({path})"))
 }

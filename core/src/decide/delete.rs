@@ -1,7 +1,7 @@
 //! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
 
 use super::{Answer, Context, Decision, View, lifecycle, update};
-use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata, metadata_mut};
+use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::DeleteOptions;
 use crate::stamp::rfc3339;
@@ -37,8 +37,9 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
     let options = &context.request.options.delete;
     let old = update::old_document(&entry);
     let fixed = preconditions(context, options, &entry, &old)?;
-    let mut new = old.clone();
-    imply_finalizers(options, &mut new);
+    let mut released = old.clone();
+    imply_finalizers(options, &mut released);
+    let mut new = released.clone();
     let already = meta::is_deleting(&old);
     if !already {
         mark(context, &mut new, grace_seconds(context, options, &old));
@@ -50,8 +51,9 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
         return Ok(Decision::unchanged(entry, 200, Vec::new()));
     }
     let uid = meta::uid(&new).to_owned();
-    // An object without a second phase goes in its last state: it was never seen being deleted.
-    let last = if gone && !already { with_deletion_unmarked(new, &old) } else { new };
+    // Without a second phase nobody sees the object being deleted, but for a pod, which always has one.
+    let unmarked = gone && !already && context.kind.kind != "Pod";
+    let last = if unmarked { released } else { new };
     let write = context.write(key, Some(entry.offset), last, gone)?;
     let mut decision = Decision::one(write, 200, fixed, Vec::new());
     if gone && !ANSWERS_WITH_OBJECT.contains(&context.kind.kind.as_str()) {
@@ -60,16 +62,6 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
         decision.answer = Answer::Written { index: 0, code: 200, view: View::Object };
     }
     Ok(decision)
-}
-
-fn with_deletion_unmarked(mut new: Document, old: &Document) -> Document {
-    let keep = metadata(old).contains_key("deletionTimestamp");
-    if !keep {
-        let meta = metadata_mut(&mut new);
-        meta.remove("deletionTimestamp");
-        meta.remove("deletionGracePeriodSeconds");
-    }
-    new
 }
 
 /// Options that contradict themselves or name what does not exist.

@@ -21,10 +21,11 @@ pub use subresource::scale_of;
 use crate::authz::chain::Mode;
 use crate::event::{Actor, Offset};
 use crate::kinds::{Kind, KindId, Version};
+use crate::merge::managed;
 use crate::object::Draft;
 use crate::object::meta::{DEPTH_MAX, Document, depth};
 use crate::refusal::{Refusal, Subject};
-use crate::request::{Request, Verb};
+use crate::request::{Format, Request, Verb};
 use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
 use serde_json::Value;
@@ -115,6 +116,7 @@ pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stam
     if !context.kind.stored {
         return Err(Refusal::Internal(format!("{} is not stored, so nothing is decided on it", context.kind.kind)));
     }
+    check_manager(request)?;
     if let Some(subresource) = request.target.subresource.as_deref() {
         return subresource::decide(&context, subresource);
     }
@@ -127,6 +129,18 @@ pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stam
             Err(Refusal::Internal(format!("{} is not a decision", request.verb.as_str())))
         }
     }
+}
+
+/// The name under which the request's fields are noted; an apply must bring one.
+fn check_manager(request: &Request) -> Result<(), Refusal> {
+    let options = match request.verb {
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        _ => return Ok(()),
+    };
+    let is_apply = request.body.format == Format::ApplyPatch;
+    managed::check_field_manager(request.options.field_manager.as_deref().unwrap_or(""), is_apply, options)
 }
 
 /// The body of a request on a kind that is not stored, checked against its schema.

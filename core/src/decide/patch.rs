@@ -3,7 +3,7 @@
 use super::{Context, Decision, create, document, update};
 use crate::merge::{apply, json, managed, strategic};
 use crate::object::decode;
-use crate::object::meta::{Document, metadata, metadata_mut, text};
+use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::refusal::{Cause, Refusal};
 use crate::request::{FieldValidation, Format};
 use crate::schema::{MessageId, check, schema};
@@ -111,6 +111,7 @@ fn checked(
         }
     }
     create::match_namespace(context, metadata_mut(&mut new))?;
+    create::match_name(context, metadata(&new))?;
     Ok(new)
 }
 
@@ -181,6 +182,10 @@ fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Ref
     };
     match existing {
         None => {
+            let uid = meta::uid(&merged);
+            if !uid.is_empty() {
+                return Err(update::other_uid(context, uid, ""));
+            }
             metadata_mut(&mut merged).remove("resourceVersion");
             create::create(context, merged, warnings)
         }

@@ -189,16 +189,20 @@ impl Allocation<'_> {
                 }
             }
         } else if wanted != "None" {
-            let fault = match wanted.parse::<IpAddr>() {
-                Err(_) => Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()),
-                Ok(address) if !range.contains(address) => Some(format!(
+            let Ok(address) = wanted.parse::<IpAddr>() else {
+                let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+                causes.push(Cause::invalid("spec.clusterIPs[0]", &wanted.into(), why));
+                return;
+            };
+            let fault = match address {
+                address if !range.contains(address) => Some(format!(
                     "failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range. The range \
                      of valid IPs is {range}"
                 )),
-                Ok(_) if !self.free(&format!("ip/{wanted}")) => {
+                _ if !self.free(&format!("ip/{wanted}")) => {
                     Some(format!("failed to allocate IP {wanted}: provided IP is already allocated"))
                 }
-                Ok(_) => None,
+                _ => None,
             };
             if let Some(fault) = fault {
                 causes.push(Cause::invalid("spec.clusterIPs", &json!([wanted]), &fault));
@@ -206,12 +210,15 @@ impl Allocation<'_> {
             }
         }
         if old["clusterIP"].as_str().is_some_and(|before| !before.is_empty() && before != wanted) {
-            causes.push(Cause::invalid("spec.clusterIPs[0]", &json!(wanted), "field is immutable"));
+            causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([wanted]), "may not change once set"));
         }
         spec.insert("clusterIP".into(), wanted.as_str().into());
         let listed = spec.get("clusterIPs").and_then(Value::as_array).map_or(0, Vec::len);
         if listed < 2 {
             spec.insert("clusterIPs".into(), json!([wanted]));
+        }
+        if wanted == "None" {
+            self.any_family(spec);
         }
         if !spec.contains_key("ipFamilies") {
             let family =
@@ -219,6 +226,27 @@ impl Allocation<'_> {
             spec.insert("ipFamilies".into(), json!([family]));
         }
         spec.entry("ipFamilyPolicy").or_insert_with(|| "SingleStack".into());
+    }
+
+    /// A headless service without a selector has whatever addresses somebody gives it: of both families, unless
+    /// it says otherwise.
+    fn any_family(&self, spec: &mut Document) {
+        let selective = spec.get("selector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty());
+        if selective {
+            return;
+        }
+        let policy = spec.entry("ipFamilyPolicy").or_insert_with(|| "RequireDualStack".into());
+        if *policy == "SingleStack" {
+            return;
+        }
+        let families =
+            spec.entry("ipFamilies").or_insert_with(|| json!([self.context.settings.service_range.family()]));
+        if let Some(families) = families.as_array_mut()
+            && families.len() == 1
+        {
+            let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
+            families.push(other.into());
+        }
     }
 
     fn pick_address(&self, range: &ServiceRange) -> Option<String> {

@@ -71,7 +71,9 @@ fn scale(context: &Context) -> Result<Decision, Refusal> {
         Format::Json | Format::Yaml | Format::Protobuf => {
             let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
             let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
-            Value::Object(context.decode_as("autoscaling", "v1", "Scale", message, &mut warnings)?)
+            let scale = context.decode_as("autoscaling", "v1", "Scale", message, &mut warnings)?;
+            create::match_name(context, meta::metadata(&scale))?;
+            Value::Object(scale)
         }
         _ => patch::scale(context, &live)?,
     };
@@ -123,7 +125,8 @@ pub(super) fn bind(context: &Context) -> Result<Decision, Refusal> {
     }
     let (key, entry) = context.existing()?;
     let old = update::old_document(&entry);
-    let conflict = |message: String| Refusal::Conflict { subject: context.subject(context.request.name()), message };
+    let subject = crate::refusal::Subject::new("", "pods/binding", context.request.name());
+    let conflict = |message: String| Refusal::Conflict { subject: subject.clone(), message };
     let binding_uid = meta::uid(&binding);
     if !binding_uid.is_empty() && binding_uid != meta::uid(&old) {
         return Err(conflict(format!(

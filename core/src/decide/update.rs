@@ -5,7 +5,7 @@ use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
 use crate::object::validate;
-use crate::refusal::{Cause, CauseReason, Refusal};
+use crate::refusal::{Cause, Refusal};
 use crate::state::Entry;
 use serde_json::Value;
 use std::sync::Arc;
@@ -32,12 +32,7 @@ pub(super) fn decide(context: &Context, scope: Scope) -> Result<Decision, Refusa
     let mut document = context.decode(&mut warnings)?;
     let meta = metadata_mut(&mut document);
     create::match_namespace(context, meta)?;
-    let body_name = text(meta, "name");
-    if body_name.is_empty() {
-        meta.insert("name".into(), context.request.name().into());
-    } else if body_name != context.request.name() {
-        return Err(create::name_mismatch(body_name, context.request.name()));
-    }
+    create::match_name(context, meta)?;
     let key = context.request.key();
     let Some(entry) = context.state.get(context.request.target.kind, &key).cloned() else {
         if scope == Scope::Main && context.kind.create_on_update {
@@ -142,12 +137,7 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
         "" | "0" if context.kind.unconditional_update => Ok(false),
         "" | "0" => Err(Refusal::Invalid {
             subject: context.kind_subject(name),
-            // Kubernetes shows this one number in hexadecimal.
-            causes: vec![Cause {
-                reason: CauseReason::Invalid,
-                field: "metadata.resourceVersion".into(),
-                message: "Invalid value: 0x0: must be specified for an update".into(),
-            }],
+            causes: vec![Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update")],
         }),
         version => {
             let parsed: u64 = version.parse().map_err(|_| Refusal::Invalid {
@@ -167,7 +157,7 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
 }
 
 /// The answer to a write on an object that another has taken the place of, or none.
-fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
+pub(super) fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
     let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
     Refusal::Conflict {
         subject: context.subject(context.request.name()),

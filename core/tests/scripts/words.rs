@@ -7,6 +7,9 @@ pub struct Line {
     options: Vec<(String, String)>,
 }
 
+/// Bare words that say how a command runs, or what it shows.
+const FLAGS: [&str; 7] = ["answer", "as-json", "brief", "continue", "dry", "managed", "raw"];
+
 pub struct Paragraph {
     /// Comments and empty lines before the command, as they are.
     pub comment: String,
@@ -33,6 +36,11 @@ impl Line {
 
     pub fn option(&self, name: &str) -> Option<&str> {
         self.options.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Where the request goes: the third word, unless it is a flag.
+    pub fn place(&self) -> Option<&str> {
+        self.words.get(2).map(String::as_str).filter(|word| !FLAGS.contains(word))
     }
 
     /// Whether a bare word follows the command's own.

@@ -1,0 +1,22 @@
+//! The engine over a log in memory: what it promises to transports, and what it does when the log fails.
+//!
+//! Most tests drive the writer by hand, so that what happens between two steps can be looked at.
+
+mod commit;
+mod faults;
+mod housekeeping;
+mod past;
+mod stage;
+mod watching;
+
+/// Every file beside this one is part of it.
+#[test]
+fn no_file_is_left_out() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine");
+    let text = std::fs::read_to_string(here.join("main.rs")).unwrap();
+    for file in std::fs::read_dir(here).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let module = name.strip_suffix(".rs").unwrap();
+        assert!(module == "main" || text.contains(&format!("mod {module};")), "{name} is not tested");
+    }
+}

@@ -1,0 +1,192 @@
+//! An engine whose writer waits to be told, and requests in one line.
+
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::decide::{self, Settings};
+use holdfast_core::kinds::registry;
+use holdfast_core::list::Selection;
+use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::State;
+use holdfast_engine::memory::MemoryLog;
+use holdfast_engine::writer::{Command, Input, Outcome, Writer};
+use holdfast_engine::{Clock, Delivery, Engine, EventLog, Hub, Options, Reply, Watch};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use tokio::sync::oneshot;
+
+/// A clock that goes when it is told to.
+#[derive(Default)]
+pub struct TestClock {
+    pub now_ms: AtomicI64,
+    stamps: AtomicU64,
+}
+
+impl Clock for TestClock {
+    fn stamp(&self) -> Stamp {
+        let seed = self.stamps.fetch_add(1, Ordering::Relaxed);
+        let now = 1_795_255_200_000 + self.now_ms.load(Ordering::Relaxed);
+        Stamp { time: jiff::Timestamp::from_millisecond(now).unwrap(), seed }
+    }
+}
+
+pub struct Stage {
+    pub engine: Arc<Engine>,
+    pub writer: Writer,
+    pub clock: Arc<TestClock>,
+    queue: crossbeam::channel::Receiver<Input>,
+}
+
+pub fn options(clock: &Arc<TestClock>) -> Options {
+    let settings = Settings { service_range: "10.0.0.0/29".parse().unwrap(), ..Settings::default() };
+    Options { settings, clock: clock.clone() }
+}
+
+impl Stage {
+    /// On an empty log, with the namespace `default`, which is event 1.
+    pub fn new(log: Arc<dyn EventLog>) -> Stage {
+        let mut stage = Stage::on(log, Hub::default());
+        stage.must(&create("namespaces", "", json!({"metadata": {"name": "default"}})));
+        stage
+    }
+
+    pub fn on(log: Arc<dyn EventLog>, hub: Hub) -> Stage {
+        let clock = Arc::new(TestClock::default());
+        let registry = Arc::new(registry().clone());
+        let (engine, writer, queue) = Engine::assemble(log, registry, options(&clock), hub).unwrap();
+        Stage { engine, writer, clock, queue }
+    }
+
+    /// One mutation from beginning to end.
+    pub fn mutate(&mut self, request: &Request) -> Result<Reply, Refusal> {
+        let engine = self.engine.clone();
+        let mut future = Box::pin(async { engine.mutate(request).await });
+        for _ in 0..100 {
+            if let Poll::Ready(outcome) = poll(&mut future) {
+                return outcome;
+            }
+            self.commit();
+        }
+        panic!("the mutation never ends");
+    }
+
+    pub fn must(&mut self, request: &Request) -> Reply {
+        self.mutate(request).unwrap_or_else(|refusal| panic!("{}: {refusal:?}", request.id))
+    }
+
+    /// Hands all that waits to the writer, as one batch.
+    pub fn commit(&mut self) {
+        let mut batch: Vec<Command> = std::iter::from_fn(|| self.queue.try_recv().ok())
+            .filter_map(|input| match input {
+                Input::Commit(command) => Some(command),
+                Input::Stop => None,
+            })
+            .collect();
+        self.writer.commit(&mut batch);
+    }
+
+    /// Decides on a snapshot, and leaves it to the caller to commit.
+    pub fn decide(&self, state: &State, request: &Request) -> (Command, oneshot::Receiver<Outcome>) {
+        let stamp = self.clock.stamp();
+        let decision = decide::decide(state, self.engine.settings(), request, stamp).unwrap();
+        let (answer, receiver) = oneshot::channel();
+        let command = Command {
+            writes: decision.writes,
+            expects: decision.expects,
+            actor: decide::actor(request),
+            time_ms: stamp.time.as_millisecond(),
+            answer,
+        };
+        (command, receiver)
+    }
+
+    /// The engine after a crash.
+    pub fn restart(&self, log: &MemoryLog) -> Stage {
+        let stage = Stage::on(Arc::new(log.survivor()), Hub::default());
+        stage.clock.now_ms.store(self.clock.now_ms.load(Ordering::Relaxed), Ordering::Relaxed);
+        stage
+    }
+}
+
+/// Looks at a future once.
+pub fn poll<T>(future: &mut Pin<Box<impl Future<Output = T> + ?Sized>>) -> Poll<T> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The outcome of a future that need not wait.
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match poll(&mut Box::pin(future)) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn request(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value, format: Format) -> Request {
+    let (kind, _) = registry().iter().find(|(_, kind)| kind.resource == resource).unwrap();
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Request {
+        user: Arc::new(User::new("jane", &[])),
+        verb,
+        target: Target { kind, version: 0, namespace: text(namespace), name: text(name), subresource: None },
+        options: RequestOptions::default(),
+        body: Body { bytes: body.to_string().into_bytes().into(), format },
+        id: format!("{} {resource} {namespace} {name} {body}", verb.as_str()),
+    }
+}
+
+pub fn create(resource: &str, namespace: &str, body: Value) -> Request {
+    request(Verb::Create, resource, namespace, "", body, Format::Json)
+}
+
+pub fn patch(resource: &str, namespace: &str, name: &str, body: Value) -> Request {
+    request(Verb::Patch, resource, namespace, name, body, Format::MergePatch)
+}
+
+pub fn delete(resource: &str, namespace: &str, name: &str) -> Request {
+    request(Verb::Delete, resource, namespace, name, Value::Null, Format::Json)
+}
+
+/// A ConfigMap of the namespace `default`.
+pub fn config_map(name: &str) -> Request {
+    create("configmaps", "default", json!({"metadata": {"name": name, "labels": {"app": "x"}}, "data": {"k": "v"}}))
+}
+
+/// A change of the ConfigMap that makes it another.
+pub fn set(name: &str, value: &str) -> Request {
+    patch("configmaps", "default", name, json!({"data": {"k": value}}))
+}
+
+pub fn selection(state: &State, resource: &str, namespace: &str, labels: &str, fields: &str) -> Selection {
+    let mut request = request(Verb::Watch, resource, namespace, "", Value::Null, Format::Json);
+    request.options.label_selector = Some(labels.to_owned());
+    request.options.field_selector = Some(fields.to_owned());
+    Selection::new(state, &request).unwrap()
+}
+
+/// Everything in a state: place, version and bytes.
+pub fn everything(state: &State) -> BTreeMap<String, (u64, String)> {
+    let mut all = BTreeMap::new();
+    for (id, kind) in state.registry.iter() {
+        for (key, entry) in state.scan(id, "", None) {
+            let text = String::from_utf8(entry.json.to_vec()).unwrap();
+            all.insert(format!("{} {key}", kind.storage), (entry.offset.0, text));
+        }
+    }
+    all
+}
+
+/// An event as a test writes it: `ADDED default/a@2`.
+pub fn told(delivery: &Delivery) -> String {
+    let change = &delivery.event.change;
+    format!("{} {}@{}", delivery.change_type.as_str(), change.key, change.offset)
+}
+
+/// All events that are there already.
+pub fn drain(watch: &mut Watch) -> Vec<String> {
+    std::iter::from_fn(|| watch.next_ready().unwrap()).map(|delivery| told(&delivery)).collect()
+}
