@@ -384,6 +384,8 @@ describe_everything() {
     run k describe serviceaccount robot
     has "robot"
     run k describe quota small
+    # What it counts is in its status, which a controller fills.
+    has "Resource" "Used" "Hard"
     run k get events
 }
 
