@@ -2,7 +2,7 @@
 
 use super::{Attributes, Target, quoted_list};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A rule of a role. Either of resources or of paths; an empty list matches nothing, save `resource_names`,
 /// where empty means every name.
@@ -78,13 +78,13 @@ impl PolicyRule {
     }
 
     fn covers_resources(&self, others: &[String]) -> bool {
-        has(&self.resources, "*")
-            || others.iter().all(|other| {
-                has(&self.resources, other)
-                    || other.split_once('/').is_some_and(|(_, subresource)| {
-                        self.resources.iter().any(|own| own.strip_prefix("*/") == Some(subresource))
-                    })
-            })
+        let covers = |other: &String| {
+            has(&self.resources, other)
+                || other.split_once('/').is_some_and(|(_, subresource)| {
+                    self.resources.iter().any(|own| own.strip_prefix("*/") == Some(subresource))
+                })
+        };
+        has(&self.resources, "*") || has_every(&self.resources, others) || others.iter().all(covers)
     }
 
     /// How many rules [`broken_down`](Self::broken_down) makes.
@@ -209,7 +209,13 @@ fn has_or_all(list: &[String], item: &str) -> bool {
 }
 
 fn has_every(list: &[String], items: &[String]) -> bool {
-    items.iter().all(|item| has(list, item))
+    // Looking through a short list is faster than sorting it.
+    const SHORT: usize = 32;
+    if list.len().min(items.len()) <= SHORT {
+        return items.iter().all(|item| has(list, item));
+    }
+    let list: BTreeSet<&str> = list.iter().map(String::as_str).collect();
+    items.iter().all(|item| list.contains(item.as_str()))
 }
 
 fn covers_plain(own: &[String], other: &[String]) -> bool {
