@@ -18,6 +18,7 @@ pub struct PolicyRule {
 /// The parts of a rule are a product. Rules of more parts than this are compared as they stand, which never grants
 /// more: one rule of the owner must then cover all of each.
 const PARTS_MAX: usize = 100_000;
+const COMPARISONS_MAX: usize = 20_000_000;
 
 impl PolicyRule {
     /// Reads one entry of `rules`. What is not a list of text reads as empty, and so grants nothing.
@@ -144,9 +145,11 @@ impl PolicyRule {
 /// What `servant` grants and no rule of `owner` does: empty when the owner's rules cover all of it.
 pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Vec<PolicyRule> {
     let count = servant.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.part_count()));
-    if count > PARTS_MAX {
-        let whole = servant.iter().filter(|rule| !owner.iter().any(|own| own.covers(rule)));
-        return whole.cloned().collect();
+    if count > PARTS_MAX || count.saturating_mul(owner.len()) > COMPARISONS_MAX {
+        // Too many even so: nobody who holds this much needs to show it rule by rule.
+        let is_bounded = servant.len().saturating_mul(owner.len()) <= COMPARISONS_MAX;
+        let is_covered = |rule: &PolicyRule| is_bounded && owner.iter().any(|own| own.covers(rule));
+        return servant.iter().filter(|rule| !is_covered(rule)).cloned().collect();
     }
     let parts = servant.iter().flat_map(PolicyRule::broken_down);
     parts.filter(|part| !owner.iter().any(|rule| rule.covers(part))).collect()
