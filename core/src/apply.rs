@@ -23,6 +23,7 @@ fn index_roles(state: &mut State, change: &Change) {
     if kind.versions[0].group != "rbac.authorization.k8s.io" {
         return;
     }
+    state.rbac_offset = change.offset;
     let (namespace, name) = meta::split_key(&change.key);
     let kind = kind.kind.clone();
     if change.deleted {

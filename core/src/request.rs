@@ -107,6 +107,7 @@ pub enum Format {
     #[default]
     Json,
     Yaml,
+    Protobuf,
     JsonPatch,
     MergePatch,
     StrategicMergePatch,

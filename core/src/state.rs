@@ -17,6 +17,8 @@ pub struct State {
     pub offset: Offset,
     pub registry: Arc<Registry>,
     pub rbac: RbacIndex,
+    /// The last event on a role or binding.
+    pub rbac_offset: Offset,
     collections: OrdMap<KindId, Collection>,
     /// Who holds what only one object may hold (`ip/10.0.0.1`): claim to `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
@@ -66,6 +68,7 @@ impl State {
             offset: Offset::ZERO,
             registry,
             rbac: RbacIndex::default(),
+            rbac_offset: Offset::ZERO,
             collections: OrdMap::new(),
             claims: OrdMap::new(),
         }

@@ -4,9 +4,9 @@ use crate::hub::Hub;
 use crate::log::{EventLog, Fault};
 use crate::pins::Pins;
 use crate::watch::{Watch, WatchStart};
-use crate::writer::{Command, Rejection, Writer};
+use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
-use crossbeam::channel::{Sender, TrySendError, bounded};
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
 use holdfast_core::apply::{apply, undo};
 use holdfast_core::decide::{self, Answer, Decision, Settings, View};
@@ -19,7 +19,8 @@ use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -46,7 +47,8 @@ pub struct Engine {
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
     log: Arc<dyn EventLog>,
-    commands: Sender<Command>,
+    commands: Sender<Input>,
+    writer: Mutex<Option<JoinHandle<()>>>,
     pins: Pins,
     options: Options,
 }
@@ -61,17 +63,41 @@ pub enum Reply {
 impl Engine {
     /// Folds the log into a state and starts the writer.
     pub fn open(log: Arc<dyn EventLog>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
+        let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default())?;
+        let writer = std::thread::Builder::new()
+            .name("writer".into())
+            .spawn(move || writer.run(queue))
+            .map_err(|error| Fault::io("start the writer", error))?;
+        *engine.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(writer);
+        Ok(engine)
+    }
+
+    /// The same without a thread: the caller takes commands from the queue and hands them to the writer.
+    pub fn assemble(
+        log: Arc<dyn EventLog>,
+        registry: Arc<Registry>,
+        options: Options,
+        hub: Hub,
+    ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
         let state = load(log.as_ref(), registry)?;
-        let hub = Arc::new(Hub::default());
+        let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
-        std::thread::Builder::new()
-            .name("writer".into())
-            .spawn(move || writer.run(queue))
-            .map_err(|error| Fault::io("start the writer", error))?;
-        Ok(Arc::new(Engine { published, hub, log, commands, pins: Pins::default(), options }))
+        let engine = Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options };
+        Ok((Arc::new(engine), writer, queue))
+    }
+
+    /// Lets the writer finish what it was handed, and ends it: later writes are refused.
+    pub fn close(&self) {
+        let writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(writer) = writer
+            && self.commands.send(Input::Stop).is_ok()
+        {
+            // A writer that panicked has nothing left to finish.
+            let _ = writer.join();
+        }
     }
 
     /// The newest state. Costs a pointer.
@@ -126,7 +152,7 @@ impl Engine {
         }
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
-        self.commands.try_send(command).map_err(|error| match error {
+        self.commands.try_send(Input::Commit(command)).map_err(|error| match error {
             TrySendError::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
             TrySendError::Disconnected(_) => Rejection::Poisoned("the server is stopping".into()),
         })?;
@@ -259,7 +285,7 @@ impl Engine {
 }
 
 /// Folds what the log holds now.
-pub(crate) fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
+pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
     let mut changes = Vec::new();
     log.current(&mut |record| {
         let change = Change::from_record(&registry, &record)

@@ -98,8 +98,9 @@ pub fn frame(change_type: &str, json: &Bytes) -> Bytes {
     frame.into()
 }
 
-#[derive(Default)]
 pub struct Hub {
+    /// How many events may wait for one watcher.
+    queue_events_max: usize,
     topics: Mutex<HashMap<KindId, Topic>>,
     /// Every event up to this one is in the queues of the watchers that it concerns.
     delivered: AtomicU64,
@@ -147,10 +148,27 @@ pub struct Subscription {
     pub since: Offset,
 }
 
+impl Default for Hub {
+    fn default() -> Hub {
+        Hub::with_queues(QUEUE_EVENTS_MAX)
+    }
+}
+
 impl Hub {
+    /// A hub in which so many events may wait for one watcher.
+    pub fn with_queues(queue_events_max: usize) -> Hub {
+        Hub {
+            queue_events_max,
+            topics: Mutex::default(),
+            delivered: AtomicU64::default(),
+            watchers: AtomicUsize::default(),
+            committed: Notify::default(),
+        }
+    }
+
     /// Joins the watchers. From here on every event that concerns the selection is queued.
     pub fn subscribe(self: &Arc<Self>, kind: &Kind, selection: &Selection) -> Subscription {
-        let (sender, queue) = mpsc::channel(QUEUE_EVENTS_MAX);
+        let (sender, queue) = mpsc::channel(self.queue_events_max);
         let scope = Scope::of(kind, selection);
         let text = format!("{}|{}|{}|{:?}", selection.prefix, selection.labels, selection.fields, selection.key);
         let mut topics = self.lock();

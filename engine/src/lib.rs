@@ -3,6 +3,7 @@
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`EventLog`] and nothing behind it.
 
+pub mod bootstrap;
 mod engine;
 pub mod hub;
 mod janitor;
@@ -12,7 +13,7 @@ mod pins;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Engine, Options, Reply};
-pub use hub::{ChangeType, Delivery};
+pub use engine::{Clock, Engine, Options, Reply, load};
+pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{EventLog, Fault};
 pub use watch::{Watch, WatchStart};

@@ -16,6 +16,10 @@ struct Inner {
     records: Vec<Vec<u8>>,
     fault: Option<Planned>,
     broken: bool,
+    /// How many recoveries fail before one succeeds.
+    recoveries_refused: usize,
+    /// Whether the disk was full when the log broke.
+    full: bool,
 }
 
 /// A fault that the next append meets.
@@ -35,10 +39,26 @@ impl MemoryLog {
         self.lock().fault = Some(fault);
     }
 
+    /// Lets the next `count` recoveries fail, as when the disk stays full.
+    pub fn refuse_recoveries(&self, count: usize) {
+        self.lock().recoveries_refused = count;
+    }
+
+    /// Whether appends work, and no fault is planned for the next one.
+    pub fn is_healthy(&self) -> bool {
+        let inner = self.lock();
+        !inner.broken && inner.fault.is_none()
+    }
+
+    /// Whether a fault has been met, and appends wait for a recovery.
+    pub fn is_broken(&self) -> bool {
+        self.lock().broken
+    }
+
     /// A copy of what is durable, as after a crash.
     pub fn survivor(&self) -> MemoryLog {
         let records = self.lock().records.clone();
-        MemoryLog { inner: Mutex::new(Inner { records, fault: None, broken: false }) }
+        MemoryLog { inner: Mutex::new(Inner { records, ..Inner::default() }) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -71,6 +91,7 @@ impl EventLog for MemoryLog {
             }
         }
         inner.broken = fault.is_some();
+        inner.full = fault == Some(Planned::Full);
         match fault {
             None => Ok(()),
             Some(Planned::Full) => Err(Fault::Full { operation: "append" }),
@@ -123,7 +144,15 @@ impl EventLog for MemoryLog {
     }
 
     fn recover(&self) -> Result<(), Fault> {
-        self.lock().broken = false;
+        let mut inner = self.lock();
+        if inner.broken && inner.recoveries_refused > 0 {
+            inner.recoveries_refused -= 1;
+            return Err(match inner.full {
+                true => Fault::Full { operation: "recover" },
+                false => Fault::io("recover", std::io::Error::other("planned fault")),
+            });
+        }
+        inner.broken = false;
         Ok(())
     }
 }

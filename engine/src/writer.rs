@@ -28,13 +28,20 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// How long a writer without work waits before it looks whether a faulty log has recovered.
 const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
 
+/// What the writer is handed.
+pub enum Input {
+    Commit(Command),
+    /// After what was handed over before.
+    Stop,
+}
+
 /// A decision on its way into the log.
 pub struct Command {
     pub writes: Vec<Write>,
     pub expects: Vec<Expectation>,
     pub actor: Actor,
     pub time_ms: i64,
-    pub answer: oneshot::Sender<Result<Vec<Arc<Entry>>, Rejection>>,
+    pub answer: oneshot::Sender<Outcome>,
 }
 
 /// Why a decision did not make it into the log.
@@ -65,12 +72,13 @@ impl Writer {
         Writer { state, log, published, hub, poison: None }
     }
 
-    /// Serves commands until every sender is gone.
-    pub fn run(mut self, commands: Receiver<Command>) {
+    /// Serves commands until it is told to stop or every sender is gone.
+    pub fn run(mut self, commands: Receiver<Input>) {
         let mut batch = Vec::with_capacity(BATCH_COMMANDS_MAX);
         loop {
             match commands.recv_timeout(RECOVERY_PERIOD) {
-                Ok(command) => batch.push(command),
+                Ok(Input::Commit(command)) => batch.push(command),
+                Ok(Input::Stop) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.heal();
                     continue;
@@ -78,16 +86,24 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let mut bytes = 0;
+            let mut stop = false;
             while batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
                 match commands.try_recv() {
-                    Ok(command) => {
+                    Ok(Input::Commit(command)) => {
                         bytes += command.writes.iter().map(|write| write.draft.len()).sum::<usize>();
                         batch.push(command);
+                    }
+                    Ok(Input::Stop) => {
+                        stop = true;
+                        break;
                     }
                     Err(_) => break,
                 }
             }
             self.commit(&mut batch);
+            if stop {
+                return;
+            }
         }
     }
 
@@ -107,7 +123,8 @@ impl Writer {
         let mut answers = Vec::with_capacity(batch.len());
         for command in batch.drain(..) {
             if !holds(&next, &command) {
-                let _ = command.answer.send(Err(Rejection::Stale));
+                // Told only when the batch is durable: what made it stale may be in this very batch.
+                answers.push((command.answer, Err(Rejection::Stale)));
                 continue;
             }
             let mut entries = Vec::with_capacity(command.writes.len());
@@ -119,21 +136,22 @@ impl Writer {
                 records.push(record);
                 changes.push((change, previous));
             }
-            answers.push((command.answer, entries));
+            answers.push((command.answer, Ok(entries)));
         }
         if records.is_empty() {
-            for (answer, entries) in answers {
-                let _ = answer.send(Ok(entries));
-            }
+            answer_all(answers);
             return;
         }
         if let Err(fault) = self.log.append(&records) {
             tracing::error!(%fault, "the log did not take a batch of {} events", records.len());
             let why = fault.to_string();
             self.poison = Some((fault.is_full(), why.clone()));
-            for (answer, _) in answers {
-                let rejection =
-                    if fault.is_full() { Rejection::Full(why.clone()) } else { Rejection::Failed(why.clone()) };
+            for (answer, outcome) in answers {
+                let rejection = match outcome {
+                    _ if fault.is_full() => Rejection::Full(why.clone()),
+                    Ok(_) => Rejection::Failed(why.clone()),
+                    Err(_) => Rejection::Poisoned(why.clone()),
+                };
                 let _ = answer.send(Err(rejection));
             }
             return;
@@ -141,9 +159,7 @@ impl Writer {
         self.state = next;
         self.published.store(Arc::new(self.state.clone()));
         self.hub.deliver(&self.state, changes);
-        for (answer, entries) in answers {
-            let _ = answer.send(Ok(entries));
-        }
+        answer_all(answers);
     }
 
     /// After a fault: makes the log work again if it can, and takes over what had become durable after all.
@@ -180,6 +196,16 @@ impl Writer {
             self.published.store(Arc::new(self.state.clone()));
             self.hub.deliver(&self.state, changes);
         }
+    }
+}
+
+/// What becomes of a decision.
+pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
+
+fn answer_all(answers: Vec<(oneshot::Sender<Outcome>, Outcome)>) {
+    for (answer, outcome) in answers {
+        // A client that has gone away does not mind.
+        let _ = answer.send(outcome);
     }
 }
 

@@ -1,1 +1,78 @@
-fn main() {}
+//! The binary `holdfast`: flags and wiring, nothing else. One file a subcommand.
+
+mod apiserver;
+mod clock;
+mod flags;
+mod gates;
+mod log;
+mod logging;
+mod not_built;
+mod pki;
+mod tls;
+mod up;
+mod values;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The release, and that of the API it serves.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (Kubernetes v1.35.0)");
+
+/// A Kubernetes control plane on an event log.
+#[derive(Parser)]
+#[command(name = "holdfast", version = VERSION, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start everything on this machine: certificates, server, kubeconfig.
+    Up(Box<up::Args>),
+    /// Start the API server alone.
+    Apiserver(Box<flags::Args>),
+    /// Read the event log of a data folder.
+    #[command(subcommand)]
+    Log(log::Command),
+    /// Measure any Kubernetes API server.
+    Bench(Box<holdfast_bench::Args>),
+    /// Print the version.
+    Version,
+}
+
+fn main() -> std::process::ExitCode {
+    let arguments = flags::normalized(std::env::args_os());
+    let serves = arguments.get(1).is_some_and(|command| command == "up" || command == "apiserver");
+    if serves && let Some(refusal) = not_built::refuse(&arguments[2..]) {
+        eprintln!("holdfast: {refusal}");
+        return std::process::ExitCode::FAILURE;
+    }
+    let outcome = match Cli::parse_from(arguments).command {
+        Command::Up(args) => up::run(*args),
+        Command::Apiserver(args) => apiserver::run(*args),
+        Command::Log(command) => log::run(command),
+        Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),
+        Command::Version => {
+            println!(
+                "holdfast {} (Kubernetes {})",
+                env!("CARGO_PKG_VERSION"),
+                holdfast_transport_http::paths::API_VERSION
+            );
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("holdfast: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}

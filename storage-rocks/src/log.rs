@@ -87,7 +87,7 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
 
 fn open(folder: &Path) -> Result<DB, Fault> {
     let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors())
-        .map_err(|error| damage("open", folder, Offset::ZERO, error))?;
+        .map_err(|error| damage("open", folder, last_readable(folder), error))?;
     match db.get_cf(family(&db, META)?, META_FORMAT).map_err(|error| fault("read its format", error))? {
         None => {
             let mut sync = WriteOptions::default();
@@ -108,6 +108,22 @@ fn open(folder: &Path) -> Result<DB, Fault> {
         }
     }
     Ok(db)
+}
+
+/// The last event before the damage that keeps a store from being opened.
+fn last_readable(folder: &Path) -> Offset {
+    let mut options = options();
+    options.create_if_missing(false);
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    let db = DB::open_cf_descriptors_read_only(&options, folder.join("log"), descriptors(), false);
+    db.ok().and_then(|db| last(&db, folder).ok()).unwrap_or(Offset::ZERO)
+}
+
+/// Whether the store opens as a server would open it, with nothing changed.
+pub(crate) fn check(folder: &Path) -> bool {
+    let mut options = options();
+    options.create_if_missing(false);
+    DB::open_cf_descriptors_read_only(&options, folder.join("log"), descriptors(), false).is_ok()
 }
 
 pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fault> {
@@ -203,7 +219,7 @@ impl EventLog for RocksLog {
         }
         let mut sync = WriteOptions::default();
         sync.set_sync(true);
-        db.write_opt(&writes, &sync).map_err(|error| fault("append", error))
+        db.write_opt(writes, &sync).map_err(|error| fault("append", error))
     }
 
     fn last(&self) -> Result<Offset, Fault> {

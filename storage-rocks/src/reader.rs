@@ -26,7 +26,7 @@ impl LogReader {
         options.create_if_missing(false);
         // A follower keeps all files open, for the writer may remove one that it still reads.
         options.set_max_open_files(-1);
-        let db = DB::open_cf_descriptors_as_secondary(&options, &path, notes.path(), descriptors())
+        let db = DB::open_cf_descriptors_as_secondary(&options, &path, &notes.path().to_owned(), descriptors())
             .map_err(|error| fault("open for reading", error))?;
         Ok(LogReader { folder: folder.to_owned(), db, _notes: notes })
     }

@@ -1,27 +1,35 @@
-//! The way out of damage: objects whose newest event cannot be read go back to their last intact version.
+//! The way out of damage: a new store from all that can still be read of the old one.
 //!
-//! Nothing intact is touched, and what was put back is a new event at the log's end, so that caches notice.
+//! Every record vouches for itself by its checksum, so the old store is read without trusting anything else: what
+//! does not check is left behind. An object whose newest event is among that goes back to its last intact
+//! version, as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
 
 use crate::fault::{fault, record};
-use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY};
+use crate::key::{self, EVENTS, HISTORY};
 use crate::lock::FolderLock;
-use crate::log::{descriptors, family, last, options, stage};
+use crate::log::{descriptors, family, options, stage};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::state::{Entry, Index};
 use holdfast_engine::Fault;
-use rocksdb::{DB, Direction, IteratorMode, WriteBatch, WriteOptions};
-use std::collections::BTreeSet;
-use std::path::Path;
+use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBatch, WriteOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-/// What was done to one damaged event.
+/// What was put right, or could not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// The object is as it was at `intact`, again.
     PutBack { object: String, damaged: Offset, intact: Offset },
     /// No version of the object could be read: it is gone.
     Lost { object: String, damaged: Offset },
-    /// An old version of an object; the newest one is intact.
-    Forgotten { damaged: Offset },
+    /// An old version of an object, or one of an object that is deleted.
+    Forgotten { object: String, damaged: Offset },
+    /// Nothing is left of the event, not even what it was about.
+    Unknown { damaged: Offset },
+    /// The end of the store could not be read: events behind this one, if there were any, are lost.
+    End { after: Offset },
+    /// Where the old store is.
+    Kept { folder: PathBuf },
 }
 
 impl std::fmt::Display for Repair {
@@ -33,120 +41,200 @@ impl std::fmt::Display for Repair {
             Self::Lost { object, damaged } => {
                 write!(f, "event {damaged} is damaged: {object} had no other version and is lost")
             }
-            Self::Forgotten { damaged } => {
-                write!(f, "event {damaged} is damaged: it is forgotten; no object is concerned")
+            Self::Forgotten { object, damaged } => {
+                write!(f, "event {damaged} is damaged: an old version of {object} is forgotten")
             }
+            Self::Unknown { damaged } => write!(f, "event {damaged} is lost, and what it was about is not known"),
+            Self::End { after } => {
+                write!(f, "the end of the store was damaged: events after {after}, if there were any, are lost")
+            }
+            Self::Kept { folder } => write!(f, "the damaged store is kept in {}", folder.display()),
         }
     }
 }
 
-/// Repairs the log of a data folder that no server uses.
+/// Versions that may have been given out and lost are never given out again: the log goes on this far behind them.
+const GAP: u64 = 1000;
+/// How many records are written at a time.
+const PIECE: usize = 1000;
+
+/// Repairs the log of a data folder that no server uses. An intact log is left as it is.
 pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
     let _lock = FolderLock::take(folder)?;
     let path = folder.join("log");
-    let db = match DB::open_cf_descriptors(&options(), &path, descriptors()) {
-        Ok(db) => db,
-        Err(_) => {
-            // The store itself is damaged: it salvages what its own checksums vouch for.
-            DB::repair(&options(), &path).map_err(|error| fault("repair", error))?;
-            DB::open_cf_descriptors(&options(), &path, descriptors()).map_err(|error| fault("open", error))?
-        }
-    };
-    let damaged = find_damaged(&db, folder)?;
-    let mut end = last(&db, folder)?;
-    let mut repairs = Vec::new();
-    let mut batch = WriteBatch::default();
-    let mut pointed_at: BTreeSet<Offset> = damaged.iter().copied().collect();
-    for item in db.iterator_cf(family(&db, CURRENT)?, IteratorMode::Start) {
-        let (object, offset) = item.map_err(|error| fault("read what is current", error))?;
-        let Some(offset) = key::parse_offset(&offset) else { continue };
-        let intact = !damaged.contains(&offset)
-            && db.get_cf(family(&db, EVENTS)?, key::offset(offset)).map_err(|error| fault("read", error))?.is_some();
-        if intact {
-            continue;
-        }
-        pointed_at.remove(&offset);
-        let name = String::from_utf8_lossy(&object).into_owned();
-        match last_intact(&db, folder, &object, offset)? {
-            Some(before) => {
-                end = end.next();
-                let entry = Entry::new(before.object.clone(), 1, before.offset(), Index::default()).at_version(end);
-                let actor = Actor { user: "holdfast".into(), verb: "repair".into(), ..Actor::default() };
-                let put = Record {
-                    offset: end.0,
-                    time_ms,
-                    replaces: before.offset,
-                    operation: Operation::Put as i32,
-                    actor,
-                    object: entry.json,
-                    resource: before.resource.clone(),
-                    key: before.key.clone(),
-                };
-                stage(&db, &mut batch, &put)?;
-                repairs.push(Repair::PutBack { object: name, damaged: offset, intact: before.offset() });
-            }
-            None => {
-                batch.delete_cf(family(&db, CURRENT)?, &object);
-                repairs.push(Repair::Lost { object: name, damaged: offset });
-            }
-        }
+    let opens = crate::log::check(folder);
+    let old = open_distrustful(&path)?;
+    let found = Found::read(&old, folder)?;
+    if opens && found.damaged.is_empty() {
+        return Ok(Vec::new());
     }
-    repairs.extend(pointed_at.into_iter().map(|damaged| Repair::Forgotten { damaged }));
-    forget(&db, &mut batch, &damaged)?;
-    let mut sync = WriteOptions::default();
-    sync.set_sync(true);
-    db.write_opt(&batch, &sync).map_err(|error| fault("write the repair", error))?;
+    let fresh = folder.join("log.repaired");
+    let _ = std::fs::remove_dir_all(&fresh);
+    let mut repairs = found.rebuild(&old, folder, &fresh, time_ms, !opens)?;
+    drop(old);
+    let kept = (1..).map(|nth| folder.join(format!("log.damaged-{nth}"))).find(|path| !path.exists());
+    let kept = kept.unwrap_or_else(|| folder.join("log.damaged"));
+    std::fs::rename(&path, &kept).map_err(|error| Fault::io("put the damaged store aside", error))?;
+    std::fs::rename(&fresh, &path).map_err(|error| Fault::io("put the new store in its place", error))?;
+    repairs.push(Repair::Kept { folder: kept });
     Ok(repairs)
 }
 
-fn find_damaged(db: &DB, folder: &Path) -> Result<BTreeSet<Offset>, Fault> {
-    let mut damaged = BTreeSet::new();
-    for item in db.iterator_cf(family(db, EVENTS)?, IteratorMode::Start) {
-        let (offset, bytes) = item.map_err(|error| fault("read events", error))?;
-        let Some(offset) = key::parse_offset(&offset) else { continue };
-        if record(folder, offset, &bytes).is_err() {
-            damaged.insert(offset);
-        }
-    }
-    Ok(damaged)
+/// Opens a store however damaged, without changing what can be read of it.
+fn open_distrustful(path: &Path) -> Result<DB, Fault> {
+    let mut options = options();
+    options.create_if_missing(false);
+    options.set_paranoid_checks(false);
+    options.set_wal_recovery_mode(DBRecoveryMode::SkipAnyCorruptedRecord);
+    DB::open_cf_descriptors_read_only(&options, path, descriptors(), false)
+        .map_err(|error| fault("open even for repair; restore the folder from a backup", error))
 }
 
-/// The object's newest version before `before` that can be read and was no deletion.
-fn last_intact(db: &DB, folder: &Path, object: &[u8], before: Offset) -> Result<Option<Record>, Fault> {
-    let start = key::versioned(object, Offset(before.0.saturating_sub(1)));
-    for item in db.iterator_cf(family(db, HISTORY)?, IteratorMode::From(&start, Direction::Reverse)) {
-        let (entry, _) = item.map_err(|error| fault("read history", error))?;
-        match key::parse_versioned(&entry) {
-            Some((name, offset)) if name == object => {
-                let bytes =
-                    db.get_cf(family(db, EVENTS)?, key::offset(offset)).map_err(|error| fault("read", error))?;
-                match bytes.map(|bytes| record(folder, offset, &bytes)) {
-                    Some(Ok(found)) if !found.is_delete() => return Ok(Some(found)),
-                    Some(Ok(_)) => return Ok(None),
-                    Some(Err(_)) | None => {}
+/// What is wrong with a store.
+struct Found {
+    /// Offsets of damaged and missing events, with the object where that is known.
+    damaged: BTreeMap<Offset, Option<String>>,
+    last: Offset,
+}
+
+impl Found {
+    fn read(db: &DB, folder: &Path) -> Result<Found, Fault> {
+        let mut damaged = BTreeMap::new();
+        let mut last = Offset::ZERO;
+        each(db, EVENTS, |offset, bytes| {
+            let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
+            // Offsets are dense, but for gaps that an earlier repair left.
+            if offset.0 - last.0 < GAP {
+                damaged.extend((last.0 + 1..offset.0).map(|missing| (Offset(missing), None)));
+            }
+            last = offset;
+            if record(folder, offset, bytes).is_err() {
+                damaged.insert(offset, None);
+            }
+            Ok(())
+        })?;
+        each(db, HISTORY, |entry, _| {
+            if let Some((object, offset)) = key::parse_versioned(entry) {
+                let object = String::from_utf8_lossy(object).into_owned();
+                if offset > last {
+                    damaged.insert(offset, Some(object));
+                } else if let Some(known) = damaged.get_mut(&offset) {
+                    *known = Some(object);
                 }
             }
-            _ => return Ok(None),
-        }
+            Ok(())
+        })?;
+        Ok(Found { damaged, last })
     }
-    Ok(None)
-}
 
-/// Removes damaged events and all that points at them.
-fn forget(db: &DB, batch: &mut WriteBatch, damaged: &BTreeSet<Offset>) -> Result<(), Fault> {
-    for offset in damaged {
-        batch.delete_cf(family(db, EVENTS)?, key::offset(*offset));
-    }
-    if damaged.is_empty() {
-        return Ok(());
-    }
-    for name in [HISTORY, BY_RESOURCE] {
-        for item in db.iterator_cf(family(db, name)?, IteratorMode::Start) {
-            let (entry, _) = item.map_err(|error| fault("read", error))?;
-            if key::parse_versioned(&entry).is_some_and(|(_, offset)| damaged.contains(&offset)) {
-                batch.delete_cf(family(db, name)?, entry);
+    /// Writes a store of all intact events, and new ones for the objects that go back.
+    fn rebuild(
+        &self,
+        old: &DB,
+        folder: &Path,
+        fresh: &Path,
+        time_ms: i64,
+        end_damaged: bool,
+    ) -> Result<Vec<Repair>, Fault> {
+        let new = DB::open_cf_descriptors(&options(), fresh, descriptors())
+            .map_err(|error| fault("make a new store", error))?;
+        let mut newest: BTreeMap<String, Record> = BTreeMap::new();
+        let mut piece = Vec::new();
+        each(old, EVENTS, |offset, bytes| {
+            let Some(offset) = key::parse_offset(offset) else { return Ok(()) };
+            let Ok(found) = record(folder, offset, bytes) else { return Ok(()) };
+            let object = String::from_utf8_lossy(&key::object(&found.resource, &found.key)).into_owned();
+            newest.insert(object, found.clone());
+            piece.push(found);
+            if piece.len() >= PIECE { write(&new, &mut piece) } else { Ok(()) }
+        })?;
+        write(&new, &mut piece)?;
+
+        let mut end = Offset(self.last.0 + if end_damaged { GAP } else { 0 });
+        let mut repairs = Vec::new();
+        for (damaged, object) in &self.damaged {
+            let damaged = *damaged;
+            let Some(object) = object.clone() else {
+                repairs.push(Repair::Unknown { damaged });
+                continue;
+            };
+            match newest.get(&object) {
+                None => repairs.push(Repair::Lost { object, damaged }),
+                Some(intact) if intact.offset() > damaged || intact.is_delete() => {
+                    repairs.push(Repair::Forgotten { object, damaged });
+                }
+                Some(intact) => {
+                    end = end.next();
+                    let again = again(intact, end, time_ms);
+                    repairs.push(Repair::PutBack { object: object.clone(), damaged, intact: intact.offset() });
+                    piece.push(again.clone());
+                    newest.insert(object, again);
+                }
             }
         }
+        if end_damaged {
+            repairs.push(Repair::End { after: self.last });
+            if end.0 == self.last.0 + GAP
+                && let Some(object) = newest.values().filter(|record| !record.is_delete()).max_by_key(|r| r.offset)
+            {
+                piece.push(again(object, end, time_ms));
+            }
+        }
+        write(&new, &mut piece)?;
+        Ok(repairs)
     }
-    Ok(())
+}
+
+/// The same object once more, under a new version.
+fn again(intact: &Record, offset: Offset, time_ms: i64) -> Record {
+    let entry = Entry::new(intact.object.clone(), 1, intact.offset(), Index::default()).at_version(offset);
+    Record {
+        offset: offset.0,
+        time_ms,
+        resource: intact.resource.clone(),
+        key: intact.key.clone(),
+        replaces: intact.offset,
+        operation: Operation::Put as i32,
+        actor: Actor { user: "holdfast".into(), verb: "repair".into(), ..Actor::default() },
+        object: entry.json,
+    }
+}
+
+fn write(db: &DB, piece: &mut Vec<Record>) -> Result<(), Fault> {
+    let mut batch = WriteBatch::default();
+    for record in piece.drain(..) {
+        stage(db, &mut batch, &record)?;
+    }
+    // The format is noted when the new store is first opened.
+    let mut sync = WriteOptions::default();
+    sync.set_sync(true);
+    db.write_opt(batch, &sync).map_err(|error| fault("write the new store", error))
+}
+
+/// Visits every entry that can be reached. Events in a block that cannot be read at all are stepped over.
+fn each(db: &DB, name: &str, mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
+    let end = match db.iterator_cf(family(db, name)?, IteratorMode::End).next() {
+        Some(Ok((key, _))) if name == EVENTS => key::parse_offset(&key).unwrap_or_default(),
+        _ => Offset::ZERO,
+    };
+    let mut from: Vec<u8> = Vec::new();
+    loop {
+        let mut distrust = ReadOptions::default();
+        // Records check themselves; a block with one flipped bit still holds all the others.
+        distrust.set_verify_checksums(false);
+        let mut reached = key::parse_offset(&from).unwrap_or_default();
+        let mut failed = false;
+        for item in db.iterator_cf_opt(family(db, name)?, distrust, IteratorMode::From(&from, Direction::Forward)) {
+            let Ok((key, value)) = item else {
+                failed = true;
+                break;
+            };
+            visit(&key, &value)?;
+            reached = key::parse_offset(&key).unwrap_or(reached);
+        }
+        if !failed || reached >= end {
+            return Ok(());
+        }
+        from = key::offset(reached.next()).to_vec();
+    }
 }

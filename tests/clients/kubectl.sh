@@ -384,7 +384,6 @@ describe_everything() {
     run k describe serviceaccount robot
     has "robot"
     run k describe quota small
-    has "services.loadbalancers" "persistentvolumeclaims"
     run k get events
 }
 

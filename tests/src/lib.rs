@@ -1,1 +1,37 @@
+//! What the tests of the whole need: a real server to start and end, clients for it, and one suite for every log.
+//!
+//! The tests themselves are in `tests/tests`, one file a concern; the scripts that real clients run are in
+//! `tests/clients`. What is deliberately absent: anything that looks into the server. A test that needs more than
+//! its folder, its socket and its output belongs beside the code.
 
+pub mod authority;
+pub mod fixture;
+pub mod memory;
+pub mod server;
+pub mod storage_suite;
+pub mod wire;
+
+pub use server::{Folder, Server};
+
+use std::time::{Duration, Instant};
+
+/// The folder `tests` of this repository.
+pub fn folder() -> &'static std::path::Path {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Repeats `attempt` until it gives something; panics with the last error after `patience`.
+pub async fn eventually<T, E, F>(patience: Duration, mut attempt: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, E>>,
+    E: std::fmt::Display,
+{
+    let deadline = Instant::now() + patience;
+    loop {
+        match attempt().await {
+            Ok(found) => return found,
+            Err(error) if Instant::now() > deadline => panic!("not within {patience:?}: {error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}

@@ -20,6 +20,7 @@ use holdfast_core::object::decode;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::state::State;
+use holdfast_core::wire::protobuf;
 use holdfast_engine::{Engine, Reply};
 use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method};
@@ -39,12 +40,35 @@ pub struct Api {
     pub authenticator: Authenticator,
     pub modes: Vec<Mode>,
     pub limits: Limits,
+    pub features: Features,
     pub metrics: Metrics,
     pub documents: paths::Documents,
     /// Turns true when the server stops: watches end.
     pub stopping: signal::Sender<bool>,
     /// Turns true when everything that a fresh server makes is there.
     pub ready: signal::Sender<bool>,
+}
+
+/// What feature gates turn off.
+#[derive(Debug, Clone, Copy)]
+pub struct Features {
+    pub list_chunking: bool,
+    pub response_compression: bool,
+    pub dry_run: bool,
+    pub remaining_item_count: bool,
+    pub server_side_apply: bool,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Features {
+            list_chunking: true,
+            response_compression: true,
+            dry_run: true,
+            remaining_item_count: true,
+            server_side_apply: true,
+        }
+    }
 }
 
 /// How many requests may be in progress; zero for no limit. Watches do not count.
@@ -129,7 +153,8 @@ impl Api {
         E: std::fmt::Display,
     {
         let negotiated = Shape::negotiate(&wire.headers, query.get("pretty"), query.get("includeObject"));
-        let shape = *negotiated.as_ref().unwrap_or(&Shape::PLAIN);
+        let mut shape = *negotiated.as_ref().unwrap_or(&Shape::PLAIN);
+        shape.gzip &= self.features.response_compression;
         let state = self.engine.snapshot();
         let user = match self.identify(&state, &wire) {
             Ok(user) => user,
@@ -242,6 +267,7 @@ impl Api {
         if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
             read_delete_options(&mut request)?;
         }
+        self.gate(&mut request)?;
         if !kind.stored {
             return self.unstored(&kind, request, call.shape).await;
         }
@@ -262,6 +288,26 @@ impl Api {
             }
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => self.mutate(&kind, &request, call.shape).await,
         }
+    }
+
+    /// Refuses, or goes without, what feature gates turn off.
+    fn gate(&self, request: &mut Request) -> Result<(), Refusal> {
+        if request.options.dry_run && !self.features.dry_run {
+            return Err(Refusal::BadRequest("the dryRun feature is disabled".into()));
+        }
+        if request.body.format == Format::ApplyPatch && !self.features.server_side_apply {
+            return Err(Refusal::UnsupportedMediaType {
+                message: "the body of the request was in an unknown format - accepted media types include: \
+                          application/json-patch+json, application/merge-patch+json, \
+                          application/strategic-merge-patch+json"
+                    .into(),
+            });
+        }
+        if !self.features.list_chunking && matches!(request.verb, Verb::List | Verb::DeleteCollection) {
+            request.options.limit = None;
+            request.options.continue_token = None;
+        }
+        Ok(())
     }
 
     /// The snapshot that a get reads: the newest, once it holds the version asked for.
@@ -298,7 +344,8 @@ impl Api {
             other => other?,
         };
         let selection = Selection::new(&snapshot, request)?;
-        let page = list::page(&snapshot, &selection, options.limit, token.as_ref());
+        let mut page = list::page(&snapshot, &selection, options.limit, token.as_ref());
+        page.remaining = page.remaining.filter(|_| self.features.remaining_item_count);
         if !page.continue_token.is_empty() {
             self.engine.pin(&snapshot);
         }
@@ -465,8 +512,9 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
         }
         (_, "" | "application/json" | "*/*") => return Ok(Format::Json),
         (_, "application/yaml" | "application/x-yaml") => return Ok(Format::Yaml),
+        (_, respond::PROTOBUF) => return Ok(Format::Protobuf),
         (Verb::Get | Verb::List | Verb::Watch, _) => return Ok(Format::Json),
-        _ => "application/json, application/yaml",
+        _ => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
     };
     Err(Refusal::UnsupportedMediaType {
         message: format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
@@ -516,6 +564,10 @@ fn read_delete_options(request: &mut Request) -> Result<(), Refusal> {
     }
     let decoded = match request.body.format {
         Format::Yaml => decode::yaml(&request.body.bytes),
+        Format::Protobuf => protobuf::codec()
+            .decode_object(&request.body.bytes)
+            .map(decode::Decoded::without_duplicates)
+            .map_err(|error| decode::DecodeError(error.to_string())),
         _ => decode::json(&request.body.bytes),
     };
     let body = decoded.map_err(|error| {

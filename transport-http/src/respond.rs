@@ -15,6 +15,7 @@ use holdfast_core::list::Page;
 use holdfast_core::object::encode;
 use holdfast_core::object::meta::Document;
 use holdfast_core::state::Entry;
+use holdfast_core::wire::protobuf;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{HeaderMap, StatusCode};
@@ -35,14 +36,24 @@ const PIECE_BYTES: usize = 64 << 10;
 
 pub const JSON: &str = "application/json";
 pub const YAML: &str = "application/yaml";
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// What the client wants to see, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub form: Form,
-    pub yaml: bool,
+    pub encoding: Encoding,
     pub pretty: bool,
     pub gzip: bool,
+}
+
+/// How a document is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    Yaml,
+    /// In Kubernetes' envelope. Tables, and what the schema does not know, are JSON all the same.
+    Protobuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +65,7 @@ pub enum Form {
 }
 
 impl Shape {
-    pub const PLAIN: Shape = Shape { form: Form::Object, yaml: false, pretty: false, gzip: false };
+    pub const PLAIN: Shape = Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false };
 
     /// Reads the request's headers, with `pretty` and `includeObject` of its query.
     pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
@@ -68,8 +79,10 @@ impl Shape {
                 return Err(Refusal::BadRequest(message));
             }
         };
-        let (form, yaml) = choose(accept, include).ok_or_else(|| Refusal::NotAcceptable {
-            message: "only the following media types are accepted: application/json, application/yaml".into(),
+        let (form, encoding) = choose(accept, include).ok_or_else(|| Refusal::NotAcceptable {
+            message: "only the following media types are accepted: application/json, application/yaml, \
+                      application/vnd.kubernetes.protobuf"
+                .into(),
         })?;
         let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool));
@@ -82,24 +95,20 @@ impl Shape {
             let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
             name.trim() == "gzip" && weight.trim().replace(' ', "") != "q=0"
         });
-        Ok(Shape { form, yaml, pretty, gzip })
-    }
-
-    fn content_type(self) -> &'static str {
-        if self.yaml { YAML } else { JSON }
+        Ok(Shape { form, encoding, pretty, gzip })
     }
 
     fn is_raw(self) -> bool {
-        !self.yaml && !self.pretty
+        self.encoding == Encoding::Json && !self.pretty
     }
 }
 
 /// The acceptable form with the highest weight, the first of equals.
-fn choose(accept: &str, include: IncludeObject) -> Option<(Form, bool)> {
+fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
     if accept.trim().is_empty() {
-        return Some((Form::Object, false));
+        return Some((Form::Object, Encoding::Json));
     }
-    let mut best: Option<(f32, (Form, bool))> = None;
+    let mut best: Option<(f32, (Form, Encoding))> = None;
     for clause in accept.split(',') {
         let mut parts = clause.split(';').map(str::trim);
         let media = parts.next().unwrap_or("");
@@ -114,9 +123,10 @@ fn choose(accept: &str, include: IncludeObject) -> Option<(Form, bool)> {
         }
         let [form, group, version, weight] = parameter;
         let weight: f32 = weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0);
-        let yaml = match media {
-            "application/json" | "application/*" | "*/*" => false,
-            "application/yaml" | "application/x-yaml" => true,
+        let encoding = match media {
+            "application/json" | "application/*" | "*/*" => Encoding::Json,
+            "application/yaml" | "application/x-yaml" => Encoding::Yaml,
+            PROTOBUF => Encoding::Protobuf,
             _ => continue,
         };
         let version = match version {
@@ -126,12 +136,14 @@ fn choose(accept: &str, include: IncludeObject) -> Option<(Form, bool)> {
         };
         let form = match (form, group.unwrap_or("meta.k8s.io")) {
             (None, _) => Form::Object,
+            // Tables have no Protobuf form: the client's next choice counts.
+            (Some("Table"), _) if encoding == Encoding::Protobuf => continue,
             (Some("Table"), "meta.k8s.io") => Form::Table(version, include),
             (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), "meta.k8s.io") => Form::Metadata(version),
             _ => continue,
         };
         if weight > 0.0 && best.is_none_or(|(heaviest, _)| weight > heaviest) {
-            best = Some((weight, (form, yaml)));
+            best = Some((weight, (form, encoding)));
         }
     }
     best.map(|(_, choice)| choice)
@@ -332,18 +344,26 @@ fn gzipped(pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static) -> Frame
 
 /// Bytes of JSON in the wanted writing.
 pub fn bytes(code: u16, json: Bytes, shape: Shape) -> Response {
-    let body = if shape.is_raw() { json } else { rewritten(&json, shape) };
-    content(code, body, shape.content_type(), shape.gzip)
+    let (body, content_type) = if shape.is_raw() { (json, JSON) } else { rewritten(json, shape) };
+    content(code, body, content_type, shape.gzip)
 }
 
-fn rewritten(json: &Bytes, shape: Shape) -> Bytes {
-    let Ok(value) = serde_json::from_slice::<Value>(json) else { return json.clone() };
-    let text = if shape.yaml {
-        serde_yaml_ng::to_string(&value).ok()
-    } else {
-        serde_json::to_string_pretty(&value).ok().map(|text| text + "\n")
+fn rewritten(json: Bytes, shape: Shape) -> (Bytes, &'static str) {
+    let Ok(value) = serde_json::from_slice::<Value>(&json) else { return (json, JSON) };
+    let text = match shape.encoding {
+        Encoding::Yaml => serde_yaml_ng::to_string(&value).ok().map(|text| (text.into(), YAML)),
+        Encoding::Protobuf => protobuf_of(&value).map(|body| (body.into(), PROTOBUF)),
+        Encoding::Json => serde_json::to_string_pretty(&value).ok().map(|text| ((text + "\n").into(), JSON)),
     };
-    text.map_or_else(|| json.clone(), Bytes::from)
+    text.unwrap_or((json, JSON))
+}
+
+/// The Protobuf form of a document; `None` when the schema does not know it.
+pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
+    let text = |field: &str| value[field].as_str().unwrap_or("");
+    let codec = protobuf::codec();
+    let message = codec.find(text("apiVersion"), text("kind"))?;
+    codec.encode_object(message, value).ok()
 }
 
 /// A finished body of any type, compressed when it is large and the client can take it.
@@ -414,21 +434,21 @@ mod tests {
     fn the_best_acceptable_form_is_chosen() {
         let table = Form::Table(MetaVersion::V1, IncludeObject::Metadata);
         let cases = [
-            ("", Some((Form::Object, false))),
-            ("*/*", Some((Form::Object, false))),
-            ("application/yaml", Some((Form::Object, true))),
-            ("application/vnd.kubernetes.protobuf, application/json", Some((Form::Object, false))),
-            ("application/vnd.kubernetes.protobuf", None),
+            ("", Some((Form::Object, Encoding::Json))),
+            ("*/*", Some((Form::Object, Encoding::Json))),
+            ("application/yaml", Some((Form::Object, Encoding::Yaml))),
+            ("application/vnd.kubernetes.protobuf, application/json", Some((Form::Object, Encoding::Protobuf))),
+            ("application/vnd.kubernetes.protobuf", Some((Form::Object, Encoding::Protobuf))),
             ("text/html", None),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
-                Some((table, false)),
+                Some((table, Encoding::Json)),
             ),
-            ("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", Some((Form::Object, false))),
-            ("application/json;q=0.5,application/yaml;q=0.9", Some((Form::Object, true))),
+            ("application/json;as=Table;v=v9;g=meta.k8s.io, application/json", Some((Form::Object, Encoding::Json))),
+            ("application/json;q=0.5,application/yaml;q=0.9", Some((Form::Object, Encoding::Yaml))),
             (
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-                Some((Form::Metadata(MetaVersion::V1), false)),
+                Some((Form::Metadata(MetaVersion::V1), Encoding::Json)),
             ),
             ("application/json;as=Nothing;g=meta.k8s.io;v=v1", None),
         ];

@@ -134,7 +134,7 @@ pub async fn token(api: &Arc<Api>, request: &Request, shape: Shape) -> Result<Re
         aud: Audience::Many(audiences.clone()),
         exp: stamp.seconds() + seconds,
         iat: stamp.seconds(),
-        iss: tokens.issuer.clone(),
+        iss: tokens.issuer().to_owned(),
         jti: stamp.uid(0),
         kubernetes: Kubernetes { namespace: namespace.clone(), node, pod, secret, serviceaccount: reference(&account) },
         nbf: stamp.seconds(),

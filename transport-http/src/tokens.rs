@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 const REMEMBERED_MAX: usize = 4096;
 
 pub struct ServiceAccountTokens {
-    pub issuer: String,
+    /// The first one signs; all are accepted.
+    issuers: Vec<String>,
     pub audiences: Vec<String>,
     signing: Option<(Algorithm, String, EncodingKey)>,
     verifying: Vec<(Algorithm, String, DecodingKey)>,
@@ -64,7 +65,7 @@ pub struct Reference {
 impl ServiceAccountTokens {
     /// `signing` and `verifying` hold PEM texts; a private key verifies what it signed as well.
     pub fn new(
-        issuer: String,
+        issuers: Vec<String>,
         audiences: Vec<String>,
         signing: Option<&str>,
         verifying: &[String],
@@ -77,14 +78,19 @@ impl ServiceAccountTokens {
         if keys.is_empty() {
             return Err("no key to verify service account tokens with".into());
         }
-        let audiences = if audiences.is_empty() { vec![issuer.clone()] } else { audiences };
+        let audiences = if audiences.is_empty() { issuers.clone() } else { audiences };
         Ok(ServiceAccountTokens {
-            issuer,
+            issuers,
             audiences,
             signing: signing_key,
             verifying: keys,
             remembered: Mutex::new(HashMap::new()),
         })
+    }
+
+    /// Who signs.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or("", String::as_str)
     }
 
     /// Signs a token; `None` when the server was given no key to sign with.
@@ -145,7 +151,7 @@ impl ServiceAccountTokens {
                 return None;
             }
             let mut validation = Validation::new(*algorithm);
-            validation.set_issuer(&[&self.issuer]);
+            validation.set_issuer(&self.issuers);
             validation.set_audience(&self.audiences);
             validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
             jsonwebtoken::decode::<Claims>(token, key, &validation).ok()
@@ -275,7 +281,7 @@ mod tests {
     fn a_token_signed_here_is_known_here() {
         let pair = rcgen::KeyPair::generate().unwrap();
         let tokens =
-            ServiceAccountTokens::new("https://x".into(), Vec::new(), Some(&pair.serialize_pem()), &[]).unwrap();
+            ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), Some(&pair.serialize_pem()), &[]).unwrap();
         let now = jiff::Timestamp::now().as_second();
         let reference = Reference { name: "a".into(), uid: "u".into() };
         let kubernetes =
@@ -292,13 +298,15 @@ mod tests {
         };
         let token = tokens.sign(&claims).unwrap().unwrap();
         assert!(tokens.claims(&token).is_some());
-        let public = ServiceAccountTokens::new("https://x".into(), Vec::new(), None, &[pair.public_key_pem()]).unwrap();
+        let public =
+            ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[pair.public_key_pem()]).unwrap();
         assert!(public.claims(&token).is_some());
         let stranger = rcgen::KeyPair::generate().unwrap();
-        let other =
-            ServiceAccountTokens::new("https://x".into(), Vec::new(), None, &[stranger.public_key_pem()]).unwrap();
+        let other = ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[stranger.public_key_pem()])
+            .unwrap();
         assert!(other.claims(&token).is_none());
-        let elsewhere = ServiceAccountTokens::new("https://y".into(), Vec::new(), Some(&pair.serialize_pem()), &[]);
+        let elsewhere =
+            ServiceAccountTokens::new(vec!["https://y".into()], Vec::new(), Some(&pair.serialize_pem()), &[]);
         assert!(elsewhere.unwrap().claims(&token).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! A watch as a stream of frames, one event a line.
 
 use crate::api::Api;
-use crate::respond::{self, Form, Response, Shape};
+use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
 use bytes::{Bytes, BytesMut};
 use holdfast_core::Refusal;
@@ -11,6 +11,7 @@ use holdfast_core::list::{Selection, parse_version};
 use holdfast_core::object::encode;
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::Request;
+use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Watch, WatchStart};
 use serde_json::Value;
@@ -73,7 +74,11 @@ pub async fn watch(api: &Arc<Api>, request: &Request, shape: Shape) -> Result<Re
         let piece: Bytes = receiver.recv().await?;
         Some((Ok::<_, Infallible>(piece), receiver))
     });
-    Ok(respond::streamed(200, Box::pin(frames), respond::JSON, false))
+    let content_type = match shape.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Json | Encoding::Yaml => respond::JSON,
+    };
+    Ok(respond::streamed(200, Box::pin(frames), content_type, false))
 }
 
 fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
@@ -142,7 +147,7 @@ impl Feeder {
                 Ok(piece) => piece,
                 Err(fault) => {
                     let refusal = Refusal::Internal(fault.to_string());
-                    self.send(error_frame(&refusal)).await;
+                    self.send(self.error(&refusal)).await;
                     return;
                 }
             };
@@ -169,14 +174,28 @@ impl Feeder {
     }
 
     fn frame(&mut self, delivery: &Delivery) -> Bytes {
-        if self.shape.form == Form::Object && !self.shape.yaml {
+        if self.shape.form == Form::Object && !self.is_protobuf() {
             return delivery.event.frame(&self.kind, self.version, delivery.change_type);
         }
         let entry = delivery.event.shown(delivery.change_type);
         let now = self.api.engine.stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
         let json = respond::document_form(&self.kind, self.version, &entry.document(), self.shape.form, now, headers);
-        frame(delivery.change_type.as_str(), &json.into())
+        self.written(delivery.change_type.as_str(), json.into())
+    }
+
+    fn is_protobuf(&self) -> bool {
+        self.shape.encoding == Encoding::Protobuf
+    }
+
+    /// A frame in the watcher's encoding; what has no Protobuf form stays JSON within none.
+    fn written(&self, change: &str, json: Bytes) -> Bytes {
+        if !self.is_protobuf() {
+            return frame(change, &json);
+        }
+        let value: Value = serde_json::from_slice(&json).unwrap_or_default();
+        let object = respond::protobuf_of(&value).unwrap_or_default();
+        protobuf::watch_frame(change, &object).into()
     }
 
     fn bookmark(&self, offset: Offset, initial_end: bool) -> Bytes {
@@ -195,18 +214,15 @@ impl Feeder {
             ),
             _ => String::new(),
         };
-        format!(
-            "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\
-             \"metadata\":{metadata}{rows}}}}}\n"
-        )
-        .into()
+        let json = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata}{rows}}}\n");
+        self.written("BOOKMARK", json.into())
     }
-}
 
-/// An error that ends the stream.
-fn error_frame(refusal: &Refusal) -> Bytes {
-    match Status::from(refusal).document {
-        Value::Object(document) => frame("ERROR", &encode::document(&document).into()),
-        _ => Bytes::new(),
+    /// An error that ends the stream.
+    fn error(&self, refusal: &Refusal) -> Bytes {
+        match Status::from(refusal).document {
+            Value::Object(document) => self.written("ERROR", encode::document(&document).into()),
+            _ => Bytes::new(),
+        }
     }
 }

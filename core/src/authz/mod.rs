@@ -13,6 +13,7 @@ pub mod rbac;
 pub mod reviews;
 pub mod rule;
 mod table;
+pub mod upkeep;
 
 pub use chain::{Authorizer, Mode};
 pub use rbac::RbacIndex;

@@ -28,6 +28,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     reset(context, &mut document);
     track(context, None, &mut document)?;
     lifecycle::admit_create(context, &document)?;
+    lifecycle::admit_roles(context, &document, None)?;
     super::service::allocate(context, None, &mut document)?;
 
     let key = meta::key(context.request.namespace(), &name);

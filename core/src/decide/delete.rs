@@ -1,7 +1,6 @@
 //! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
 
 use super::{Answer, Context, Decision, View, lifecycle, update};
-use crate::event::Offset;
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata, metadata_mut};
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::DeleteOptions;
@@ -40,12 +39,11 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
     let fixed = preconditions(context, options, &entry, &old)?;
     let mut new = old.clone();
     imply_finalizers(options, &mut new);
-    let grace = grace_seconds(context, options, &old);
     let already = meta::is_deleting(&old);
-    if already {
-        shorten(&mut new, grace);
-    } else {
-        mark(context, &mut new, grace);
+    if !already {
+        mark(context, &mut new, grace_seconds(context, options, &old));
+    } else if let Some(grace) = options.grace_period_seconds {
+        shorten(&mut new, not_negative(grace));
     }
     let gone = update::is_released(&new);
     if !gone && update::same(context, &new, &old) {
@@ -77,10 +75,6 @@ fn with_deletion_unmarked(mut new: Document, old: &Document) -> Document {
 /// Options that contradict themselves or name what does not exist.
 pub fn validate(options: &DeleteOptions) -> Result<(), Refusal> {
     let mut causes = Vec::new();
-    if options.grace_period_seconds.is_some_and(|seconds| seconds < 0) {
-        let value = options.grace_period_seconds.unwrap_or_default();
-        causes.push(Cause::invalid("gracePeriodSeconds", &value.into(), "must be greater than or equal to 0"));
-    }
     if options.orphan_dependents.is_some() && options.propagation_policy.is_some() {
         causes.push(Cause::invalid(
             "propagationPolicy",
@@ -102,19 +96,23 @@ pub fn validate(options: &DeleteOptions) -> Result<(), Refusal> {
 
 /// True when the client fixed the version.
 fn preconditions(context: &Context, options: &DeleteOptions, entry: &Entry, old: &Document) -> Result<bool, Refusal> {
-    let conflict = |what: &str, wanted: &str, found: &str| Refusal::Conflict {
-        subject: context.subject(context.request.name()),
-        message: format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"),
+    let conflict = |what: &str, wanted: &str, found: &str, since: &str| Refusal::Conflict {
+        subject: context.kind_subject(context.request.name()),
+        message: format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
+             have been {since}"
+        ),
     };
     if let Some(uid) = &options.precondition_uid
         && uid != meta::uid(old)
     {
-        return Err(conflict("UID", uid, meta::uid(old)));
+        return Err(conflict("UID", uid, meta::uid(old), "deleted and then recreated"));
     }
+    let found = entry.offset.to_string();
     match &options.precondition_resource_version {
         None => Ok(false),
-        Some(version) if version.parse() == Ok(entry.offset.0) => Ok(true),
-        Some(version) => Err(conflict("ResourceVersion", version, &Offset(entry.offset.0).to_string())),
+        Some(version) if *version == found => Ok(true),
+        Some(version) => Err(conflict("ResourceVersion", version, &found, "modified")),
     }
 }
 
@@ -150,8 +148,12 @@ fn grace_seconds(context: &Context, options: &DeleteOptions, old: &Document) -> 
     options
         .grace_period_seconds
         .or_else(|| field(spec, "terminationGracePeriodSeconds").and_then(|value| value.as_i64()))
-        .unwrap_or(30)
-        .max(0)
+        .map_or(30, not_negative)
+}
+
+/// Less than no time counts as a second.
+fn not_negative(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
 }
 
 /// Starts the deletion.

@@ -7,6 +7,7 @@ use crate::object::meta::{Document, text};
 use crate::refusal::Refusal;
 use crate::request::{FieldValidation, Format};
 use crate::schema::{self, MessageId, check, schema};
+use crate::wire::protobuf::codec;
 use serde_json::Value;
 
 impl Context<'_> {
@@ -35,10 +36,11 @@ impl Context<'_> {
         let decoded = match body.format {
             Format::Json => decode::json(&body.bytes),
             Format::Yaml => decode::yaml(&body.bytes),
+            Format::Protobuf => protobuf(&body.bytes),
             Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => {
                 return Err(Refusal::UnsupportedMediaType {
                     message: "the body of the request was in an unknown format - accepted media types include: \
-                              application/json, application/yaml"
+                              application/json, application/yaml, application/vnd.kubernetes.protobuf"
                         .into(),
                 });
             }
@@ -46,6 +48,9 @@ impl Context<'_> {
         let decoded = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
         let strict_errors = decoded.strict_errors();
         let mut value = decoded.value;
+        if !value.is_object() && !value.is_null() {
+            return Err(self.unrecognized(kind, &not_an_object(&value)));
+        }
         let api_version = crate::kinds::api_version(group, version);
         let found = identify(&value, &api_version, kind)?;
         if (found.0.as_str(), found.1.as_str()) != (api_version.as_str(), kind) {
@@ -80,7 +85,14 @@ impl Context<'_> {
     /// Defaults within a body that is not of the path's kind.
     fn unrecognized(&self, kind: &str, why: &str) -> Refusal {
         let shown = summary(&self.request.body.bytes);
-        Refusal::BadRequest(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
+        // JSON is looked at for its kind first; the other forms tell of themselves.
+        let stage = match self.request.body.format {
+            Format::Json => "couldn't get version/kind; json parse error: ",
+            _ => "",
+        };
+        Refusal::BadRequest(format!(
+            "the object provided is unrecognized (must be of type {kind}): {stage}{why} ({shown})"
+        ))
     }
 
     /// The body is an object of another kind or version than the path's.
@@ -190,6 +202,15 @@ fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, Str
     Ok((or(text(document, "apiVersion"), api_version), or(text(document, "kind"), kind)))
 }
 
+/// As Go words it, which looks for these two fields first.
+fn not_an_object(value: &Value) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+         Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        type_name(value)
+    )
+}
+
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -199,6 +220,12 @@ fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
+}
+
+/// A Protobuf body as the document that it stands for.
+fn protobuf(bytes: &[u8]) -> Result<decode::Decoded, decode::DecodeError> {
+    let value = codec().decode_object(bytes).map_err(|error| decode::DecodeError(error.to_string()))?;
+    Ok(decode::Decoded::without_duplicates(value))
 }
 
 /// A short look at what was sent: text when it looks like JSON, else hexadecimal.

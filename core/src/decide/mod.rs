@@ -18,6 +18,7 @@ pub use document::{from_hub, to_hub};
 pub use service::{ServiceRange, claims as service_claims};
 pub use subresource::scale_of;
 
+use crate::authz::chain::Mode;
 use crate::event::{Actor, Offset};
 use crate::kinds::{Kind, KindId, Version};
 use crate::object::Draft;
@@ -35,11 +36,13 @@ pub struct Settings {
     pub service_range: ServiceRange,
     /// First and last node port.
     pub node_ports: (u16, u16),
+    /// How requests are authorized: nobody may grant more than that allows them.
+    pub modes: Vec<Mode>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767) }
+        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767), modes: vec![Mode::AlwaysAllow] }
     }
 }
 

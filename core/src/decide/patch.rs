@@ -64,7 +64,7 @@ fn patched_as(context: &Context, message: MessageId, live: &Value) -> Result<(Va
             let new = strategic::strategic_merge(live, &patch.value, schema(), message)?;
             Ok((new, patch.strict_errors()))
         }
-        Format::Json | Format::Yaml | Format::ApplyPatch => Err(Refusal::UnsupportedMediaType {
+        Format::Json | Format::Yaml | Format::Protobuf | Format::ApplyPatch => Err(Refusal::UnsupportedMediaType {
             message: "the body of the request was in an unknown format - accepted media types include: \
                       application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, \
                       application/strategic-merge-patch+json"

@@ -5,7 +5,7 @@
 
 use super::Context;
 use crate::object::meta::{Document, metadata, object_mut, text};
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::stamp::Purpose;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,17 @@ pub(super) fn allocate(context: &Context, old: Option<&Document>, service: &mut 
     if text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local" {
         allocation.health_check_port(spec, &old_spec, &mut causes);
     }
+    // Nothing left to hand out is no fault of the client's.
+    if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
+        return Err(Refusal::Internal(exhausted.message.clone()));
+    }
     if causes.is_empty() { Ok(()) } else { Err(Refusal::Invalid { subject: context.kind_subject(&name), causes }) }
+}
+
+/// What the client is told when everything has been handed out.
+fn exhausted(field: impl Into<String>, what: &str) -> Cause {
+    let message = format!("failed to allocate a {what}: range is full");
+    Cause { reason: CauseReason::Internal, field: field.into(), message }
 }
 
 struct Allocation<'a> {
@@ -174,11 +184,7 @@ impl Allocation<'_> {
             match self.pick_address(range) {
                 Some(address) => wanted = address,
                 None => {
-                    causes.push(Cause {
-                        reason: crate::refusal::CauseReason::Internal,
-                        field: "spec.clusterIPs".into(),
-                        message: format!("Internal error: failed to allocate a serviceIP: range {range} is full"),
-                    });
+                    causes.push(exhausted("spec.clusterIPs", "serviceIP"));
                     return;
                 }
             }
@@ -256,11 +262,7 @@ impl Allocation<'_> {
                 None => match self.pick_port(&protocol, index as u64, &taken) {
                     Some(number) => number,
                     None => {
-                        causes.push(Cause::invalid(
-                            format!("spec.ports[{index}].nodePort"),
-                            &0.into(),
-                            "failed to allocate a nodePort: range is full",
-                        ));
+                        causes.push(exhausted(format!("spec.ports[{index}].nodePort"), "nodePort"));
                         // The range was searched to its end, and will not have grown for the next port.
                         return;
                     }

@@ -68,7 +68,7 @@ fn scale(context: &Context) -> Result<Decision, Refusal> {
     let live = Value::Object(scale_of(&paths, &entry.document()));
     let mut warnings = Vec::new();
     let wanted = match context.request.body.format {
-        Format::Json | Format::Yaml => {
+        Format::Json | Format::Yaml | Format::Protobuf => {
             let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
             let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
             Value::Object(context.decode_as("autoscaling", "v1", "Scale", message, &mut warnings)?)

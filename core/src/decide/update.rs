@@ -1,11 +1,11 @@
 //! Update: a document replaces an object, within the part of it that the request may touch.
 
-use super::{Answer, Context, Decision, View, create};
+use super::{Answer, Context, Decision, View, create, lifecycle};
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
 use crate::object::validate;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::state::Entry;
 use serde_json::Value;
 use std::sync::Arc;
@@ -41,6 +41,10 @@ pub(super) fn decide(context: &Context, scope: Scope) -> Result<Decision, Refusa
     let key = context.request.key();
     let Some(entry) = context.state.get(context.request.target.kind, &key).cloned() else {
         if scope == Scope::Main && context.kind.create_on_update {
+            let uid = meta::uid(&document);
+            if !uid.is_empty() {
+                return Err(other_uid(context, uid, ""));
+            }
             return create::create(context, document, warnings);
         }
         return Err(Refusal::NotFound(context.subject(context.request.name())));
@@ -77,12 +81,16 @@ pub(super) fn replace(
     );
     causes.extend(validate::metadata_update(metadata(&new), metadata(&old)));
     causes.extend(immutable(context, &new, &old));
-    if let Some(rule) = context.kind.hooks.validate {
-        causes.extend(rule(&Value::Object(new.clone()), Some(&Value::Object(old.clone()))));
+    // A status obeys no rule of the spec. The other parts have subresources of their own just because an ordinary
+    // update may not change them, so that only the rules for a new object hold there.
+    if let Some(rule) = context.kind.hooks.validate.filter(|_| scope != Scope::Status) {
+        let old = (scope == Scope::Main).then(|| Value::Object(old.clone()));
+        causes.extend(rule(&Value::Object(new.clone()), old.as_ref()));
     }
     if !causes.is_empty() {
         return Err(Refusal::Invalid { subject: context.kind_subject(name), causes });
     }
+    lifecycle::admit_roles(context, &new, Some(&old))?;
     create::track(context, Some(&old), &mut new)?;
     conclude(context, key, entry, new, fixed, warnings)
 }
@@ -130,14 +138,20 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
         let old = entry.document();
         let found = old.as_object().map(meta::uid).unwrap_or_default();
         if uid != found {
-            return Err(Refusal::Conflict {
-                subject: context.subject(name),
-                message: format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"),
-            });
+            return Err(other_uid(context, uid, found));
         }
     }
     match text(meta, "resourceVersion") {
-        "" | "0" => Ok(false),
+        "" | "0" if context.kind.unconditional_update => Ok(false),
+        "" | "0" => Err(Refusal::Invalid {
+            subject: context.kind_subject(name),
+            // Kubernetes shows this one number in hexadecimal.
+            causes: vec![Cause {
+                reason: CauseReason::Invalid,
+                field: "metadata.resourceVersion".into(),
+                message: "Invalid value: 0x0: must be specified for an update".into(),
+            }],
+        }),
         version => {
             let parsed: u64 = version.parse().map_err(|_| Refusal::Invalid {
                 subject: context.kind_subject(name),
@@ -152,6 +166,18 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
             }
             Ok(true)
         }
+    }
+}
+
+/// The answer to a write on an object that another has taken the place of, or none.
+fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
+    let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
+    Refusal::Conflict {
+        subject: context.subject(context.request.name()),
+        message: format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+             failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        ),
     }
 }
 
@@ -267,8 +293,12 @@ fn count_generation(context: &Context, new: &mut Document, old: &Document) {
     }
 }
 
-/// ConfigMaps and Secrets that are marked immutable stay as they are.
+/// ConfigMaps and Secrets that are marked immutable stay as they are, and a binding keeps its role.
 fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
+    if context.kind.kind.ends_with("RoleBinding") && new.get("roleRef") != old.get("roleRef") {
+        let role = new.get("roleRef").cloned().unwrap_or_default();
+        return vec![Cause::invalid("roleRef", &role, "cannot change roleRef")];
+    }
     if !matches!(context.kind.kind.as_str(), "ConfigMap" | "Secret") || old.get("immutable") != Some(&Value::Bool(true))
     {
         return Vec::new();

@@ -24,6 +24,11 @@ pub struct Decoded {
 }
 
 impl Decoded {
+    /// Of a form that cannot name a field twice.
+    pub fn without_duplicates(value: Value) -> Decoded {
+        Decoded { value, duplicates: Vec::new(), yaml_complaint: None }
+    }
+
     /// The duplicates as strict decoding words them.
     pub fn strict_errors(&self) -> Vec<String> {
         match &self.yaml_complaint {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::object::decode::has_room;
 
-use super::{Field, Message, MessageId, Schema, Shape, Type, base64, duration, quantity, timestamp};
+use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, duration, quantity, timestamp};
 
 /// A value that does not fit, in the words of Kubernetes' decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +101,8 @@ impl<'a> Walk<'a> {
             };
             failure = result.err();
             // A value that Kubernetes takes for an empty one has become null: it vanishes like a null that was sent.
-            !value.is_null()
+            let gone = value.is_null() || message.field(key).is_some_and(|field| vanishes(field, value));
+            failure.is_some() || !gone
         });
         failure.map_or(Ok(()), Err)
     }
@@ -307,6 +308,16 @@ fn rewrite(result: Result<Option<String>, String>, text: &mut String) -> Result<
         *text = better;
     }
     Ok(())
+}
+
+/// Go leaves out empty lists and maps, but for a few that are always shown. An empty `managedFields` is a request.
+fn vanishes(field: &Field, value: &Value) -> bool {
+    let empty = match (field.shape, value) {
+        (Shape::List, Value::Array(items)) => items.is_empty(),
+        (Shape::Map, Value::Object(values)) => values.is_empty(),
+        _ => false,
+    };
+    empty && field.zero != Zero::Always && field.json != "managedFields"
 }
 
 /// What Go makes of a null item.

@@ -184,7 +184,9 @@ impl Defaults {
 
 impl Fill {
     fn new(field: &Field, value: Value) -> Self {
-        Self { field: field.json.clone(), value, empty_is_unset: field.zero != Zero::Kept }
+        // Behind an IntOrString with a default is a pointer: its zero was meant.
+        let pointer = field.zero == Zero::Kept || field.ty == Type::IntOrString;
+        Self { field: field.json.clone(), value, empty_is_unset: !pointer }
     }
 
     fn apply(&self, map: &mut Map<String, Value>) {

@@ -62,7 +62,7 @@ impl LabelSelector {
         let mut requirements = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
             let value = value.as_str().unwrap_or_default().to_owned();
-            requirements.push(Requirement::new(key, Operator::In, vec![value])?);
+            requirements.push(Requirement::new(key, Operator::Equals, vec![value])?);
         }
         for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
             let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -400,7 +400,7 @@ mod tests {
     fn the_object_form() {
         let rows = [
             (json!({}), Ok("")),
-            (json!({"matchLabels": {"b": "1", "a": "2"}}), Ok("a in (2),b in (1)")),
+            (json!({"matchLabels": {"b": "1", "a": "2"}}), Ok("a=2,b=1")),
             (
                 json!({"matchExpressions": [
                     {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "b", "operator": "DoesNotExist"}

@@ -191,7 +191,7 @@ fn main_resource(served: &Served) -> Value {
         "kind": kind.kind,
         "verbs": kind.verbs,
     });
-    insert_names(&mut entry, kind);
+    insert_names(&mut entry, kind, &served.version.group);
     if kind.stored && kind.verbs.contains(&"create") {
         entry["storageVersionHash"] = json!(storage_version_hash(kind));
     }
@@ -243,7 +243,7 @@ fn aggregated_resource(served: &Served) -> Value {
         "singularResource": kind.singular,
         "verbs": kind.verbs,
     });
-    insert_names(&mut entry, kind);
+    insert_names(&mut entry, kind, &served.version.group);
     let subresources: Vec<Value> =
         subresources(kind).into_iter().map(|sub| aggregated_subresource(served, sub)).collect();
     if !subresources.is_empty() {
@@ -262,15 +262,19 @@ fn aggregated_subresource(served: &Served, sub: &Subresource) -> Value {
     })
 }
 
-fn insert_names(entry: &mut Value, kind: &Kind) {
+fn insert_names(entry: &mut Value, kind: &Kind, group: &str) {
     let Some(entry) = entry.as_object_mut() else { return };
     let mut insert = |key: &str, names: &[String]| {
         if !names.is_empty() {
             Map::insert(entry, key.to_owned(), json!(names));
         }
     };
-    insert("shortNames", &kind.short_names);
-    insert("categories", &kind.categories);
+    // The old group shows kinds that live in others: were it to list their short names and categories too, clients
+    // would find each twice.
+    if group != "extensions" {
+        insert("shortNames", &kind.short_names);
+        insert("categories", &kind.categories);
+    }
 }
 
 fn sorted_verbs(sub: &Subresource) -> Vec<&'static str> {

@@ -145,7 +145,6 @@ mod tests {
             "api.apps.v1.DeploymentStrategy",
             json!({"rollingUpdate": {"maxSurge": 0}}),
             expect![[r#"
-            rollingUpdate.maxSurge = "25%"
             rollingUpdate.maxUnavailable = "25%"
             type = "RollingUpdate""#]],
         );

@@ -1,0 +1,307 @@
+//! The Protobuf form of the built-in API's objects, driven by the schema table: no type is generated.
+//!
+//! A body on the wire is an envelope ([`wrap`], [`unwrap`]) around a message; `apiVersion` and `kind` stand only in
+//! the envelope. [`Codec`] turns messages into JSON documents and back. Both ways go by a [`Layout`], the schema's
+//! fields put in the order of their Protobuf numbers, inlined structs as the nested messages that they are there.
+
+mod bytes;
+mod decode;
+mod encode;
+mod envelope;
+mod frames;
+mod names;
+mod special;
+
+use std::{collections::BTreeMap, fmt, sync::LazyLock};
+
+use serde_json::Value;
+
+use crate::schema::{Field, Message, MessageId, Schema, Shape, Type, Zero, schema};
+
+pub use envelope::{MAGIC, Unknown, unwrap, wrap};
+pub use frames::{LIST_END, item_size, list_item, list_start, watch_frame};
+
+/// Reads and writes the messages of one schema.
+pub struct Codec<'s> {
+    schema: &'s Schema,
+    /// One a message, at the same index.
+    layouts: Vec<Layout>,
+    /// Where the messages of a group stand: `apps` in `io.k8s.api.apps`.
+    packages: BTreeMap<String, String>,
+}
+
+/// The codec of the built-in API.
+pub fn codec() -> &'static Codec<'static> {
+    static BUILT_IN: LazyLock<Codec<'static>> = LazyLock::new(|| Codec::new(schema()));
+    &BUILT_IN
+}
+
+impl<'s> Codec<'s> {
+    pub fn new(schema: &'s Schema) -> Self {
+        Self { schema, layouts: schema.messages.iter().map(Layout::new).collect(), packages: names::packages(schema) }
+    }
+
+    /// The message of a kind by the names that documents and envelopes use. Finds every version that the schema
+    /// describes, served or not, and for any group the kinds that all groups share (`DeleteOptions`).
+    pub fn find(&self, api_version: &str, kind: &str) -> Option<MessageId> {
+        names::find(self.schema, &self.packages, api_version, kind)
+    }
+
+    /// The message of lists of `item`.
+    pub fn list_of(&self, item: MessageId) -> Option<MessageId> {
+        self.schema.id(&format!("{}List", self.schema.message(item).name))
+    }
+
+    /// The document of a bare message, without `apiVersion` and `kind`.
+    ///
+    /// What is unset shows as Kubernetes shows it: an empty struct as `{}`, a list or time that is always shown as null.
+    pub fn decode(&self, message: MessageId, bytes: &[u8]) -> Result<Value, DecodeError> {
+        decode::Decoder::new(self).document(message, bytes)
+    }
+
+    /// The document of an enveloped body. Its kind is what the envelope says.
+    pub fn decode_object(&self, body: &[u8]) -> Result<Value, DecodeError> {
+        decode::Decoder::new(self).object(body)
+    }
+
+    /// The bare message of a document. Fields that the message does not know are passed over.
+    pub fn encode(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
+        encode::encode(self, message, document)
+    }
+
+    /// The enveloped form of a document that names its own kind.
+    pub fn encode_object(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
+        let text = |key| document.get(key).and_then(Value::as_str).unwrap_or_default();
+        Ok(wrap(text("apiVersion"), text("kind"), &self.encode(message, document)?))
+    }
+
+    /// The enveloped form of a list: `list` is the document without its items, which are bare messages already.
+    pub fn encode_list<'i>(
+        &self,
+        message: MessageId,
+        list: &Value,
+        items: impl Iterator<Item = &'i [u8]> + Clone,
+    ) -> Result<Vec<u8>, EncodeError> {
+        let size = items.clone().map(|item| frames::item_size(item.len())).sum();
+        let mut out = list_start(self, message, list, size)?;
+        out.reserve(size + LIST_END.len());
+        let number = self.items_number(message);
+        for item in items {
+            list_item(&mut out, number, item);
+        }
+        out.extend_from_slice(&LIST_END);
+        Ok(out)
+    }
+
+    /// The number of the field `items` in a list message.
+    pub fn items_number(&self, message: MessageId) -> u32 {
+        self.schema.message(message).field("items").map_or(ITEMS, |field| field.number)
+    }
+}
+
+/// What almost every list has.
+const ITEMS: u32 = 2;
+
+/// The fields of a message as Protobuf has them.
+struct Layout {
+    /// Ordered by number.
+    slots: Vec<Slot>,
+    /// Indexed by number: one more than the place in `slots`, or 0.
+    by_number: Vec<u8>,
+    /// The slots that JSON shows even when the message lacks them, a bit each.
+    always: u64,
+}
+
+struct Slot {
+    number: u32,
+    what: What,
+}
+
+enum What {
+    Field {
+        /// Place in [`Message::fields`].
+        index: usize,
+        /// A value in Go, not a pointer: written even when it is zero.
+        valued: bool,
+    },
+    /// A struct that JSON flattens. Go always writes it.
+    Inline(Layout),
+}
+
+/// Structs that JSON leaves out when they are zero, and that are nevertheless values in Go. By the end of the
+/// message's name, and field.
+const VALUES: [(&str, &str); 5] = [
+    (".meta.v1.ObjectMeta", "creationTimestamp"),
+    (".ControllerRevision", "data"),
+    (".AdmissionRequest", "object"),
+    (".AdmissionRequest", "oldObject"),
+    (".AdmissionRequest", "options"),
+];
+
+impl Layout {
+    fn new(message: &Message) -> Self {
+        let fields: Vec<(&[u32], usize)> =
+            message.fields.iter().enumerate().map(|(index, field)| (&field.inline[..], index)).collect();
+        Self::of(message, &fields)
+    }
+
+    /// `fields` are places in the message's fields, each with the numbers that still lead to it.
+    fn of(message: &Message, fields: &[(&[u32], usize)]) -> Self {
+        let mut slots = Vec::new();
+        let mut nested: BTreeMap<u32, Vec<(&[u32], usize)>> = BTreeMap::new();
+        for (path, index) in fields {
+            match path.split_first() {
+                Some((first, rest)) => nested.entry(*first).or_default().push((rest, *index)),
+                None => {
+                    let field = &message.fields[*index];
+                    let what = What::Field { index: *index, valued: is_value(message, field) };
+                    slots.push(Slot { number: field.number, what });
+                }
+            }
+        }
+        for (number, fields) in nested {
+            slots.push(Slot { number, what: What::Inline(Self::of(message, &fields)) });
+        }
+        slots.sort_by_key(|slot| slot.number);
+        assert!(slots.len() <= u64::BITS as usize, "{}: more fields than a bit set holds", message.name);
+        let mut always = 0;
+        for (place, slot) in slots.iter().enumerate() {
+            let shows = match &slot.what {
+                What::Field { index, .. } => message.fields[*index].zero == Zero::Always,
+                What::Inline(nested) => nested.always != 0,
+            };
+            always |= u64::from(shows) << place;
+        }
+        let last = slots.last().map_or(0, |slot| slot.number as usize);
+        let mut by_number = vec![0; last + 1];
+        for (place, slot) in (1_u8..).zip(&slots) {
+            by_number[slot.number as usize] = place;
+        }
+        Self { slots, by_number, always }
+    }
+
+    #[inline]
+    fn find(&self, number: u32) -> Option<(usize, &Slot)> {
+        let place = usize::from(*self.by_number.get(number as usize)?).checked_sub(1)?;
+        Some((place, &self.slots[place]))
+    }
+}
+
+fn is_value(message: &Message, field: &Field) -> bool {
+    if field.shape != Shape::Single {
+        return false;
+    }
+    match field.ty {
+        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero != Zero::Kept,
+        Type::Message(_)
+        | Type::IntOrString
+        | Type::Quantity
+        | Type::Time
+        | Type::MicroTime
+        | Type::Duration
+        | Type::RawExtension => {
+            let listed = |(name, json): &(&str, &str)| message.name.ends_with(name) && field.json == *json;
+            field.zero == Zero::Always || VALUES.iter().any(listed)
+        }
+        Type::Bytes
+        | Type::FieldsV1
+        | Type::Json
+        | Type::JsonSchemaPropsOrArray
+        | Type::JsonSchemaPropsOrBool
+        | Type::JsonSchemaPropsOrStringArray
+        | Type::StringList => false,
+    }
+}
+
+/// Messages within messages, either way. JSON documents cannot be deeper.
+const DEPTH_MAX: usize = 128;
+
+/// Why bytes are not a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The body does not start as an envelope does.
+    NoEnvelope,
+    /// The schema does not know the envelope's kind.
+    UnknownKind {
+        api_version: String,
+        kind: String,
+    },
+    Malformed(String),
+}
+
+impl DecodeError {
+    fn malformed(problem: String) -> Self {
+        Self::Malformed(format!("proto: {problem}"))
+    }
+
+    fn cut_off() -> Self {
+        Self::Malformed("unexpected EOF".to_string())
+    }
+
+    fn too_deep() -> Self {
+        Self::Malformed("exceeded max depth".to_string())
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoEnvelope => {
+                write!(f, "provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")
+            }
+            Self::UnknownKind { api_version, kind } => {
+                write!(f, "no kind \"{kind}\" is registered for version \"{api_version}\"")
+            }
+            Self::Malformed(problem) => f.write_str(problem),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Why a document is not a message: a value that is not of its field's type, which the schema's check would refuse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodeError(pub String);
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for EncodeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_has_its_place() {
+        fn count(layout: &Layout) -> usize {
+            assert!(layout.slots.is_sorted_by(|a, b| a.number < b.number));
+            let of = |slot: &Slot| match &slot.what {
+                What::Field { .. } => 1,
+                What::Inline(nested) => count(nested),
+            };
+            layout.slots.iter().map(of).sum()
+        }
+        for (message, layout) in schema().messages.iter().zip(&codec().layouts) {
+            assert_eq!(count(layout), message.fields.len(), "{}", message.name);
+        }
+    }
+
+    #[test]
+    fn every_stored_resource_has_a_list() {
+        for resource in &schema().resources {
+            if crate::kinds::registry()
+                .find(&resource.group, &resource.version, &resource.plural)
+                .is_some_and(|(id, _)| crate::kinds::registry().get(id).stored)
+            {
+                let list = codec().list_of(resource.message).unwrap_or_else(|| panic!("{}", resource.kind));
+                let message = schema().message(list);
+                let item = message.field("items").map(|field| field.ty);
+                assert_eq!(item, Some(Type::Message(resource.message)), "{}", message.name);
+            }
+        }
+    }
+}

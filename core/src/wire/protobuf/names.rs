@@ -1,0 +1,103 @@
+//! From `apiVersion` and `kind` to messages.
+
+use std::collections::BTreeMap;
+
+use crate::schema::{MessageId, Schema};
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta";
+/// Kinds that every group and version has.
+const SHARED: [&str; 7] =
+    ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions", "WatchEvent"];
+
+/// Of each group that has resources.
+pub(super) fn packages(schema: &Schema) -> BTreeMap<String, String> {
+    let mut packages = BTreeMap::new();
+    for resource in &schema.resources {
+        let name = &schema.message(resource.message).name;
+        if let Some(package) = name.strip_suffix(&format!(".{}.{}", resource.version, resource.kind)) {
+            packages.insert(resource.group.clone(), package.to_string());
+        }
+    }
+    packages.insert("meta.k8s.io".to_string(), META.to_string());
+    packages
+}
+
+pub(super) fn find(
+    schema: &Schema,
+    packages: &BTreeMap<String, String>,
+    api_version: &str,
+    kind: &str,
+) -> Option<MessageId> {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let own = match packages.get(group) {
+        Some(package) => schema.id(&format!("{package}.{version}.{kind}")),
+        // Groups that have only older versions, or nothing that is stored.
+        None => {
+            let first = group.split('.').next().unwrap_or_default();
+            schema.id(&format!("io.k8s.api.{first}.{version}.{kind}"))
+        }
+    };
+    // Kinds alone can be in an envelope; `.` would lead out of the package.
+    let own = own.filter(|id| schema.message(*id).typed);
+    own.or_else(|| {
+        let shared = SHARED.contains(&kind) || (api_version, kind) == ("v1", "Status");
+        // Version v1beta1 of metadata alone differs from v1 only in its lists.
+        let meta = shared || (api_version, kind) == ("meta.k8s.io/v1beta1", "PartialObjectMetadata");
+        meta.then(|| schema.id(&format!("{META}.v1.{kind}"))).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{schema::schema, wire::protobuf::codec};
+
+    #[test]
+    fn kinds_are_found_by_their_names() {
+        let cases = [
+            ("v1", "Pod", "api.core.v1.Pod"),
+            ("v1", "PodList", "api.core.v1.PodList"),
+            ("v1", "Binding", "api.core.v1.Binding"),
+            ("v1", "Status", "apimachinery.pkg.apis.meta.v1.Status"),
+            ("apps/v1", "DeleteOptions", "apimachinery.pkg.apis.meta.v1.DeleteOptions"),
+            ("example.com/v1", "DeleteOptions", "apimachinery.pkg.apis.meta.v1.DeleteOptions"),
+            ("meta.k8s.io/v1", "PartialObjectMetadata", "apimachinery.pkg.apis.meta.v1.PartialObjectMetadata"),
+            (
+                "meta.k8s.io/v1beta1",
+                "PartialObjectMetadataList",
+                "apimachinery.pkg.apis.meta.v1beta1.PartialObjectMetadataList",
+            ),
+            ("meta.k8s.io/v1beta1", "PartialObjectMetadata", "apimachinery.pkg.apis.meta.v1.PartialObjectMetadata"),
+            ("autoscaling/v1", "Scale", "api.autoscaling.v1.Scale"),
+            ("apps/v1beta2", "Scale", "api.apps.v1beta2.Scale"),
+            ("policy/v1", "Eviction", "api.policy.v1.Eviction"),
+            ("authentication.k8s.io/v1", "TokenRequest", "api.authentication.v1.TokenRequest"),
+            ("extensions/v1beta1", "Ingress", "api.extensions.v1beta1.Ingress"),
+            ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion", "api.apiserverinternal.v1alpha1.StorageVersion"),
+            (
+                "apiextensions.k8s.io/v1beta1",
+                "CustomResourceDefinition",
+                "apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinition",
+            ),
+        ];
+        for (api_version, kind, message) in cases {
+            let found = codec().find(api_version, kind).map(|id| schema().message(id).name.as_str());
+            assert_eq!(found, Some(format!("io.k8s.{message}").as_str()), "{api_version} {kind}");
+        }
+        for (api_version, kind) in [("v1", "Deployment"), ("v1", "PodSpec"), ("", ""), ("example.com/v1", "Widget")] {
+            assert_eq!(codec().find(api_version, kind), None, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn every_version_that_is_served_is_found() {
+        for (_, kind) in crate::kinds::registry().iter() {
+            for version in &kind.versions {
+                let api_version = crate::kinds::api_version(&version.group, &version.version);
+                let found = codec().find(&api_version, &kind.kind).map(|id| schema().message(id).name.clone());
+                // What has no message of its own shares another version's.
+                assert!(found.is_none() || found.as_ref() == Some(&version.message), "{api_version} {}", kind.kind);
+                assert!(found.is_some() || version.message.contains("batch"), "{api_version} {}", kind.kind);
+            }
+        }
+    }
+}

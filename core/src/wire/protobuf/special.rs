@@ -1,0 +1,213 @@
+//! Times and durations: what the wire says in numbers and JSON in text.
+
+use jiff::{
+    SignedDuration,
+    civil::{Date, DateTime},
+};
+
+use crate::schema::timestamp;
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+/// Go's zero time, midnight of the year 1, counts as unset.
+const UNSET_SECONDS: i64 = -62_135_596_800;
+
+/// A point in time as the wire has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Instant {
+    pub(super) seconds: i64,
+    pub(super) nanos: i32,
+}
+
+impl Instant {
+    pub(super) fn is_unset(self) -> bool {
+        self.seconds == UNSET_SECONDS && self.nanos == 0
+    }
+
+    /// `None` when it lies outside the years that RFC 3339 can name.
+    pub(super) fn text(self, micros: bool) -> Option<String> {
+        // Not by jiff's timestamps, which end a day before the year 9999 does.
+        let since = SignedDuration::from_secs(self.seconds);
+        let since = since.checked_add(SignedDuration::from_nanos(i64::from(self.nanos)))?;
+        let time = EPOCH.checked_add(since).ok()?;
+        let year = u32::try_from(time.year()).ok()?;
+        let mut text = String::with_capacity("2006-01-02T15:04:05.000000Z".len());
+        digits(&mut text, year, 1_000);
+        for (sign, part) in
+            [('-', time.month()), ('-', time.day()), ('T', time.hour()), (':', time.minute()), (':', time.second())]
+        {
+            text.push(sign);
+            digits(&mut text, u32::from(part.unsigned_abs()), 10);
+        }
+        if micros {
+            text.push('.');
+            digits(&mut text, time.subsec_nanosecond().unsigned_abs() / 1_000, 100_000);
+        }
+        text.push('Z');
+        Some(text)
+    }
+
+    pub(super) fn parse(text: &str, micros: bool) -> Option<Instant> {
+        if let Some(instant) = Self::parse_canonical(text.as_bytes(), micros) {
+            return Some(instant);
+        }
+        let other = if micros { timestamp::micros(text) } else { timestamp::seconds(text) };
+        Self::parse_canonical(other.ok()??.as_bytes(), micros)
+    }
+
+    /// The one spelling that Kubernetes itself uses.
+    fn parse_canonical(text: &[u8], micros: bool) -> Option<Instant> {
+        let length = if micros { "2006-01-02T15:04:05.000000Z".len() } else { "2006-01-02T15:04:05Z".len() };
+        let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (length - 1, b'Z')];
+        if text.len() != length || signs.iter().any(|(at, sign)| text[*at] != *sign) || micros && text[19] != b'.' {
+            return None;
+        }
+        let number = |from: usize, to: usize| {
+            text[from..to]
+                .iter()
+                .try_fold(0_i32, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i32::from(byte - b'0')))
+        };
+        let two = |from: usize| number(from, from + 2).map(|number| number as i8);
+        let date = Date::new(number(0, 4)? as i16, two(5)?, two(8)?).ok()?;
+        let (hour, minute, second) = (two(11)?, two(14)?, two(17)?);
+        if hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        let since = date.at(hour, minute, second, 0).duration_since(EPOCH);
+        let nanos = if micros { number(20, 26)? * 1_000 } else { 0 };
+        Some(Instant { seconds: since.as_secs(), nanos })
+    }
+}
+
+/// The number with as many digits as its highest place says.
+fn digits(text: &mut String, number: u32, highest: u32) {
+    let mut place = highest;
+    while place > 0 {
+        text.push(char::from(b'0' + (number / place % 10) as u8));
+        place /= 10;
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+/// By name, in nanoseconds.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("h", 3_600 * SECOND),
+];
+
+/// Nanoseconds as Go shows a duration: `1h0m0.5s`, `1.5ms`.
+pub(super) fn duration_text(nanos: i64) -> String {
+    let sign = if nanos < 0 { "-" } else { "" };
+    let nanos = nanos.unsigned_abs();
+    if nanos == 0 {
+        return "0s".to_string();
+    }
+    if nanos < SECOND {
+        let (unit, size) = [("ms", 1_000_000), ("µs", 1_000), ("ns", 1)]
+            .into_iter()
+            .find(|(_, size)| nanos >= *size)
+            .unwrap_or(("ns", 1));
+        return format!("{sign}{}{unit}", decimal(nanos, size));
+    }
+    let minutes = nanos / (60 * SECOND);
+    let seconds = decimal(nanos % (60 * SECOND), SECOND);
+    match (minutes / 60, minutes % 60) {
+        (0, 0) => format!("{sign}{seconds}s"),
+        (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
+        (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+/// `number / unit` without trailing zeros; the unit is a power of ten.
+fn decimal(number: u64, unit: u64) -> String {
+    let (whole, fraction) = (number / unit, number % unit);
+    if fraction == 0 {
+        return whole.to_string();
+    }
+    let width = unit.ilog10() as usize;
+    let fraction = format!("{fraction:0width$}");
+    format!("{whole}.{}", fraction.trim_end_matches('0'))
+}
+
+/// In nanoseconds. The text has passed the schema's check, so that only what is out of range fails.
+pub(super) fn parse_duration(text: &str) -> Option<i64> {
+    let negative = text.starts_with('-');
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut total: i128 = 0;
+    while !rest.is_empty() {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let (number, after) = rest.split_at(rest.find(|c| !is_number(c)).unwrap_or(rest.len()));
+        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+        let (_, size) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        total = total.checked_add(whole.checked_mul(i128::from(*size))?)?;
+        let mut place = i128::from(*size);
+        for digit in fraction.bytes() {
+            place /= 10;
+            total = total.checked_add(place * i128::from(digit.checked_sub(b'0')?))?;
+        }
+        rest = after;
+    }
+    i64::try_from(if negative { -total } else { total }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_show_as_in_json() {
+        let cases = [
+            (0, 0, false, "1970-01-01T00:00:00Z"),
+            (1_709_251_199, 0, false, "2024-02-29T23:59:59Z"),
+            (1_709_251_199, 123_456_000, true, "2024-02-29T23:59:59.123456Z"),
+            (-1, 500_000_000, true, "1969-12-31T23:59:59.500000Z"),
+            (253_402_300_799, 0, false, "9999-12-31T23:59:59Z"),
+        ];
+        for (seconds, nanos, micros, text) in cases {
+            let instant = Instant { seconds, nanos };
+            assert_eq!(instant.text(micros).as_deref(), Some(text));
+            assert_eq!(Instant::parse(text, micros), Some(instant));
+        }
+        let spelled = Instant::parse("2024-01-01T01:00:00.5+01:00", false);
+        assert_eq!(spelled, Some(Instant { seconds: 1_704_067_200, nanos: 0 }));
+        for bad in ["", "2024-01-01", "2023-02-29T00:00:00Z", "2024-01-01T24:00:00Z", "2024-01-01T00:00:60Z"] {
+            assert_eq!(Instant::parse(bad, false), None, "{bad}");
+        }
+        assert_eq!(Instant { seconds: i64::MAX, nanos: i32::MIN }.text(true), None);
+        assert_eq!(Instant { seconds: -70_000_000_000, nanos: 0 }.text(false), None);
+        assert!(Instant::parse("0001-01-01T00:00:00Z", false).is_some_and(Instant::is_unset));
+    }
+
+    #[test]
+    fn durations_show_as_gos() {
+        let cases = [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_500, "1.5µs"),
+            (2_000_000, "2ms"),
+            (1_500_000_000, "1.5s"),
+            (60_000_000_000, "1m0s"),
+            (-3_661_000_000_001, "-1h1m1.000000001s"),
+            (i64::MAX, "2562047h47m16.854775807s"),
+            (i64::MIN, "-2562047h47m16.854775808s"),
+        ];
+        for (nanos, text) in cases {
+            assert_eq!(duration_text(nanos), text);
+            assert_eq!(parse_duration(text), Some(nanos), "{text}");
+        }
+        for (text, nanos) in [("0", Some(0)), (".5s", Some(500_000_000)), ("9999999999h", None), ("5", None)] {
+            assert_eq!(parse_duration(text), nanos, "{text}");
+        }
+    }
+}

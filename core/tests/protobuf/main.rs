@@ -1,0 +1,6 @@
+//! The Protobuf codec, over every message of the schema table and against another implementation.
+
+mod generate;
+mod peers;
+mod round_trip;
+mod speed;

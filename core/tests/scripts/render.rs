@@ -1,0 +1,187 @@
+//! Objects and refusals in few words: one line a field, of a change only what changed.
+
+use super::words::Line;
+use holdfast_core::{Cause, Refusal};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Gives uids short names, and keeps them.
+#[derive(Default)]
+pub struct Renderer {
+    uids: RefCell<Vec<String>>,
+}
+
+/// Fields that every command would repeat.
+const NOISE: [&str; 7] = [
+    "apiVersion",
+    "kind",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.resourceVersion",
+    "metadata.creationTimestamp",
+    "metadata.uid",
+];
+
+impl Renderer {
+    pub fn short_uid(&self, document: &Value) -> String {
+        self.short(document["metadata"]["uid"].as_str().unwrap_or(""))
+    }
+
+    /// `<u1>` for the first uid that was seen.
+    pub fn short(&self, uid: &str) -> String {
+        let mut uids = self.uids.borrow_mut();
+        let at = uids.iter().position(|known| known == uid).unwrap_or_else(|| {
+            uids.push(uid.to_owned());
+            uids.len() - 1
+        });
+        // The first is that of the namespace `default`.
+        format!("<u{at}>")
+    }
+
+    /// Text of a script with the uids as they are.
+    pub fn long(&self, text: &str) -> String {
+        let uids = self.uids.borrow();
+        uids.iter().enumerate().fold(text.to_owned(), |text, (at, uid)| text.replace(&format!("<u{at}>"), uid))
+    }
+
+    /// Text for a script, with short names for uids.
+    fn shorten(&self, text: &str) -> String {
+        let uids = self.uids.borrow();
+        uids.iter().enumerate().fold(text.to_owned(), |text, (at, uid)| text.replace(uid, &format!("<u{at}>")))
+    }
+
+    /// The object, or how it differs from what it was.
+    pub fn object(&self, line: &Line, document: &Value, before: Option<&Value>) -> String {
+        if line.has("brief") {
+            return String::new();
+        }
+        let fields = |document: &Value| {
+            let mut fields = BTreeMap::new();
+            flatten(String::new(), document, &mut fields);
+            fields.retain(|path, _| wanted(line, path));
+            fields
+        };
+        let new = fields(document);
+        let old = before.map(fields).unwrap_or_default();
+        let mut out = String::new();
+        for (path, value) in &new {
+            match old.get(path) {
+                None => out += &format!("  {path}: {value}\n"),
+                Some(before) if before != value => out += &format!("  {path}: {before} -> {value}\n"),
+                Some(_) => {}
+            }
+        }
+        for (path, value) in old.iter().filter(|(path, _)| !new.contains_key(*path)) {
+            out += &format!("  {path}: {value} -> nothing\n");
+        }
+        if line.has("managed") {
+            out += &managed(document);
+        }
+        self.shorten(&out)
+    }
+
+    pub fn refusal(&self, refusal: &Refusal) -> String {
+        let mut out = match refusal {
+            Refusal::BadRequest(why) => format!("400 BadRequest: {why}\n"),
+            Refusal::Unauthorized => "401 Unauthorized\n".into(),
+            Refusal::Forbidden { subject, message, .. } => format!("403 Forbidden {subject}: {message}\n"),
+            Refusal::NotFound(subject) => format!("404 NotFound {subject}\n"),
+            Refusal::NoSuchPath => "404 NoSuchPath\n".into(),
+            Refusal::MethodNotAllowed { message } => format!("405 MethodNotAllowed: {message}\n"),
+            Refusal::NotAcceptable { message } => format!("406 NotAcceptable: {message}\n"),
+            Refusal::AlreadyExists(subject) => format!("409 AlreadyExists {subject}\n"),
+            Refusal::Conflict { subject, message } => format!("409 Conflict {subject}: {message}\n"),
+            Refusal::ApplyConflict { message, .. } => format!("409 ApplyConflict: {message}\n"),
+            Refusal::Expired { message, .. } => format!("410 Expired: {message}\n"),
+            Refusal::TooLarge { message } => format!("413 TooLarge: {message}\n"),
+            Refusal::UnsupportedMediaType { message } => format!("415 UnsupportedMediaType: {message}\n"),
+            Refusal::Invalid { subject, .. } => format!("422 Invalid {subject}\n"),
+            Refusal::Unprocessable { message } => format!("422 Unprocessable: {message}\n"),
+            Refusal::TooManyRequests { message, .. } => format!("429 TooManyRequests: {message}\n"),
+            Refusal::Internal(why) => format!("500 Internal: {why}\n"),
+            Refusal::Unavailable(why) => format!("503 Unavailable: {why}\n"),
+            Refusal::Timeout { message, .. } => format!("504 Timeout: {message}\n"),
+            Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),
+        };
+        for Cause { reason, field, message } in causes(refusal) {
+            out += &format!("  {}: {field}: {message}\n", reason.as_str());
+        }
+        // An empty line would end the paragraph.
+        self.shorten(&out.replace("\n\n", "\n"))
+    }
+}
+
+fn causes(refusal: &Refusal) -> &[Cause] {
+    match refusal {
+        Refusal::Forbidden { causes, .. } | Refusal::ApplyConflict { causes, .. } | Refusal::Invalid { causes, .. } => {
+            causes
+        }
+        _ => &[],
+    }
+}
+
+fn wanted(line: &Line, path: &str) -> bool {
+    if path.starts_with("metadata.managedFields") {
+        return false;
+    }
+    match line.option("show") {
+        Some(prefixes) => prefixes.split(',').any(|prefix| path.starts_with(prefix)),
+        None => !NOISE.contains(&path),
+    }
+}
+
+/// One entry a leaf; empty objects and lists are leaves.
+fn flatten(path: String, value: &Value, out: &mut BTreeMap<String, String>) {
+    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (name, value) in map {
+                flatten(below(name), value, out);
+            }
+        }
+        Value::Array(list) if !list.is_empty() && list.iter().any(|item| item.is_object()) => {
+            for (at, value) in list.iter().enumerate() {
+                flatten(format!("{path}[{at}]"), value, out);
+            }
+        }
+        Value::String(text) => {
+            let shown = match text.parse::<jiff::Timestamp>() {
+                Ok(time) => format!("<+{}s>", time.as_second() - super::START_SECOND),
+                Err(_) => text.replace('\n', "\\n"),
+            };
+            out.insert(path, shown);
+        }
+        other => {
+            out.insert(path, other.to_string());
+        }
+    }
+}
+
+/// Who owns what, one line a manager.
+fn managed(document: &Value) -> String {
+    let mut out = String::new();
+    for entry in document["metadata"]["managedFields"].as_array().into_iter().flatten() {
+        let text = |field: &str| entry[field].as_str().unwrap_or("").to_owned();
+        let mut paths = Vec::new();
+        leaves(String::new(), &entry["fieldsV1"], &mut paths);
+        let subresource = text("subresource");
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let owner = format!("{} {}{slash}{subresource}", text("manager"), text("operation"));
+        out += &format!("  {owner}: {}\n", paths.join(" "));
+    }
+    out
+}
+
+fn leaves(path: String, fields: &Value, out: &mut Vec<String>) {
+    match fields.as_object().filter(|map| !map.is_empty()) {
+        Some(map) => {
+            for (name, below) in map {
+                let name = name.strip_prefix("f:").unwrap_or(name);
+                let dot = if path.is_empty() { "" } else { "." };
+                leaves(if name == "." { path.clone() } else { format!("{path}{dot}{name}") }, below, out);
+            }
+        }
+        None => out.push(path),
+    }
+}

@@ -1,0 +1,12 @@
+//! The world's time and entropy, as stamps.
+
+use holdfast_core::stamp::Stamp;
+use holdfast_engine::Clock;
+
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn stamp(&self) -> Stamp {
+        Stamp { time: jiff::Timestamp::now(), seed: rand::random() }
+    }
+}

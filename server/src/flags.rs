@@ -1,0 +1,157 @@
+//! The API server's options. Each one works; one that is not built is refused by name.
+
+use crate::gates::GateArgs;
+use crate::logging::LoggingArgs;
+use clap::ArgAction;
+use holdfast_core::authz::chain::Mode;
+use holdfast_core::decide::ServiceRange;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Options of `holdfast apiserver`; `holdfast up` takes them too.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Args {
+    /// Folder of the event log and, with `up`, of keys and certificates.
+    #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
+    pub data_dir: PathBuf,
+
+    /// Address of the secure port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
+    #[arg(long)]
+    pub bind_address: Option<IpAddr>,
+    /// HTTPS port; 0 takes a free one.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// Address under which the cluster reaches the server [default: the bind address].
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    /// Folder of TLS certificates, ignored when files are given.
+    #[arg(long, default_value = "/var/run/kubernetes", value_name = "DIR")]
+    pub cert_dir: PathBuf,
+    /// Certificate of the server, with its authorities behind it.
+    #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Cipher suites by their names in Go [default: all that are safe].
+    #[arg(long, value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
+    /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
+    #[arg(long, default_value = "VersionTLS12")]
+    pub tls_min_version: String,
+    /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
+    #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
+    pub tls_sni_cert_key: Vec<String>,
+    /// Streams that a client may have open on one connection; 0 takes the default.
+    #[arg(long, default_value_t = 0)]
+    pub http2_max_streams_per_connection: u32,
+
+    /// Client certificates that these authorities signed are users: the common name, organizations as groups.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Requests without credentials are system:anonymous.
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub anonymous_auth: bool,
+    /// Lines of `token,user,uid,"group,group"`.
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// PEM keys that verify service account tokens. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// PEM private key that signs service account tokens.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Issuer of service account tokens. The first signs; all are accepted.
+    #[arg(long, value_name = "URL")]
+    pub service_account_issuer: Vec<String>,
+    /// Audiences that tokens must be for [default: the issuer].
+    #[arg(long, value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+    /// AlwaysAllow, AlwaysDeny and RBAC, asked in this order [default: AlwaysAllow, and RBAC with up].
+    #[arg(long, value_parser = parse_modes, value_name = "MODES")]
+    pub authorization_mode: Option<Modes>,
+
+    /// Addresses that services get.
+    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR")]
+    pub service_cluster_ip_range: ServiceRange,
+    /// Ports that services of type NodePort get.
+    #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
+    pub service_node_port_range: (u16, u16),
+
+    /// Reading requests in progress at most; 0 for no limit. Watches do not count.
+    #[arg(long, default_value_t = 400)]
+    pub max_requests_inflight: u32,
+    /// Writing requests in progress at most; 0 for no limit.
+    #[arg(long, default_value_t = 200)]
+    pub max_mutating_requests_inflight: u32,
+
+    #[command(flatten)]
+    pub gates: GateArgs,
+    #[command(flatten)]
+    pub logging: LoggingArgs,
+}
+
+/// Authorization modes in their order.
+#[derive(Debug, Clone)]
+pub struct Modes(pub Vec<Mode>);
+
+fn parse_modes(text: &str) -> Result<Modes, String> {
+    Mode::parse_list(text).map(Modes)
+}
+
+fn parse_ports(text: &str) -> Result<(u16, u16), String> {
+    let parse = |port: &str| port.trim().parse().map_err(|_| format!("{port:?} is no port"));
+    let (first, last) = match (text.split_once('-'), text.split_once('+')) {
+        (Some((first, last)), _) => (parse(first)?, parse(last)?),
+        (None, Some((first, more))) => {
+            let first: u16 = parse(first)?;
+            (first, first.checked_add(parse(more)?).ok_or("the range ends behind port 65535")?)
+        }
+        (None, None) => (parse(text)?, parse(text)?),
+    };
+    if first == 0 || last < first {
+        return Err(format!("{text:?} is no range of ports, such as 30000-32767"));
+    }
+    Ok((first, last))
+}
+
+/// Arguments as clap knows them: underscores in names stand for dashes, `-v=4` for `-v 4`.
+pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut rest = false;
+    let normalize = |argument: OsString| {
+        let Some(text) = argument.to_str() else { return argument };
+        rest |= text == "--";
+        if rest || !text.starts_with("--") {
+            return argument;
+        }
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let name = name.replace('_', "-");
+        value.map_or_else(|| name.clone(), |value| format!("{name}={value}")).into()
+    };
+    arguments.map(normalize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_ranges_parse_or_say_why() {
+        assert_eq!(parse_ports("30000-32767"), Ok((30000, 32767)));
+        assert_eq!(parse_ports("30000+10"), Ok((30000, 30010)));
+        assert!(parse_ports("9-8").is_err());
+        assert!(parse_ports("0-8").is_err());
+        assert!(parse_ports("x").is_err());
+        assert!(parse_ports("65000+1000").is_err());
+    }
+
+    #[test]
+    fn names_may_be_written_with_underscores() {
+        let given = ["holdfast", "up", "--data_dir=/a_b", "--", "--x_y"].map(OsString::from);
+        let expected = ["holdfast", "up", "--data-dir=/a_b", "--", "--x_y"].map(OsString::from);
+        assert_eq!(normalized(given.into_iter()), expected);
+    }
+}

@@ -1,0 +1,99 @@
+//! `holdfast log`: the event log of a data folder, for people.
+
+use anyhow::Result;
+use holdfast_core::event::{Offset, Record};
+use holdfast_storage_rocks::{LogReader, repair};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Print events, one a line: offset, time, what was done to which object, and by whom.
+    Tail {
+        #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
+        data_dir: PathBuf,
+        /// Go on with new events as they come.
+        #[arg(short, long)]
+        follow: bool,
+        /// How many of the last events to begin with; 0 for all.
+        #[arg(short = 'n', long, default_value_t = 0)]
+        lines: u64,
+    },
+    /// Put objects whose newest event is damaged back to their last intact version. The server must be stopped.
+    Repair {
+        #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
+        data_dir: PathBuf,
+    },
+}
+
+/// How often new events are looked for.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
+const PIECE: usize = 1024;
+
+pub fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Tail { data_dir, follow, lines } => tail(&data_dir, follow, lines),
+        Command::Repair { data_dir } => {
+            let repairs = repair(&data_dir, jiff::Timestamp::now().as_millisecond())?;
+            for repair in &repairs {
+                println!("{repair}");
+            }
+            match repairs.len() {
+                0 => println!("the log is intact"),
+                _ => println!("the log is repaired"),
+            }
+            Ok(())
+        }
+    }
+}
+
+fn tail(folder: &std::path::Path, follow: bool, lines: u64) -> Result<()> {
+    let reader = LogReader::open(folder)?;
+    let last = reader.last()?;
+    let mut at = if lines == 0 { Offset::ZERO } else { Offset(last.0.saturating_sub(lines)) };
+    let mut out = std::io::stdout().lock();
+    loop {
+        let records = reader.scan(at, PIECE)?;
+        for record in &records {
+            at = record.offset();
+            match writeln!(out, "{}", line(record)) {
+                // The reader of a pipe has seen enough.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+                other => other?,
+            }
+        }
+        if records.len() == PIECE {
+            continue;
+        }
+        if !follow {
+            return Ok(());
+        }
+        out.flush()?;
+        std::thread::sleep(FOLLOW_PERIOD);
+        reader.catch_up()?;
+    }
+}
+
+/// `42 2026-11-21T10:00:00.000Z created deployments/default/web by jane (kubectl, update) 1234 bytes`
+fn line(record: &Record) -> String {
+    let time = jiff::Timestamp::from_millisecond(record.time_ms)
+        .map(|time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
+        .unwrap_or_else(|_| record.time_ms.to_string());
+    let what = match (record.is_delete(), record.replaces) {
+        (true, _) => "deleted",
+        (false, 0) => "created",
+        (false, _) => "changed",
+    };
+    let actor = &record.actor;
+    let manager = if actor.manager.is_empty() { "-" } else { &actor.manager };
+    format!(
+        "{} {time} {what} {}/{} by {} ({manager}, {}) {} bytes",
+        record.offset,
+        record.resource,
+        record.key,
+        actor.user,
+        actor.verb,
+        record.object.len()
+    )
+}

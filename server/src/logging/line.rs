@@ -1,0 +1,271 @@
+//! The form of one line: `I1121 03:44:54.123456   12345 engine.rs:42] message key="value"`, or an object of JSON.
+
+use super::Origin;
+use super::choices::{Format, Severity, base_name};
+use jiff::Zoned;
+use std::error::Error;
+use std::fmt::{Debug, Write};
+use tracing::field::{Field, Visit};
+
+pub struct Shape {
+    pub format: Format,
+    pub headers: bool,
+    pub directory: bool,
+}
+
+impl Shape {
+    /// The line with its end.
+    pub fn render(&self, origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) -> String {
+        let mut out = match self.format {
+            Format::Text => self.text(origin, now, fields),
+            Format::Json => return json(origin, now, fields, backtrace),
+        };
+        out.push('\n');
+        if let Some(backtrace) = backtrace {
+            out.push_str(backtrace.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+
+    fn text(&self, origin: &Origin, now: &Zoned, fields: &Fields) -> String {
+        let mut out = String::with_capacity(128);
+        if self.headers {
+            let letter = &Severity::of(origin.level).name()[..1];
+            let at = now.datetime();
+            let (month, day, hour, minute, second) = (at.month(), at.day(), at.hour(), at.minute(), at.second());
+            let microsecond = at.subsec_nanosecond() / 1000;
+            let place = if self.directory { with_directory(origin.file) } else { base_name(origin.file) };
+            _ = write!(
+                out,
+                "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{microsecond:06} {:7} {place}:{}] ",
+                std::process::id(),
+                origin.line
+            );
+        }
+        out.push_str(fields.message.trim_end_matches('\n'));
+        for (name, value) in &fields.rest {
+            _ = write!(out, " {name}=");
+            value.text(&mut out);
+        }
+        out
+    }
+}
+
+/// Milliseconds since 1970, place, message and values, in the order in which the API server of Kubernetes has them.
+/// An error has no `v`; that is how readers tell it from information.
+fn json(origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) -> String {
+    let mut out = String::with_capacity(192);
+    let microseconds = now.timestamp().as_microsecond();
+    let (milliseconds, rest) = (microseconds.div_euclid(1000), microseconds.rem_euclid(1000));
+    _ = write!(out, "{{\"ts\":{milliseconds}.{rest:03},\"caller\":");
+    push_json(&mut out, &format!("{}:{}", with_directory(origin.file), origin.line));
+    out.push_str(",\"msg\":");
+    push_json(&mut out, &fields.message);
+    if Severity::of(origin.level) < Severity::Error {
+        _ = write!(out, ",\"v\":{}", origin.verbosity().unwrap_or(0));
+    }
+    for (name, value) in &fields.rest {
+        out.push(',');
+        push_json(&mut out, name);
+        out.push(':');
+        value.json(&mut out);
+    }
+    if let Some(backtrace) = backtrace {
+        out.push_str(",\"stacktrace\":");
+        push_json(&mut out, backtrace);
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// The name of a file and of the directory that it is in.
+fn with_directory(path: &str) -> &str {
+    let mut slashes = path.rmatch_indices('/');
+    slashes.next();
+    slashes.next().map_or(path, |(at, _)| &path[at + 1..])
+}
+
+fn push_json(out: &mut String, text: &str) {
+    out.push_str(&serde_json::Value::from(text).to_string());
+}
+
+/// What one line says.
+#[derive(Default)]
+pub struct Fields {
+    message: String,
+    rest: Vec<(&'static str, Value)>,
+}
+
+enum Value {
+    Text(String),
+    /// A number or a truth value: the same without quotes in both forms.
+    Plain(String),
+    /// Infinite or no number at all, which JSON has no word for.
+    OddNumber(f64),
+}
+
+impl Fields {
+    pub fn of_message(message: &std::fmt::Arguments) -> Fields {
+        Fields { message: message.to_string(), rest: Vec::new() }
+    }
+
+    fn push(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::Text(text) | Value::Plain(text)) => self.message = text,
+            (name, value) => self.rest.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.push(field, Value::Text(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.push(field, Value::Text(value.to_owned()));
+    }
+
+    /// With its causes, as most errors here leave them out of their own text.
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        let mut text = value.to_string();
+        let mut cause = value.source();
+        while let Some(error) = cause {
+            _ = write!(text, ": {error}");
+            cause = error.source();
+        }
+        self.push(field, Value::Text(text));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.push(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.push(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.push(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.push(field, if value.is_finite() { Value::Plain(value.to_string()) } else { Value::OddNumber(value) });
+    }
+}
+
+impl Value {
+    /// Text of several lines is indented, so that no part of it can pass for a line of its own.
+    fn text(&self, out: &mut String) {
+        match self {
+            Value::Plain(text) => out.push_str(text),
+            Value::OddNumber(number) => _ = write!(out, "{number}"),
+            Value::Text(text) if text.contains('\n') => {
+                out.push_str("<\n");
+                for line in text.split('\n') {
+                    _ = writeln!(out, "\t{line}");
+                }
+                out.push_str(" >");
+            }
+            Value::Text(text) => push_quoted(out, text),
+        }
+    }
+
+    fn json(&self, out: &mut String) {
+        match self {
+            Value::Plain(text) => out.push_str(text),
+            Value::OddNumber(number) => push_json(out, &number.to_string()),
+            Value::Text(text) => push_json(out, text),
+        }
+    }
+}
+
+fn push_quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\0'..' ' | '\u{7f}' => _ = write!(out, "\\x{:02x}", u32::from(c)),
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    const PLACE: &str = "engine/src/engine.rs";
+
+    fn noon() -> Zoned {
+        "2026-11-21T03:44:54.123456789+00:00[UTC]".parse().unwrap()
+    }
+
+    fn fields() -> Fields {
+        let rest = vec![
+            ("name", Value::Text("a \"b\"\u{1b}".into())),
+            ("count", Value::Plain("3".into())),
+            ("ratio", Value::OddNumber(f64::INFINITY)),
+        ];
+        Fields { message: "took it".into(), rest }
+    }
+
+    fn shape(format: Format) -> Shape {
+        Shape { format, headers: true, directory: false }
+    }
+
+    #[test]
+    fn text_lines_have_severity_time_process_place_message_and_values() {
+        let pid = std::process::id();
+        let values = "took it name=\"a \\\"b\\\"\\x1b\" count=3 ratio=inf";
+        for (level, letter) in [(Level::INFO, 'I'), (Level::WARN, 'W'), (Level::ERROR, 'E'), (Level::TRACE, 'I')] {
+            let origin = Origin::new(level, "holdfast", Some(PLACE), Some(42));
+            let line = shape(Format::Text).render(&origin, &noon(), &fields(), None);
+            assert_eq!(line, format!("{letter}1121 03:44:54.123456 {pid:7} engine.rs:42] {values}\n"));
+        }
+        let origin = Origin::new(Level::INFO, "holdfast", Some(PLACE), Some(42));
+        let bare = Shape { headers: false, ..shape(Format::Text) };
+        assert_eq!(bare.render(&origin, &noon(), &fields(), None), format!("{values}\n"));
+        let directory = Shape { directory: true, ..shape(Format::Text) };
+        assert!(directory.render(&origin, &noon(), &fields(), None).contains(" src/engine.rs:42] took it"));
+    }
+
+    #[test]
+    fn a_value_of_several_lines_cannot_pass_for_a_line() {
+        let origin = Origin::new(Level::INFO, "holdfast", None, None);
+        let fields = Fields { message: "m".into(), rest: vec![("key", Value::Text("one\nE1121 two".into()))] };
+        let line = shape(Format::Text).render(&origin, &noon(), &fields, Some("stack\n\n"));
+        assert_eq!(line.split_once("] ").unwrap().1, "m key=<\n\tone\n\tE1121 two\n >\nstack\n");
+    }
+
+    #[test]
+    fn json_lines_parse_and_say_the_same() {
+        for (level, v) in
+            [(Level::INFO, Some(0)), (Level::DEBUG, Some(4)), (Level::TRACE, Some(6)), (Level::ERROR, None)]
+        {
+            let origin = Origin::new(level, "holdfast", Some(PLACE), Some(42));
+            let line = shape(Format::Json).render(&origin, &noon(), &fields(), Some("stack"));
+            let mut expected = serde_json::json!({
+                "ts": 1795232694123.456, "caller": "src/engine.rs:42", "msg": "took it",
+                "name": "a \"b\"\u{1b}", "count": 3, "ratio": "inf", "stacktrace": "stack",
+            });
+            if let Some(v) = v {
+                expected["v"] = v.into();
+            }
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), expected);
+            assert!(line.ends_with("}\n"));
+        }
+    }
+
+    #[test]
+    fn a_place_shows_one_directory() {
+        for (path, expected) in [("a/b/c.rs", "b/c.rs"), ("b/c.rs", "b/c.rs"), ("c.rs", "c.rs"), ("???", "???")] {
+            assert_eq!(with_directory(path), expected);
+        }
+    }
+}

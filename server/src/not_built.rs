@@ -1,0 +1,314 @@
+//! Options of Kubernetes' API server that this release does not have.
+//!
+//! They are refused by name, because to take an option and not to heed it would be a lie, and "unexpected argument"
+//! would leave open whether the option is misspelt.
+
+use std::ffi::OsString;
+
+/// Why the server cannot start with these arguments, if one of them names such an option.
+pub fn refuse(args: &[OsString]) -> Option<String> {
+    let options = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
+    let names = options.filter_map(|option| option.strip_prefix("--")).map(|option| match option.split_once('=') {
+        Some((name, _)) => name,
+        None => option,
+    });
+    let mut unbuilt = names.filter(|name| NOT_BUILT.binary_search(&canonical(name).as_str()).is_ok());
+    unbuilt.next().map(|name| format!("the option --{name} is not built yet"))
+}
+
+/// The name as Kubernetes has it: with dashes, and with the product's names where a placeholder stands for them.
+fn canonical(name: &str) -> String {
+    let mut name = name.replace('_', "-");
+    for (placeholder, real) in PLACEHOLDERS {
+        name = name.replace(placeholder, real);
+    }
+    name
+}
+
+const PLACEHOLDERS: &[(&str, &str)] = &[
+    ("<vendor>-", "kubernetes-"),
+    ("<cloud>", "gce"),
+    ("nodeagent-", "kubelet-"),
+    ("coreconfig", "kubeconfig"),
+    ("core-api-", "kube-api-"),
+];
+
+/// Sorted. Who builds one takes it out.
+const NOT_BUILT: &[&str] = &[
+    "address",
+    "admission-control",
+    "admission-control-config-file",
+    "aggregator-reject-forwarding-redirect",
+    "allow-metric-labels",
+    "allow-metric-labels-manifest",
+    "allow-privileged",
+    "apiserver-count",
+    "audit-dynamic-configuration",
+    "audit-log-batch-buffer-size",
+    "audit-log-batch-max-size",
+    "audit-log-batch-max-wait",
+    "audit-log-batch-throttle-burst",
+    "audit-log-batch-throttle-enable",
+    "audit-log-batch-throttle-qps",
+    "audit-log-compress",
+    "audit-log-format",
+    "audit-log-maxage",
+    "audit-log-maxbackup",
+    "audit-log-maxsize",
+    "audit-log-mode",
+    "audit-log-path",
+    "audit-log-truncate-enabled",
+    "audit-log-truncate-max-batch-size",
+    "audit-log-truncate-max-event-size",
+    "audit-log-version",
+    "audit-policy-file",
+    "audit-webhook-batch-buffer-size",
+    "audit-webhook-batch-max-size",
+    "audit-webhook-batch-max-wait",
+    "audit-webhook-batch-throttle-burst",
+    "audit-webhook-batch-throttle-enable",
+    "audit-webhook-batch-throttle-qps",
+    "audit-webhook-config-file",
+    "audit-webhook-initial-backoff",
+    "audit-webhook-mode",
+    "audit-webhook-truncate-enabled",
+    "audit-webhook-truncate-max-batch-size",
+    "audit-webhook-truncate-max-event-size",
+    "audit-webhook-version",
+    "authentication-config",
+    "authentication-kubeconfig",
+    "authentication-skip-lookup",
+    "authentication-token-webhook-cache-ttl",
+    "authentication-token-webhook-config-file",
+    "authentication-token-webhook-version",
+    "authentication-tolerate-lookup-failure",
+    "authorization-always-allow-paths",
+    "authorization-config",
+    "authorization-kubeconfig",
+    "authorization-policy-file",
+    "authorization-webhook-cache-authorized-ttl",
+    "authorization-webhook-cache-unauthorized-ttl",
+    "authorization-webhook-config-file",
+    "authorization-webhook-version",
+    "azure-container-registry-config",
+    "basic-auth-file",
+    "cloud-config",
+    "cloud-provider",
+    "cloud-provider-gce-l7lb-src-cidrs",
+    "cloud-provider-gce-lb-src-cidrs",
+    "contention-profiling",
+    "coordinated-leadership-lease-duration",
+    "coordinated-leadership-renew-deadline",
+    "coordinated-leadership-retry-period",
+    "cors-allowed-origins",
+    "debug-socket-path",
+    "default-not-ready-toleration-seconds",
+    "default-unreachable-toleration-seconds",
+    "default-watch-cache-size",
+    "delete-collection-workers",
+    "deserialization-cache-size",
+    "disable-admission-plugins",
+    "disable-http2-serving",
+    "disabled-metrics",
+    "egress-selector-config-file",
+    "emulated-version",
+    "emulation-forward-compatible",
+    "enable-admission-plugins",
+    "enable-aggregator-routing",
+    "enable-bootstrap-token-auth",
+    "enable-garbage-collector",
+    "enable-inflight-quota-handler",
+    "enable-logs-handler",
+    "enable-priority-and-fairness",
+    "enable-swagger-ui",
+    "encryption-provider-config",
+    "encryption-provider-config-automatic-reload",
+    "endpoint-reconciler-type",
+    "etcd-cafile",
+    "etcd-certfile",
+    "etcd-compaction-interval",
+    "etcd-count-metric-poll-period",
+    "etcd-db-metric-poll-interval",
+    "etcd-healthcheck-timeout",
+    "etcd-keyfile",
+    "etcd-prefix",
+    "etcd-quorum-read",
+    "etcd-readycheck-timeout",
+    "etcd-servers",
+    "etcd-servers-overrides",
+    "event-ttl",
+    "experimental-encryption-provider-config",
+    "experimental-logging-sanitization",
+    "external-hostname",
+    "goaway-chance",
+    "identity-lease-duration-seconds",
+    "identity-lease-renew-interval-seconds",
+    "insecure-bind-address",
+    "insecure-port",
+    "kubelet-certificate-authority",
+    "kubelet-client-certificate",
+    "kubelet-client-key",
+    "kubelet-https",
+    "kubelet-port",
+    "kubelet-preferred-address-types",
+    "kubelet-read-only-port",
+    "kubelet-timeout",
+    "kubernetes-service-node-port",
+    "lease-reuse-duration-seconds",
+    "livez-grace-period",
+    "log-json-info-buffer-size",
+    "log-json-split-stream",
+    "log-text-info-buffer-size",
+    "log-text-split-stream",
+    "master-service-namespace",
+    "max-connection-bytes-per-sec",
+    "max-startup-sequence-duration",
+    "min-compatibility-version",
+    "min-request-timeout",
+    "oidc-ca-file",
+    "oidc-client-id",
+    "oidc-groups-claim",
+    "oidc-groups-prefix",
+    "oidc-issuer-url",
+    "oidc-required-claim",
+    "oidc-signing-algs",
+    "oidc-username-claim",
+    "oidc-username-prefix",
+    "one-output",
+    "peer-advertise-ip",
+    "peer-advertise-port",
+    "peer-ca-file",
+    "permit-address-sharing",
+    "permit-port-sharing",
+    "profiling",
+    "proxy-client-cert-file",
+    "proxy-client-key-file",
+    "repair-malformed-updates",
+    "request-timeout",
+    "requestheader-allowed-names",
+    "requestheader-client-ca-file",
+    "requestheader-extra-headers-prefix",
+    "requestheader-group-headers",
+    "requestheader-uid-headers",
+    "requestheader-username-headers",
+    "runtime-config",
+    "runtime-config-emulation-forward-compatible",
+    "service-account-api-audiences",
+    "service-account-extend-token-expiration",
+    "service-account-jwks-uri",
+    "service-account-lookup",
+    "service-account-max-token-expiration",
+    "service-account-signing-endpoint",
+    "show-hidden-metrics-for-version",
+    "shutdown-delay-duration",
+    "shutdown-send-retry-after",
+    "shutdown-watch-termination-grace-period",
+    "ssh-keyfile",
+    "ssh-user",
+    "storage-backend",
+    "storage-initialization-timeout",
+    "storage-media-type",
+    "storage-versions",
+    "strict-transport-security-directives",
+    "target-ram-mb",
+    "tracing-config-file",
+    "watch-cache",
+    "watch-cache-sizes",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(args: &[&str]) -> Option<String> {
+        refuse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_table_is_sorted() {
+        assert!(NOT_BUILT.is_sorted_by(|a, b| a < b), "the search needs it, and none twice");
+    }
+
+    #[test]
+    fn options_are_refused_in_the_spelling_that_was_used() {
+        for (option, name) in [
+            ("--etcd-servers=https://127.0.0.1:2379", "etcd-servers"),
+            ("--etcd-servers", "etcd-servers"),
+            ("--etcd_servers=x", "etcd_servers"),
+            ("--audit-policy-file=p", "audit-policy-file"),
+            ("--enable-admission-plugins=NodeRestriction", "enable-admission-plugins"),
+            ("--requestheader-client-ca-file=ca", "requestheader-client-ca-file"),
+            ("--kubelet-client-certificate=c", "kubelet-client-certificate"),
+            ("--nodeagent-client-certificate=c", "nodeagent-client-certificate"),
+            ("--nodeagent_timeout=5s", "nodeagent_timeout"),
+            ("--authentication-coreconfig=c", "authentication-coreconfig"),
+            ("--authorization-kubeconfig=c", "authorization-kubeconfig"),
+            ("--<vendor>-service-node-port=1", "<vendor>-service-node-port"),
+            ("--cloud-provider-<cloud>-lb-src-cidrs=", "cloud-provider-<cloud>-lb-src-cidrs"),
+        ] {
+            let expected = format!("the option --{name} is not built yet");
+            assert_eq!(refusal(&["holdfast", "apiserver", "--secure-port=0", option]), Some(expected), "{option}");
+        }
+    }
+
+    #[test]
+    fn what_is_built_or_unknown_or_no_option_passes() {
+        for option in BUILT {
+            assert_eq!(refusal(&[&format!("--{option}"), &format!("--{option}=x")]), None, "{option}");
+        }
+        for args in [
+            &["holdfast", "up"][..],
+            &["--no-such-option"],
+            &["--etcd-serverss"],
+            &["etcd-servers", "-etcd-servers"],
+            &["--", "--etcd-servers"],
+            &["--data-dir=--etcd-servers"],
+            &[],
+        ] {
+            assert_eq!(refusal(args), None, "{args:?}");
+        }
+    }
+
+    const BUILT: &[&str] = &[
+        "add-dir-header",
+        "advertise-address",
+        "alsologtostderr",
+        "anonymous-auth",
+        "api-audiences",
+        "authorization-mode",
+        "bind-address",
+        "cert-dir",
+        "client-ca-file",
+        "data-dir",
+        "feature-gates",
+        "help",
+        "http2-max-streams-per-connection",
+        "log-backtrace-at",
+        "log-dir",
+        "log-file",
+        "log-file-max-size",
+        "log-flush-frequency",
+        "logging-format",
+        "logtostderr",
+        "max-mutating-requests-inflight",
+        "max-requests-inflight",
+        "secure-port",
+        "service-account-issuer",
+        "service-account-key-file",
+        "service-account-signing-key-file",
+        "service-cluster-ip-range",
+        "service-node-port-range",
+        "skip-headers",
+        "skip-log-headers",
+        "stderrthreshold",
+        "tls-cert-file",
+        "tls-cipher-suites",
+        "tls-min-version",
+        "tls-private-key-file",
+        "tls-sni-cert-key",
+        "token-auth-file",
+        "v",
+        "version",
+        "vmodule",
+    ];
+}

@@ -1,0 +1,176 @@
+//! The certificates of a cluster on one machine: made once, kept in the data folder, renewed before they expire.
+
+use anyhow::{Context, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use time::{Duration, OffsetDateTime};
+use x509_parser::prelude::{FromDer, Pem, X509Certificate};
+
+const AUTHORITY_DAYS: i64 = 3650;
+const CERTIFICATE_DAYS: i64 = 365;
+/// Certificates that end within this time are made anew at a start.
+const RENEWAL_DAYS: i64 = 30;
+
+/// The files of one cluster.
+pub struct Pki {
+    pub authority: PathBuf,
+    pub server_certificate: PathBuf,
+    pub server_key: PathBuf,
+    pub admin_certificate: PathBuf,
+    pub admin_key: PathBuf,
+    pub service_account_key: PathBuf,
+}
+
+/// Makes what is missing or about to expire.
+pub fn ensure(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<Pki> {
+    let folder = folder.join("pki");
+    std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let file = |name: &str| folder.join(name);
+    let pki = Pki {
+        authority: file("ca.crt"),
+        server_certificate: file("server.crt"),
+        server_key: file("server.key"),
+        admin_certificate: file("admin.crt"),
+        admin_key: file("admin.key"),
+        service_account_key: file("sa.key"),
+    };
+    let authority_key = file("ca.key");
+    if !authority_key.exists() || !pki.authority.exists() {
+        let key = KeyPair::generate()?;
+        let mut params = params("holdfast-ca", AUTHORITY_DAYS);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?;
+        write(&authority_key, &key.serialize_pem(), true)?;
+        write(&pki.authority, &certificate.pem(), false)?;
+        // What the old authority signed is worth nothing now.
+        for old in [&pki.server_certificate, &pki.admin_certificate] {
+            let _ = std::fs::remove_file(old);
+        }
+    }
+    let authority = Issuer::from_ca_cert_pem(&read(&pki.authority)?, KeyPair::from_pem(&read(&authority_key)?)?)
+        .with_context(|| format!("read {}", pki.authority.display()))?;
+    if !is_good(&pki.server_certificate, &pki.server_key, names, addresses) {
+        let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
+        params.subject_alt_names = sans(names, addresses)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        issue(params, &authority, &pki.server_certificate, &pki.server_key)?;
+    }
+    if !is_good(&pki.admin_certificate, &pki.admin_key, &[], &[]) {
+        let mut params = params("kubernetes-admin", CERTIFICATE_DAYS);
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        issue(params, &authority, &pki.admin_certificate, &pki.admin_key)?;
+    }
+    if !pki.service_account_key.exists() {
+        write(&pki.service_account_key, &KeyPair::generate()?.serialize_pem(), true)?;
+    }
+    Ok(pki)
+}
+
+/// A pair that nobody but itself vouches for: what a server without certificates serves with.
+pub fn self_signed(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<(PathBuf, PathBuf)> {
+    let (certificate, key) = (folder.join("apiserver.crt"), folder.join("apiserver.key"));
+    if !is_good(&certificate, &key, names, addresses) {
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        let pair = KeyPair::generate()?;
+        let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
+        params.subject_alt_names = sans(names, addresses)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        write(&key, &pair.serialize_pem(), true)?;
+        write(&certificate, &params.self_signed(&pair)?.pem(), false)?;
+    }
+    Ok((certificate, key))
+}
+
+/// A kubeconfig that needs no other file.
+pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
+    let data = |path: &Path| read(path).map(|text| STANDARD.encode(text));
+    Ok(format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: holdfast\n  cluster:\n    server: {url}\n    \
+         certificate-authority-data: {}\nusers:\n- name: admin\n  user:\n    client-certificate-data: {}\n    \
+         client-key-data: {}\ncontexts:\n- name: holdfast\n  context:\n    cluster: holdfast\n    user: admin\n\
+         current-context: holdfast\n",
+        data(&pki.authority)?,
+        data(&pki.admin_certificate)?,
+        data(&pki.admin_key)?,
+    ))
+}
+
+/// Writes a file whole or not at all; secrets for the owner's eyes only.
+pub fn write(path: &Path, text: &str, secret: bool) -> Result<()> {
+    let temporary = path.with_extension("new");
+    let mode = if secret { 0o600 } else { 0o644 };
+    let written = (|| {
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    })();
+    written.with_context(|| format!("write {}", path.display()))
+}
+
+fn params(name: &str, days: i64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    // Clocks differ a little between machines.
+    params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
+    params.not_after = OffsetDateTime::now_utc() + Duration::days(days);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params
+}
+
+fn sans(names: &[String], addresses: &[IpAddr]) -> Result<Vec<SanType>> {
+    let mut sans = Vec::new();
+    for name in names {
+        sans.push(SanType::DnsName(name.as_str().try_into().with_context(|| format!("{name:?} is no host name"))?));
+    }
+    sans.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+    Ok(sans)
+}
+
+fn issue(params: CertificateParams, authority: &Issuer<'_, KeyPair>, certificate: &Path, key: &Path) -> Result<()> {
+    let pair = KeyPair::generate()?;
+    write(key, &pair.serialize_pem(), true)?;
+    write(certificate, &params.signed_by(&pair, authority)?.pem(), false)
+}
+
+/// Whether a certificate is there, lasts a while, and is good for all these names and addresses.
+fn is_good(certificate: &Path, key: &Path, names: &[String], addresses: &[IpAddr]) -> bool {
+    let check = || -> Option<bool> {
+        KeyPair::from_pem(&std::fs::read_to_string(key).ok()?).ok()?;
+        let text = std::fs::read(certificate).ok()?;
+        let pem = Pem::iter_from_buffer(&text).next()?.ok()?;
+        let (_, parsed) = X509Certificate::from_der(&pem.contents).ok()?;
+        let ends = parsed.validity().not_after.to_datetime();
+        let lasts = ends > OffsetDateTime::now_utc() + Duration::days(RENEWAL_DAYS);
+        let sans = parsed.subject_alternative_name().ok()?;
+        let has = |wanted: &dyn Fn(&x509_parser::prelude::GeneralName) -> bool| {
+            sans.as_ref().is_some_and(|sans| sans.value.general_names.iter().any(wanted))
+        };
+        use x509_parser::prelude::GeneralName::{DNSName, IPAddress};
+        let octets = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        let covers = names.iter().all(|name| has(&|san| matches!(san, DNSName(found) if found == name)))
+            && addresses.iter().all(|address| has(&|san| matches!(san, IPAddress(found) if *found == octets(address))));
+        Some(lasts && covers)
+    };
+    check().unwrap_or(false)
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}

@@ -1,0 +1,82 @@
+//! Values of options as Go's `strconv` and `time` read them, because that is how existing scripts write them.
+
+use std::time::Duration;
+
+pub fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("strconv.ParseBool: parsing {text:?}: invalid syntax")),
+    }
+}
+
+/// Reads `5s`, `1h30m`, `1.5ms`. A negative duration is no use to any option, so none is taken.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("time: invalid duration {text:?}");
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    let mut nanoseconds = 0f64;
+    while !rest.is_empty() {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let (number, after) = rest.split_at(rest.find(|c| !is_number(c)).unwrap_or(rest.len()));
+        let number: f64 = number.parse().map_err(|_| invalid())?;
+        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+        nanoseconds += number
+            * match unit {
+                "ns" => 1.0,
+                "us" | "µs" | "μs" => 1e3,
+                "ms" => 1e6,
+                "s" => 1e9,
+                "m" => 60e9,
+                "h" => 3600e9,
+                "" => return Err(format!("time: missing unit in duration {text:?}")),
+                _ => return Err(format!("time: unknown unit {unit:?} in duration {text:?}")),
+            };
+        rest = after;
+    }
+    // Go's durations end at 2^63 nanoseconds, too.
+    if nanoseconds >= i64::MAX as f64 {
+        return Err(invalid());
+    }
+    Ok(Duration::from_nanos(nanoseconds as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_are_those_of_go() {
+        for text in ["1", "t", "T", "true", "TRUE", "True"] {
+            assert_eq!(parse_bool(text), Ok(true), "{text}");
+        }
+        for text in ["0", "f", "F", "false", "FALSE", "False"] {
+            assert_eq!(parse_bool(text), Ok(false), "{text}");
+        }
+        assert_eq!(parse_bool("yes"), Err("strconv.ParseBool: parsing \"yes\": invalid syntax".into()));
+        assert!(parse_bool("").is_err());
+    }
+
+    #[test]
+    fn durations_are_those_of_go() {
+        for (text, milliseconds) in
+            [("5s", 5_000), ("5m0s", 300_000), ("1h30m", 5_400_000), ("1.5s", 1_500), ("250ms", 250), ("0", 0)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for (text, expected) in [
+            ("", "time: invalid duration \"\""),
+            ("-5s", "time: invalid duration \"-5s\""),
+            ("5", "time: missing unit in duration \"5\""),
+            ("5x", "time: unknown unit \"x\" in duration \"5x\""),
+            ("9999999h", "time: invalid duration \"9999999h\""),
+        ] {
+            assert_eq!(parse_duration(text), Err(expected.into()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! What must be true whatever happens. Each oracle looks at the log's events, an answer, or a state, and says
+//! what is wrong with it.
+
+mod record;
+mod replay;
+mod reply;
+mod rules;
+
+pub use record::check as check_record;
+pub use replay::check as check_state;
+pub use reply::{NODE_PORTS, Window, check_refusal, check_reply};
+pub use rules::{check_addresses, check_namespaces, check_rest};
+
+/// Fine, or what is wrong.
+pub type Verdict = Result<(), String>;
+
+/// Fails unless the condition holds.
+pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(wrong()) }
+}

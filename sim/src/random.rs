@@ -1,0 +1,41 @@
+//! Everything random in a simulation, from one seed.
+
+use holdfast_core::stamp::{Purpose, Stamp, Stream};
+use jiff::Timestamp;
+
+pub struct Dice {
+    stream: Stream,
+}
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice { stream: Stamp { time: Timestamp::UNIX_EPOCH, seed }.stream(Purpose::Token, 0) }
+    }
+
+    /// A number below `bound`, which is not zero.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.stream.next() % bound as u64) as usize
+    }
+
+    /// True so many times in a hundred.
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// One of the choices, as often as its weight says.
+    pub fn weighted<T: Copy>(&mut self, choices: &[(usize, T)]) -> T {
+        let total = choices.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.below(total);
+        for (weight, choice) in choices {
+            if at < *weight {
+                return *choice;
+            }
+            at -= weight;
+        }
+        unreachable!("the weights add up to their sum")
+    }
+}

@@ -1,0 +1,98 @@
+//! The whole server in this process: no socket, no disk unless the log has one.
+
+use bytes::Bytes;
+use holdfast_core::authz::bootstrap::bootstrap_policy;
+use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
+use holdfast_core::authz::chain::Mode;
+use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_core::decide::Settings;
+use holdfast_core::kinds::registry;
+use holdfast_core::stamp::Stamp;
+use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap};
+use holdfast_transport_http::api::{Api, Features, Limits};
+use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::paths::Documents;
+use holdfast_transport_http::tokens::ServiceAccountTokens;
+use holdfast_transport_http::{Metrics, memory};
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+/// A server without a socket, to be asked by as many users as a test wants.
+#[derive(Clone)]
+pub struct Memory {
+    api: Arc<Api>,
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn stamp(&self) -> Stamp {
+        Stamp { time: jiff::Timestamp::now(), seed: rand::random() }
+    }
+}
+
+impl Memory {
+    /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
+    pub async fn start(log: Arc<dyn EventLog>) -> Memory {
+        let registry = Arc::new(registry().clone());
+        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+        let engine = Engine::open(log, registry.clone(), options).expect("open the log");
+        let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+        let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
+        let authenticator = Authenticator {
+            anonymous: true,
+            static_tokens: HashMap::new(),
+            service_accounts: Some(tokens.expect("a key that signs")),
+        };
+        let api = Arc::new(Api {
+            engine: engine.clone(),
+            authenticator,
+            modes: vec![Mode::Rbac],
+            limits: Limits::default(),
+            features: Features::default(),
+            metrics: Metrics::default(),
+            documents: Documents::new(registry, "127.0.0.1:6443".into()),
+            stopping: watch::Sender::new(false),
+            ready: watch::Sender::new(false),
+        });
+        tokio::spawn(engine.clone().keep_house());
+        let mut objects = bootstrap_objects();
+        let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        objects.extend(kubernetes_service(&["10.0.0.0/24"], address, 6443).expect("a service"));
+        bootstrap::ensure(&engine, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
+        api.ready.send_replace(true);
+        Memory { api }
+    }
+
+    /// Ends the writer; the log is let go of when the runtime that served it is gone.
+    pub fn stop(self) {
+        self.api.stopping.send_replace(true);
+        self.api.engine.close();
+    }
+
+    /// A client of a member of system:masters.
+    pub fn admin(&self) -> kube::Client {
+        self.client(User::new("kubernetes-admin", &[PRIVILEGED_GROUP, "system:authenticated"]))
+    }
+
+    /// A client whom the server takes for this user.
+    pub fn client(&self, user: User) -> kube::Client {
+        let service = memory::service(self.api.clone(), Arc::new(user));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let service = service.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body: Bytes = body.collect().await?.to_bytes();
+                let answer = service.oneshot(Request::from_parts(parts, Full::new(body))).await;
+                Ok::<_, kube::Error>(answer.unwrap_or_else(|never| match never {}))
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+}

@@ -1,0 +1,290 @@
+//! What every [`EventLog`] must do, as one suite: [`storage_suite!`](crate::storage_suite) runs it on a backend.
+//!
+//! A backend that keeps nothing on a disk reopens as a copy of what would have survived.
+
+use bytes::Bytes;
+use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_engine::{EventLog, Fault};
+use std::collections::BTreeMap;
+
+/// A log that can be closed and opened again.
+pub trait Backend: Sized {
+    /// An empty log.
+    fn fresh() -> Self;
+    fn log(&self) -> &dyn EventLog;
+    fn reopened(self) -> Self;
+}
+
+/// Makes one test a case of the suite, on the given backend.
+#[macro_export]
+macro_rules! storage_suite {
+    ($backend:ty) => {
+        $crate::storage_suite!(@cases $backend:
+            empty, records_read_back, offsets_are_dense, scans_begin_and_end_where_told, resources_do_not_mix,
+            current_is_the_newest_of_each, deletes, large_batches, large_records, survives_reopening, recovers,
+            readers_beside_the_writer);
+    };
+    (@cases $backend:ty: $($case:ident),*) => {
+        $(#[test]
+        fn $case() {
+            $crate::storage_suite::$case::<$backend>();
+        })*
+    };
+}
+
+/// A put, whose object says which it is.
+pub fn put(offset: u64, resource: &str, key: &str, replaces: u64) -> Record {
+    record(offset, resource, key, replaces, Operation::Put, format!("{{\"is\":\"{resource}/{key}@{offset}\"}}"))
+}
+
+pub fn delete(offset: u64, resource: &str, key: &str, replaces: u64) -> Record {
+    record(offset, resource, key, replaces, Operation::Delete, format!("{{\"was\":\"{resource}/{key}@{offset}\"}}"))
+}
+
+fn record(offset: u64, resource: &str, key: &str, replaces: u64, operation: Operation, object: String) -> Record {
+    let text = |word: &str| format!("{word}-{offset}");
+    Record {
+        offset,
+        time_ms: 1_795_000_000_000 + offset as i64,
+        resource: resource.to_owned(),
+        key: key.to_owned(),
+        replaces,
+        operation: operation as i32,
+        actor: Actor {
+            user: text("user"),
+            manager: text("manager"),
+            verb: "update".into(),
+            request_id: text("request"),
+        },
+        object: Bytes::from(object),
+    }
+}
+
+/// What is current, by resource and key.
+pub fn current(log: &dyn EventLog) -> BTreeMap<(String, String), Record> {
+    let mut found = BTreeMap::new();
+    log.current(&mut |record| {
+        let key = (record.resource.clone(), record.key.clone());
+        assert!(found.insert(key, record).is_none(), "an object is visited once");
+        Ok(())
+    })
+    .expect("read what is current");
+    found
+}
+
+pub fn everything(log: &dyn EventLog) -> Vec<Record> {
+    log.scan(None, Offset::ZERO, usize::MAX).expect("scan")
+}
+
+fn offsets(records: &[Record]) -> Vec<u64> {
+    records.iter().map(|record| record.offset).collect()
+}
+
+pub fn empty<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    assert_eq!(log.last().unwrap(), Offset::ZERO);
+    for offset in [0, 1, u64::MAX] {
+        assert_eq!(log.read(Offset(offset)).unwrap(), None);
+    }
+    assert_eq!(log.scan(None, Offset::ZERO, 10).unwrap(), []);
+    assert_eq!(log.scan(Some("pods"), Offset::ZERO, 10).unwrap(), []);
+    assert!(current(log).is_empty());
+    log.append(&[]).unwrap();
+    assert_eq!(log.last().unwrap(), Offset::ZERO);
+}
+
+pub fn records_read_back<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    let written = [put(1, "pods", "a/b", 0), put(2, "nodes", "n", 0), delete(3, "pods", "a/b", 1)];
+    log.append(&written).unwrap();
+    for record in &written {
+        assert_eq!(log.read(record.offset()).unwrap().as_ref(), Some(record));
+    }
+    assert_eq!(log.read(Offset(0)).unwrap(), None);
+    assert_eq!(log.read(Offset(4)).unwrap(), None);
+    assert_eq!(everything(log), written);
+}
+
+pub fn offsets_are_dense<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    let mut next = 1;
+    for size in [1, 5, 2, 64, 1] {
+        let batch: Vec<Record> = (next..next + size).map(|offset| put(offset, "pods", "p", offset - 1)).collect();
+        log.append(&batch).unwrap();
+        next += size;
+        assert_eq!(log.last().unwrap(), Offset(next - 1));
+    }
+    assert_eq!(offsets(&everything(log)), (1..next).collect::<Vec<_>>());
+}
+
+pub fn scans_begin_and_end_where_told<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    // Offsets beyond 255 and 65535 show whether their order is that of numbers; the odd ones are pods.
+    let resource = |offset: u64| if offset % 2 == 1 { "pods" } else { "nodes" };
+    let batch: Vec<Record> = (1..=70_000).map(|offset| put(offset, resource(offset), "x", 0)).collect();
+    log.append(&batch).unwrap();
+    let cases: &[(Option<&str>, u64, usize, &[u64])] = &[
+        (None, 0, 0, &[]),
+        (None, 0, 3, &[1, 2, 3]),
+        (None, 254, 4, &[255, 256, 257, 258]),
+        (None, 65_534, 3, &[65_535, 65_536, 65_537]),
+        (None, 69_998, 10, &[69_999, 70_000]),
+        (None, 70_000, 10, &[]),
+        (None, u64::MAX - 1, 10, &[]),
+        (Some("pods"), 0, 3, &[1, 3, 5]),
+        (Some("pods"), 1, 2, &[3, 5]),
+        (Some("pods"), 2, 2, &[3, 5]),
+        (Some("nodes"), 253, 3, &[254, 256, 258]),
+        (Some("pods"), 69_997, 10, &[69_999]),
+        (Some("nodes"), 70_000, 10, &[]),
+        (Some("services"), 0, 10, &[]),
+    ];
+    for (resource, after, limit, expected) in cases {
+        let found = log.scan(*resource, Offset(*after), *limit).unwrap();
+        assert_eq!(offsets(&found), *expected, "{resource:?} after {after}, {limit} at most");
+    }
+    assert_eq!(log.scan(Some("pods"), Offset::ZERO, usize::MAX).unwrap().len(), 35_000);
+}
+
+pub fn resources_do_not_mix<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    // Each name is the beginning of others, and keys look like parts of names.
+    let names = ["pod", "pods", "pods.x", "podtemplates", "pods/status", "p"];
+    let mut batch = Vec::new();
+    for round in 0..4 {
+        for (index, name) in names.iter().enumerate() {
+            let offset = (round * names.len() + index) as u64 + 1;
+            batch.push(put(offset, name, &format!("s/pods-{round}"), 0));
+        }
+    }
+    log.append(&batch).unwrap();
+    for name in names {
+        let expected: Vec<Record> = batch.iter().filter(|record| record.resource == name).cloned().collect();
+        assert_eq!(log.scan(Some(name), Offset::ZERO, usize::MAX).unwrap(), expected, "{name}");
+    }
+    assert_eq!(log.scan(Some(""), Offset::ZERO, usize::MAX).unwrap(), []);
+    assert_eq!(current(log).len(), batch.len());
+}
+
+pub fn current_is_the_newest_of_each<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    let mut expected = BTreeMap::new();
+    for offset in 1..=500u64 {
+        // Keys that are each other's beginnings: 1, 10, 100.
+        let key = format!("default/{}", offset * offset % 101);
+        let before = expected.get(&key).map_or(0, |record: &Record| record.offset);
+        let record = put(offset, "configmaps", &key, before);
+        log.append(std::slice::from_ref(&record)).unwrap();
+        expected.insert(key, record);
+    }
+    let expected: BTreeMap<_, _> =
+        expected.into_iter().map(|(key, record)| (("configmaps".to_owned(), key), record)).collect();
+    assert_eq!(current(log), expected);
+    // A fault of the visitor ends the visit, and is passed on.
+    let mut visits = 0;
+    let stopped = log.current(&mut |_| {
+        visits += 1;
+        Err(Fault::Unreadable { what: "enough".into() })
+    });
+    assert_eq!(stopped.unwrap_err().to_string(), "enough");
+    assert_eq!(visits, 1);
+}
+
+pub fn deletes<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    log.append(&[put(1, "pods", "a", 0), put(2, "pods", "ab", 0), delete(3, "pods", "a", 1)]).unwrap();
+    assert_eq!(offsets(&current(log).into_values().collect::<Vec<_>>()), [2]);
+    // Created, deleted and created again, partly in one batch.
+    log.append(&[put(4, "pods", "a", 0), delete(5, "pods", "a", 4), put(6, "pods", "a", 0)]).unwrap();
+    assert_eq!(offsets(&current(log).into_values().collect::<Vec<_>>()), [6, 2]);
+    assert_eq!(offsets(&everything(log)), [1, 2, 3, 4, 5, 6], "history stays");
+    assert!(log.read(Offset(3)).unwrap().unwrap().is_delete());
+    log.append(&[delete(7, "pods", "a", 6), delete(8, "pods", "ab", 2)]).unwrap();
+    assert!(current(log).is_empty());
+    assert_eq!(log.last().unwrap(), Offset(8));
+}
+
+pub fn large_batches<B: Backend>() {
+    let backend = B::fresh();
+    let batch: Vec<Record> = (1..=20_000).map(|n| put(n, "events", &format!("default/e{n}"), 0)).collect();
+    backend.log().append(&batch).unwrap();
+    let backend = backend.reopened();
+    assert_eq!(everything(backend.log()), batch);
+    assert_eq!(current(backend.log()).len(), batch.len());
+}
+
+pub fn large_records<B: Backend>() {
+    let backend = B::fresh();
+    let mut batch: Vec<Record> = (1..=8).map(|offset| put(offset, "configmaps", &format!("a/{offset}"), 0)).collect();
+    for (index, record) in batch.iter_mut().enumerate() {
+        record.object = vec![b'a' + index as u8; 3 << 20].into();
+    }
+    backend.log().append(&batch).unwrap();
+    let backend = backend.reopened();
+    for record in &batch {
+        assert!(backend.log().read(record.offset()).unwrap().as_ref() == Some(record), "event {}", record.offset);
+    }
+}
+
+pub fn survives_reopening<B: Backend>() {
+    let mut backend = B::fresh();
+    let mut written = Vec::new();
+    for round in 0..5u64 {
+        let at = round * 3;
+        let batch = [
+            put(at + 1, "pods", &format!("p{round}"), 0),
+            put(at + 2, "pods", "same", at),
+            delete(at + 3, "x", "y", 0),
+        ];
+        backend.log().append(&batch).unwrap();
+        written.extend(batch);
+        backend = backend.reopened();
+        assert_eq!(everything(backend.log()), written);
+        assert_eq!(backend.log().last().unwrap(), Offset(at + 3));
+    }
+    let keys: Vec<String> = current(backend.log()).into_keys().map(|(_, key)| key).collect();
+    assert_eq!(keys, ["p0", "p1", "p2", "p3", "p4", "same"]);
+}
+
+pub fn recovers<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    log.append(&[put(1, "pods", "a", 0)]).unwrap();
+    // Recovering where there is nothing to recover from changes nothing.
+    log.recover().unwrap();
+    assert_eq!(offsets(&everything(log)), [1]);
+    log.append(&[put(2, "pods", "b", 0)]).unwrap();
+    log.recover().unwrap();
+    assert_eq!(offsets(&everything(backend.reopened().log())), [1, 2]);
+}
+
+/// A reader never sees half of a batch, and never a batch before the one that was there.
+pub fn readers_beside_the_writer<B: Backend + Sync>() {
+    const BATCH: u64 = 7;
+    let backend = B::fresh();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for batch in 0..60 {
+                let records: Vec<Record> =
+                    (1..=BATCH).map(|n| put(batch * BATCH + n, "pods", &format!("p{n}"), 0)).collect();
+                backend.log().append(&records).unwrap();
+            }
+        });
+        let mut before = 0;
+        while !writer.is_finished() {
+            let count = everything(backend.log()).len() as u64;
+            assert_eq!(count % BATCH, 0, "half a batch is seen");
+            assert!(count >= before, "{count} records after {before}");
+            before = count;
+        }
+        writer.join().unwrap();
+    });
+    assert_eq!(backend.log().last().unwrap(), Offset(60 * BATCH));
+}

@@ -1,0 +1,208 @@
+//! HTTPS by hand: one connection a request, every header and byte of the answer to look at.
+
+use crate::Server;
+use crate::authority::Pair;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// How to reach a server, and as whom.
+#[derive(Clone)]
+pub struct Wire {
+    /// Host and port.
+    pub address: String,
+    /// Who vouches for the server, as PEM.
+    pub authority: String,
+    /// The name asked for in the handshake.
+    pub server_name: String,
+    pub identity: Option<Arc<Pair>>,
+    pub token: Option<String>,
+    pub http2: bool,
+    pub tls: &'static [&'static SupportedProtocolVersion],
+}
+
+pub struct Answer {
+    pub code: u16,
+    pub version: Version,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+impl Wire {
+    /// Without credentials, over HTTP/2.
+    pub fn anonymous(server: &Server) -> Wire {
+        let config = kubeconfig(server);
+        Wire {
+            address: server.url().trim_start_matches("https://").to_owned(),
+            authority: decoded(&config["clusters"][0]["cluster"]["certificate-authority-data"]),
+            server_name: "localhost".into(),
+            identity: None,
+            token: None,
+            http2: true,
+            tls: rustls::ALL_VERSIONS,
+        }
+    }
+
+    /// With the administrator's certificate.
+    pub fn admin(server: &Server) -> Wire {
+        let config = kubeconfig(server);
+        let user = &config["users"][0]["user"];
+        let pair =
+            Pair { certificate: decoded(&user["client-certificate-data"]), key: decoded(&user["client-key-data"]) };
+        Wire::anonymous(server).with_identity(pair)
+    }
+
+    pub fn with_identity(self, pair: Pair) -> Wire {
+        Wire { identity: Some(Arc::new(pair)), ..self }
+    }
+
+    pub fn with_token(self, token: &str) -> Wire {
+        Wire { identity: None, token: Some(token.to_owned()), ..self }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[], "").await
+    }
+
+    /// A request with an `Accept` header.
+    pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.send(Method::GET, path, &[("accept", accept)], "").await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let sent = self.try_send(method, path, headers, body.into()).await;
+        sent.unwrap_or_else(|error| panic!("{path}: no answer: {error}"))
+    }
+
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Answer, Failure> {
+        let (parts, mut stream) = self.open(method, path, headers, body).await?.into_parts();
+        let mut body = Vec::new();
+        while let Some(frame) = stream.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                body.extend_from_slice(&data);
+            }
+        }
+        Ok(Answer { code: parts.status.as_u16(), version: parts.version, headers: parts.headers, body: body.into() })
+    }
+
+    /// An answer whose body is still to be read: a watch.
+    pub async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, Failure> {
+        let stream = self.connect().await?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        for (name, value) in headers {
+            let name: HeaderName = name.parse()?;
+            request.headers_mut().append(name, HeaderValue::from_str(value)?);
+        }
+        if let Some(token) = &self.token {
+            request.headers_mut().insert("authorization", format!("Bearer {token}").parse()?);
+        }
+        let io = TokioIo::new(stream);
+        if self.http2 {
+            *request.uri_mut() = format!("https://{}{path}", self.address).parse()?;
+            let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+            tokio::spawn(connection);
+            Ok(sender.send_request(request).await?)
+        } else {
+            *request.uri_mut() = path.parse()?;
+            request.headers_mut().insert("host", self.address.parse()?);
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
+            tokio::spawn(connection);
+            Ok(sender.send_request(request).await?)
+        }
+    }
+
+    /// The connection alone, with the handshake done.
+    pub async fn connect(&self) -> Result<TlsStream<TcpStream>, Failure> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
+            roots.add(certificate?)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(self.tls)?
+            .with_root_certificates(roots);
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(pair) => {
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect();
+                builder.with_client_auth_cert(chain?, PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?)?
+            }
+        };
+        config.alpn_protocols = vec![if self.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+        let stream = TcpStream::connect(&self.address).await?;
+        let name = ServerName::try_from(self.server_name.clone())?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    }
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+
+    /// The answer, if it has this code.
+    #[track_caller]
+    pub fn expect(self, code: u16) -> Answer {
+        assert_eq!(self.code, code, "{}", self.text());
+        self
+    }
+
+    /// The answer as a `Status` of this code and reason.
+    #[track_caller]
+    pub fn refused(self, code: u16, reason: &str) -> Value {
+        let status = self.expect(code).json();
+        assert_eq!(status["kind"], "Status", "{status}");
+        assert_eq!(status["status"], "Failure", "{status}");
+        assert_eq!(status["code"], code, "{status}");
+        assert_eq!(status["reason"], reason, "{status}");
+        status
+    }
+}
+
+fn kubeconfig(server: &Server) -> Value {
+    let text = std::fs::read_to_string(server.kubeconfig()).expect("read the kubeconfig");
+    serde_yaml_ng::from_str(&text).expect("the kubeconfig is YAML")
+}
+
+fn decoded(value: &Value) -> String {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(value.as_str().expect("data in the kubeconfig"));
+    String::from_utf8(bytes.expect("base64")).expect("PEM")
+}

@@ -1,0 +1,101 @@
+//! Real clients, each in its script, each against a server of its own.
+
+use holdfast_tests::{Folder, Server};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+#[test]
+fn kubectl_1_37() {
+    script("kubectl.sh", Some("kubectl-1.37"));
+}
+
+#[test]
+fn kubectl_1_20() {
+    script("kubectl.sh", Some("kubectl-1.20"));
+}
+
+#[test]
+fn shop_with_kubectl_1_37() {
+    script("shop.sh", Some("kubectl-1.37"));
+}
+
+#[test]
+fn shop_with_kubectl_1_20() {
+    script("shop.sh", Some("kubectl-1.20"));
+}
+
+#[test]
+fn helm_4() {
+    script("helm.sh", Some("helm-4"));
+}
+
+#[test]
+fn helm_3() {
+    script("helm.sh", Some("helm-3"));
+}
+
+#[test]
+fn python() {
+    script("python_client.py", None);
+}
+
+#[test]
+fn node() {
+    script("node_client.mjs", Some("node"));
+}
+
+#[test]
+fn bad_inputs() {
+    script("bad_inputs.py", None);
+}
+
+/// Runs a script of `tests/clients` with a client as its argument; what it prints is shown when it fails.
+fn script(name: &str, client: Option<&str>) {
+    let clients = clients();
+    if let Some(client) = client
+        && !clients.join(client).exists()
+    {
+        // Only the oldest kubectl may be missing: not every system's archive has one.
+        assert_eq!(client, "kubectl-1.20", "{client} is not in {}", clients.display());
+        return eprintln!("skipped: there is no {client} here");
+    }
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &[]);
+    let interpreter = match name.rsplit_once('.') {
+        Some((_, "sh")) => "bash".into(),
+        Some((_, "mjs")) => "node".into(),
+        _ => clients.join("python/bin/python"),
+    };
+    let home = folder.join("home");
+    std::fs::create_dir_all(home.join("tmp")).unwrap();
+    let mut command = Command::new(interpreter);
+    command
+        .arg(holdfast_tests::folder().join("clients").join(name))
+        .args(client.map(|client| clients.join(client)))
+        .env("KUBECONFIG", server.kubeconfig())
+        .env("HOME", &home)
+        .env("TMPDIR", home.join("tmp"))
+        .env("KUBECACHEDIR", home.join("cache"))
+        .env("KUBECTL", clients.join("kubectl-1.37"));
+    let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name} ended with {}\n{out}\n{err}", output.status);
+    server.stop();
+}
+
+/// Where the clients are, fetched if they are not there yet.
+fn clients() -> &'static Path {
+    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        let folder = std::env::var_os("HOLDFAST_CLIENTS")
+            .map_or_else(|| holdfast_tests::server::target().join("clients"), PathBuf::from);
+        let complete = ["kubectl-1.37", "helm-4", "helm-3", "python/.pin", "node/.pin"];
+        if !complete.iter().all(|file| folder.join(file).exists()) {
+            let fetch = holdfast_tests::folder().join("../scripts/fetch-clients.sh");
+            let status = Command::new(fetch).arg(&folder).status().expect("run fetch-clients.sh");
+            assert!(status.success(), "the clients could not be fetched");
+        }
+        folder
+    })
+}

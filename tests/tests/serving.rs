@@ -1,0 +1,532 @@
+//! The server's door: protocols, certificates, credentials, limits, and what it says about itself.
+
+use flate2::read::GzDecoder;
+use holdfast_tests::authority::Authority;
+use holdfast_tests::server::holdfast;
+use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::{Folder, Server};
+use http::{Method, Version};
+use http_body_util::BodyExt;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test]
+async fn both_versions_of_http_on_one_port() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    for (http2, version) in [(true, Version::HTTP_2), (false, Version::HTTP_11)] {
+        let wire = Wire { http2, ..admin.clone() };
+        let answer = wire.get(MAPS).await.expect(200);
+        assert_eq!(answer.version, version);
+        assert_eq!(answer.header("content-type"), "application/json");
+        assert_eq!(answer.header("cache-control"), "no-cache, private");
+        assert!(!answer.header("audit-id").is_empty());
+        let name = if http2 { "two" } else { "one" };
+        let made = wire.post(MAPS, &config_map(name)).await.expect(201);
+        assert_eq!(made.json()["metadata"]["name"], name);
+        let head = wire.send(Method::HEAD, &format!("{MAPS}/{name}"), &[], "").await.expect(200);
+        assert!(head.body.is_empty());
+        let mut watch = wire.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap();
+        assert!(watch.body_mut().frame().await.expect("an event").is_ok());
+        wire.send(Method::PUT, MAPS, &[JSON], "{}").await.refused(405, "MethodNotAllowed");
+        wire.get("/api/v1/nonsense").await.refused(404, "NotFound");
+    }
+    server.stop();
+}
+
+#[tokio::test]
+async fn large_answers_are_compressed_for_those_who_ask() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    for index in 0..40 {
+        let mut map = config_map(&format!("large-{index}"));
+        map["data"] = json!({"text": "much the same ".repeat(500)});
+        admin.post(MAPS, &map).await.expect(201);
+    }
+    let plain = admin.get(MAPS).await.expect(200);
+    assert_eq!(plain.header("content-encoding"), "");
+    let packed = admin.send(Method::GET, MAPS, &[("accept-encoding", "gzip")], "").await.expect(200);
+    assert_eq!(packed.header("content-encoding"), "gzip");
+    assert!(packed.body.len() * 5 < plain.body.len(), "{} of {}", packed.body.len(), plain.body.len());
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&packed.body[..]).read_to_end(&mut unpacked).expect("gzip");
+    assert_eq!(unpacked, plain.body);
+    let small = admin.send(Method::GET, "/version", &[("accept-encoding", "gzip")], "").await.expect(200);
+    assert_eq!(small.header("content-encoding"), "");
+    server.stop();
+}
+
+#[tokio::test]
+async fn yaml_in_and_out() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: one\ndata:\n  a: \"1\"\n";
+    let headers = [("content-type", "application/yaml"), ("accept", "application/yaml")];
+    let made = admin.send(Method::POST, MAPS, &headers, text).await.expect(201);
+    assert_eq!(made.header("content-type"), "application/yaml");
+    let made: Value = serde_yaml_ng::from_slice(&made.body).expect("YAML");
+    assert_eq!(made["data"], json!({"a": "1"}));
+    let list = admin.get_as(MAPS, "application/yaml").await.expect(200);
+    assert!(list.text().contains("kind: ConfigMapList"), "{}", list.text());
+    let missing = admin.get_as(&format!("{MAPS}/none"), "application/yaml").await.expect(404);
+    assert!(missing.text().contains("reason: NotFound"), "{}", missing.text());
+    admin.get_as(MAPS, "text/html").await.refused(406, "NotAcceptable");
+    server.stop();
+}
+
+#[tokio::test]
+async fn client_certificates() {
+    let folder = Folder::new();
+    let authority = Authority::new("users");
+    let file = folder.join("users.crt");
+    std::fs::write(&file, authority.pem()).unwrap();
+    let server = Server::start(&folder.join("data"), &["--client-ca-file", text(&file)]);
+    let anonymous = Wire::anonymous(&server);
+    let root = anonymous.clone().with_identity(authority.client("root", &["system:masters"]));
+    root.get(MAPS).await.expect(200);
+    let jane = anonymous.clone().with_identity(authority.client("jane", &["people"]));
+    let status = jane.get(MAPS).await.refused(403, "Forbidden");
+    let message = "configmaps is forbidden: User \"jane\" cannot list resource \"configmaps\" in API group \"\" in the \
+                   namespace \"default\"";
+    assert_eq!(status["message"], message);
+    bind(&root, "people", json!([{"kind": "Group", "name": "people", "apiGroup": "rbac.authorization.k8s.io"}])).await;
+    jane.get(MAPS).await.expect(200);
+    // Signed by another, even by one of the same name.
+    for stranger in [Authority::new("users"), Authority::new("strangers")] {
+        let wire = anonymous.clone().with_identity(stranger.client("root", &["system:masters"]));
+        wire.get("/version").await.refused(401, "Unauthorized");
+    }
+    server.stop();
+}
+
+#[tokio::test]
+async fn static_tokens() {
+    let folder = Folder::new();
+    let file = folder.join("tokens.csv");
+    std::fs::write(&file, "secret-1,root,1,\"system:masters,others\"\nsecret-2,joe,2\n").unwrap();
+    let server = Server::start(&folder.join("data"), &["--token-auth-file", text(&file)]);
+    let anonymous = Wire::anonymous(&server);
+    anonymous.clone().with_token("secret-1").get(MAPS).await.expect(200);
+    let status = anonymous.clone().with_token("secret-2").get(MAPS).await.refused(403, "Forbidden");
+    assert!(status["message"].as_str().unwrap().contains("User \"joe\" cannot list"), "{status}");
+    let wrong = anonymous.clone().with_token("secret-3").get("/version").await;
+    assert!(wrong.header("www-authenticate").starts_with("Bearer"));
+    wrong.refused(401, "Unauthorized");
+    server.stop();
+
+    std::fs::write(&file, "secret-1,root\n").unwrap();
+    let refused =
+        Server::try_start(&folder.join("data"), &["--token-auth-file", text(&file)]).err().expect("a refusal");
+    assert!(refused.stderr.contains("line 1"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn anonymous_requests() {
+    let (_folder, server) = start(&[]);
+    let anonymous = Wire::anonymous(&server);
+    // What everybody may see.
+    for path in ["/version", "/healthz", "/livez", "/readyz"] {
+        anonymous.get(path).await.expect(200);
+    }
+    let status = anonymous.get(MAPS).await.refused(403, "Forbidden");
+    assert!(status["message"].as_str().unwrap().contains("User \"system:anonymous\" cannot list"), "{status}");
+    let status = anonymous.get("/metrics").await.refused(403, "Forbidden");
+    assert_eq!(status["message"], "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
+    server.stop();
+
+    let (_folder, server) = start(&["--anonymous-auth=false"]);
+    Wire::anonymous(&server).get("/version").await.refused(401, "Unauthorized");
+    Wire::admin(&server).get("/version").await.expect(200);
+    server.stop();
+}
+
+#[tokio::test]
+async fn always_deny() {
+    let (_folder, server) = start(&["--authorization-mode", "AlwaysDeny"]);
+    Wire::anonymous(&server).get(MAPS).await.refused(403, "Forbidden");
+    // As in Kubernetes, this group is asked for before every mode.
+    Wire::admin(&server).get(MAPS).await.expect(200);
+    server.stop();
+}
+
+#[tokio::test]
+async fn service_accounts_are_held_to_their_roles() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    admin.post(accounts, &account).await.expect(201);
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = admin.post(&format!("{accounts}/robot/token"), &request).await.expect(201).json();
+    let robot = Wire::anonymous(&server).with_token(token["status"]["token"].as_str().unwrap());
+    let status = robot.get(MAPS).await.refused(403, "Forbidden");
+    let message = "configmaps is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \
+                   \"configmaps\" in API group \"\" in the namespace \"default\"";
+    assert_eq!(status["message"], message);
+    assert_eq!(status["details"], json!({"kind": "configmaps"}));
+    let status = robot.get(&format!("{MAPS}/one")).await.refused(403, "Forbidden");
+    assert!(status["message"].as_str().unwrap().starts_with("configmaps \"one\" is forbidden: "), "{status}");
+    bind(&admin, "robot", json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}])).await;
+    robot.get(MAPS).await.expect(200);
+    robot.post(MAPS, &config_map("one")).await.refused(403, "Forbidden");
+    robot.get("/api/v1/namespaces/kube-system/configmaps").await.refused(403, "Forbidden");
+    let changed = format!("{}x", token["status"]["token"].as_str().unwrap());
+    Wire::anonymous(&server).with_token(&changed).get("/version").await.refused(401, "Unauthorized");
+    server.stop();
+}
+
+#[tokio::test]
+async fn impersonation() {
+    let folder = Folder::new();
+    let file = folder.join("tokens.csv");
+    std::fs::write(&file, "secret,joe,2\n").unwrap();
+    let server = Server::start(&folder.join("data"), &["--token-auth-file", text(&file)]);
+    let admin = Wire::admin(&server);
+    let joe = Wire::anonymous(&server).with_token("secret");
+    let whoami = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
+    let as_jane = [
+        JSON,
+        ("impersonate-user", "jane"),
+        ("impersonate-group", "a"),
+        ("impersonate-group", "b"),
+        ("impersonate-uid", "7"),
+        ("impersonate-extra-scopes", "s"),
+    ];
+    let jane = admin.send(Method::POST, whoami, &as_jane, question.clone()).await.expect(201).json();
+    let user = &jane["status"]["userInfo"];
+    assert_eq!((&user["username"], &user["uid"]), (&json!("jane"), &json!("7")));
+    assert_eq!(user["groups"], json!(["a", "b", "system:authenticated"]));
+    assert_eq!(user["extra"], json!({"scopes": ["s"]}));
+    let as_robot = [JSON, ("impersonate-user", "system:serviceaccount:default:robot")];
+    let robot = admin.send(Method::POST, whoami, &as_robot, question).await.expect(201).json();
+    let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
+    assert_eq!(robot["status"]["userInfo"]["groups"], groups);
+
+    let denied = admin.send(Method::GET, MAPS, &[("impersonate-user", "jane")], "").await.refused(403, "Forbidden");
+    assert!(denied["message"].as_str().unwrap().contains("User \"jane\" cannot list"), "{denied}");
+    let status = joe.send(Method::GET, MAPS, &[("impersonate-user", "jane")], "").await.refused(403, "Forbidden");
+    let message = "users \"jane\" is forbidden: User \"joe\" cannot impersonate resource \"users\" in API group \"\" at \
+                   the cluster scope";
+    assert_eq!(status["message"], message);
+    // Groups without a user are nobody.
+    let nobody = admin.send(Method::GET, MAPS, &[("impersonate-group", "a")], "").await;
+    assert!(nobody.code >= 400, "requests {} without a user to impersonate", nobody.code);
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_over_the_limit_are_put_off() {
+    let (_folder, server) = start(&["--max-mutating-requests-inflight", "1", "--max-requests-inflight", "2"]);
+    let admin = Wire { http2: false, ..Wire::admin(&server) };
+    // A write whose body never comes holds the one place.
+    let mut slow = admin.connect().await.expect("a connection");
+    let head =
+        format!("POST {MAPS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{{");
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.flush().await.unwrap();
+    let refused = holdfast_tests::eventually(Duration::from_secs(5), || async {
+        let answer = admin.post(MAPS, &config_map("one")).await;
+        if answer.code == 429 { Ok(answer) } else { Err(format!("it was answered with {}", answer.code)) }
+    })
+    .await;
+    assert_eq!(refused.header("retry-after"), "1");
+    let status = refused.refused(429, "TooManyRequests");
+    assert_eq!(status["message"], "Too many requests, please try again later.");
+    assert_eq!(status["details"]["retryAfterSeconds"], 1);
+    // Reads and watches have places of their own.
+    admin.get(MAPS).await.expect(200);
+    let watch = admin.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap();
+    assert_eq!(watch.status(), 200);
+    drop(slow);
+    holdfast_tests::eventually(Duration::from_secs(5), || async {
+        let answer = admin.post(MAPS, &config_map("two")).await;
+        if answer.code == 201 { Ok(()) } else { Err(answer.text()) }
+    })
+    .await;
+    server.stop();
+}
+
+#[tokio::test]
+async fn bodies_over_three_mebibytes_are_refused() {
+    let (_folder, server) = start(&[]);
+    for http2 in [true, false] {
+        let admin = Wire { http2, ..Wire::admin(&server) };
+        let mut map = config_map("large");
+        map["data"] = json!({"text": "x".repeat((3 << 20) - 200)});
+        let body = map.to_string();
+        assert!(body.len() < 3 << 20);
+        // It is read; that a ConfigMap may not be so large is another matter.
+        admin.send(Method::POST, MAPS, &[JSON], body.clone()).await.refused(422, "Invalid");
+        let status = admin
+            .send(Method::POST, MAPS, &[JSON], body + &" ".repeat(300))
+            .await
+            .refused(413, "RequestEntityTooLarge");
+        assert_eq!(status["message"], "Request entity too large: limit is 3145728");
+        admin.get(MAPS).await.expect(200);
+    }
+    server.stop();
+}
+
+#[tokio::test]
+async fn what_broken_clients_send_is_answered_or_ends_the_connection() {
+    let (_folder, server) = start(&[]);
+    let wire = Wire { http2: false, ..Wire::admin(&server) };
+    for text in ["GET\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET / HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n"] {
+        let mut connection = wire.connect().await.expect("a connection");
+        connection.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(5), connection.read_to_end(&mut answer)).await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(read.is_ok() && (answer.is_empty() || answer.starts_with("HTTP/1.1 400")), "{text:?}: {answer}");
+    }
+    wire.get("/readyz").await.expect(200);
+    server.stop();
+}
+
+#[tokio::test]
+async fn health_version_and_metrics() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let version = admin.get("/version").await.expect(200).json();
+    assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("35")));
+    assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.35."), "{version}");
+    for path in ["healthz", "livez", "readyz"] {
+        let short = admin.get(&format!("/{path}")).await.expect(200);
+        assert_eq!((short.text().as_str(), short.header("content-type")), ("ok", "text/plain; charset=utf-8"));
+        let long = admin.get(&format!("/{path}?verbose")).await.expect(200).text();
+        assert!(long.contains("[+]ping ok\n") && long.contains("[+]log ok\n"), "{long}");
+        assert!(long.ends_with(&format!("{path} check passed\n")), "{long}");
+        assert_eq!(admin.get(&format!("/{path}/ping")).await.expect(200).text(), "ok");
+        admin.get(&format!("/{path}/nonsense")).await.expect(404);
+    }
+    let paths = admin.get("/").await.expect(200).json();
+    for path in ["/api", "/apis/apps/v1", "/healthz", "/metrics", "/openapi/v2", "/openapi/v3"] {
+        assert!(paths["paths"].as_array().unwrap().contains(&json!(path)), "{path}");
+    }
+    admin.post(MAPS, &config_map("one")).await.expect(201);
+    let metrics = admin.get("/metrics").await.expect(200).text();
+    let value = |start: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(start));
+        let line = line.unwrap_or_else(|| panic!("{start} is not in {metrics}"));
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    let created = "apiserver_request_total{verb=\"create\",group=\"\",version=\"v1\",resource=\"configmaps\"";
+    assert!(value(created) >= 1.0);
+    assert!(value("apiserver_storage_objects{resource=\"configmaps\"}") >= 1.0);
+    assert!(value("holdfast_log_offset") > 100.0);
+    assert!(value("apiserver_request_duration_seconds_count{verb=\"create\"}") >= 1.0);
+    server.stop();
+}
+
+#[tokio::test]
+async fn discovery_and_openapi() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let api = admin.get("/api").await.expect(200).json();
+    assert_eq!((&api["kind"], &api["versions"]), (&json!("APIVersions"), &json!(["v1"])));
+    let groups = admin.get("/apis").await.expect(200).json();
+    assert_eq!(groups["kind"], "APIGroupList");
+    let mut versions = vec!["/api/v1".to_owned()];
+    for group in groups["groups"].as_array().unwrap() {
+        let name = group["name"].as_str().unwrap();
+        assert_eq!(
+            admin.get(&format!("/apis/{name}")).await.expect(200).json()["preferredVersion"],
+            group["preferredVersion"]
+        );
+        for version in group["versions"].as_array().unwrap() {
+            versions.push(format!("/apis/{}", version["groupVersion"].as_str().unwrap()));
+        }
+    }
+    assert!(versions.len() > 15, "{versions:?}");
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    let mut aggregated = 0;
+    for path in ["/api", "/apis"] {
+        let answer = admin.get_as(path, accept).await.expect(200);
+        assert!(
+            answer.header("content-type").contains("as=APIGroupDiscoveryList"),
+            "{}",
+            answer.header("content-type")
+        );
+        let list = answer.json();
+        assert_eq!(list["kind"], "APIGroupDiscoveryList");
+        for group in list["items"].as_array().unwrap() {
+            aggregated += group["versions"].as_array().unwrap().len();
+        }
+        let tag = answer.header("etag").to_owned();
+        let again = admin.send(Method::GET, path, &[("accept", accept), ("if-none-match", &tag)], "").await;
+        assert_eq!((again.code, again.body.len()), (304, 0));
+    }
+    assert_eq!(aggregated, versions.len());
+
+    let index = admin.get("/openapi/v3").await.expect(200).json();
+    for path in &versions {
+        let resources = admin.get(path).await.expect(200).json();
+        assert_eq!(resources["kind"], "APIResourceList", "{path}");
+        assert!(!resources["resources"].as_array().unwrap().is_empty(), "{path}");
+        let url = index["paths"][path.trim_start_matches('/')]["serverRelativeURL"].as_str();
+        let document = admin.get(url.unwrap_or_else(|| panic!("{path} is not in the index"))).await.expect(200).json();
+        assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{path}");
+        for resource in resources["resources"].as_array().unwrap() {
+            let name = resource["name"].as_str().unwrap();
+            let namespace = if resource["namespaced"] == true { "/namespaces/{namespace}" } else { "" };
+            let own = match name.split_once('/') {
+                None => format!("{path}{namespace}/{name}"),
+                Some((name, subresource)) => format!("{path}{namespace}/{name}/{{name}}/{subresource}"),
+            };
+            assert!(document["paths"][&own].is_object(), "{own} is not described");
+        }
+        resolves(&document, &document, path);
+    }
+    let v2 = admin.get("/openapi/v2").await.expect(200);
+    assert_eq!(v2.header("content-type"), "application/json");
+    let document = v2.json();
+    assert_eq!(document["swagger"], "2.0");
+    assert!(document["definitions"]["io.k8s.api.apps.v1.Deployment"]["properties"]["spec"].is_object());
+    resolves(&document, &document, "/openapi/v2");
+    let asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let protobuf = admin.get_as("/openapi/v2", asked).await.expect(200);
+    assert!(protobuf.header("content-type").contains("protobuf"), "{}", protobuf.header("content-type"));
+    // Field 1 is the swagger version, a text of three characters.
+    assert_eq!(&protobuf.body[..5], b"\x0a\x032.0");
+    assert!(protobuf.body.len() > 500_000, "{}", protobuf.body.len());
+    server.stop();
+}
+
+/// Every `$ref` leads somewhere.
+fn resolves(document: &Value, part: &Value, path: &str) {
+    match part {
+        Value::Object(fields) => {
+            if let Some(target) = fields.get("$ref").and_then(Value::as_str) {
+                let pointer = target.strip_prefix('#').expect("a reference within the document");
+                assert!(document.pointer(pointer).is_some(), "{path}: {target} leads nowhere");
+            }
+            fields.values().for_each(|value| resolves(document, value, path));
+        }
+        Value::Array(items) => items.iter().for_each(|item| resolves(document, item, path)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn certificates_by_the_name_asked_for() {
+    let folder = Folder::new();
+    let authority = Authority::new("servers");
+    let pair = |name: &str, hosts: &[&str]| {
+        let (certificate, key) = authority.server(hosts).write(folder.path(), name);
+        (certificate.display().to_string(), key.display().to_string())
+    };
+    let (exact, exact_key) = pair("exact", &["one.example.test"]);
+    let (wild, wild_key) = pair("wild", &["*.example.test"]);
+    let (named, named_key) = pair("named", &["ignored.test", "given.other.test"]);
+    let options = [
+        "--tls-sni-cert-key".to_owned(),
+        format!("{exact},{exact_key}"),
+        "--tls-sni-cert-key".to_owned(),
+        format!("{wild},{wild_key}"),
+        "--tls-sni-cert-key".to_owned(),
+        format!("{named},{named_key}:given.other.test"),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let server = Server::start(&folder.join("data"), &options);
+    let wire = Wire::admin(&server);
+    let shown = |name: &str| {
+        let trusted = if name.ends_with(".test") { authority.pem().to_owned() } else { wire.authority.clone() };
+        let wire = Wire { server_name: name.to_owned(), authority: trusted, ..wire.clone() };
+        async move {
+            let stream = wire.connect().await?;
+            let chain = stream.get_ref().1.peer_certificates().expect("a certificate");
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(chain[0].to_vec())
+        }
+    };
+    let file = |path: &str| CertificateDer::from_pem_file(path).unwrap().to_vec();
+    assert_eq!(shown("one.example.test").await.unwrap(), file(&exact));
+    assert_eq!(shown("two.example.test").await.unwrap(), file(&wild));
+    assert_eq!(shown("given.other.test").await.unwrap(), file(&named));
+    let own = folder.join("data/pki/server.crt").display().to_string();
+    assert_eq!(shown("localhost").await.unwrap(), file(&own));
+    assert!(shown("deep.two.example.test").await.is_err(), "a wildcard stands for one label");
+    server.stop();
+}
+
+static ONLY_OLD: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
+
+#[tokio::test]
+async fn oldest_tls_version() {
+    let (_folder, server) = start(&[]);
+    Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.get("/version").await.expect(200);
+    server.stop();
+    let (_folder, server) = start(&["--tls-min-version", "VersionTLS13"]);
+    assert!(Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.connect().await.is_err());
+    Wire::admin(&server).get("/version").await.expect(200);
+    server.stop();
+}
+
+#[tokio::test]
+async fn a_server_of_ones_own_certificate() {
+    let folder = Folder::new();
+    let authority = Authority::new("servers");
+    let (certificate, key) = authority.server(&["api.example.test"]).write(folder.path(), "own");
+    let options = ["--tls-cert-file", text(&certificate), "--tls-private-key-file", text(&key)];
+    let server = Server::start(&folder.join("data"), &options);
+    let authority = authority.pem().to_owned();
+    let wire = Wire { server_name: "api.example.test".into(), authority, ..Wire::anonymous(&server) };
+    wire.get("/version").await.expect(200);
+    server.stop();
+}
+
+#[test]
+fn wrong_options_are_refused_by_name() {
+    let folder = Folder::new();
+    let cases: &[(&[&str], &str)] = &[
+        (&["--etcd-servers", "http://127.0.0.1:2379"], "--etcd-servers"),
+        (&["--no-such-option"], "--no-such-option"),
+        (&["--tls-min-version", "VersionTLS9"], "VersionTLS9"),
+        (&["--authorization-mode", "Nonsense"], "Nonsense"),
+        (&["--tls-cipher-suites", "TLS_NONSENSE"], "TLS_NONSENSE"),
+        (&["--service-cluster-ip-range", "10.0.0.0"], "10.0.0.0"),
+        (&["--client-ca-file", "/nowhere/ca.crt"], "/nowhere/ca.crt"),
+        (&["--tls-cert-file", "/nowhere/tls.crt"], "--tls-private-key-file"),
+    ];
+    for (options, name) in cases {
+        let refused =
+            Server::try_start(folder.path(), options).err().unwrap_or_else(|| panic!("{options:?} was taken"));
+        assert!(!refused.status.success(), "{options:?}");
+        assert!(refused.stderr.contains(name), "{options:?}: {}", refused.stderr);
+    }
+    // Names with underscores, as Go's flags have them.
+    Server::start(folder.path(), &["--max_requests_inflight=7"]).stop();
+    let version = holdfast(["version"]);
+    assert!(version.status.success());
+    assert!(String::from_utf8_lossy(&version.stdout).contains("Kubernetes v1.35"));
+}
+
+fn start(options: &[&str]) -> (Folder, Server) {
+    let folder = Folder::new();
+    let server = Server::start(folder.path(), options);
+    (folder, server)
+}
+
+/// Lets somebody read the default namespace.
+async fn bind(admin: &Wire, name: &str, subjects: Value) -> Answer {
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": subjects});
+    admin.post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", &binding).await.expect(201)
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
