@@ -478,7 +478,7 @@ YAML
     run k taint node "$node" only-
     has "untainted"
     run k delete node "$node"
-    is "node \"$node\" deleted"
+    has "node \"$node\" deleted"
 }
 
 newer_clients() {
