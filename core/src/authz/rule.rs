@@ -2,7 +2,7 @@
 
 use super::{Attributes, Target, quoted_list};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A rule of a role. Either of resources or of paths; an empty list matches nothing, save `resource_names`,
 /// where empty means every name.
@@ -18,6 +18,7 @@ pub struct PolicyRule {
 /// The parts of a rule are a product. Rules of more parts than this are compared as they stand, which never grants
 /// more: one rule of the owner must then cover all of each.
 const PARTS_MAX: usize = 100_000;
+const COMPARISONS_MAX: usize = 20_000_000;
 
 impl PolicyRule {
     /// Reads one entry of `rules`. What is not a list of text reads as empty, and so grants nothing.
@@ -78,13 +79,13 @@ impl PolicyRule {
     }
 
     fn covers_resources(&self, others: &[String]) -> bool {
-        has(&self.resources, "*")
-            || others.iter().all(|other| {
-                has(&self.resources, other)
-                    || other.split_once('/').is_some_and(|(_, subresource)| {
-                        self.resources.iter().any(|own| own.strip_prefix("*/") == Some(subresource))
-                    })
-            })
+        let covers = |other: &String| {
+            has(&self.resources, other)
+                || other.split_once('/').is_some_and(|(_, subresource)| {
+                    self.resources.iter().any(|own| own.strip_prefix("*/") == Some(subresource))
+                })
+        };
+        has(&self.resources, "*") || has_every(&self.resources, others) || others.iter().all(covers)
     }
 
     /// How many rules [`broken_down`](Self::broken_down) makes.
@@ -144,9 +145,11 @@ impl PolicyRule {
 /// What `servant` grants and no rule of `owner` does: empty when the owner's rules cover all of it.
 pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Vec<PolicyRule> {
     let count = servant.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.part_count()));
-    if count > PARTS_MAX {
-        let whole = servant.iter().filter(|rule| !owner.iter().any(|own| own.covers(rule)));
-        return whole.cloned().collect();
+    if count > PARTS_MAX || count.saturating_mul(owner.len()) > COMPARISONS_MAX {
+        // Too many even so: nobody who holds this much needs to show it rule by rule.
+        let is_bounded = servant.len().saturating_mul(owner.len()) <= COMPARISONS_MAX;
+        let is_covered = |rule: &PolicyRule| is_bounded && owner.iter().any(|own| own.covers(rule));
+        return servant.iter().filter(|rule| !is_covered(rule)).cloned().collect();
     }
     let parts = servant.iter().flat_map(PolicyRule::broken_down);
     parts.filter(|part| !owner.iter().any(|rule| rule.covers(part))).collect()
@@ -209,7 +212,13 @@ fn has_or_all(list: &[String], item: &str) -> bool {
 }
 
 fn has_every(list: &[String], items: &[String]) -> bool {
-    items.iter().all(|item| has(list, item))
+    // Looking through a short list is faster than sorting it.
+    const SHORT: usize = 32;
+    if list.len().min(items.len()) <= SHORT {
+        return items.iter().all(|item| has(list, item));
+    }
+    let list: BTreeSet<&str> = list.iter().map(String::as_str).collect();
+    items.iter().all(|item| list.contains(item.as_str()))
 }
 
 fn covers_plain(own: &[String], other: &[String]) -> bool {

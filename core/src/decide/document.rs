@@ -48,6 +48,9 @@ impl Context<'_> {
         let decoded = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
         let strict_errors = decoded.strict_errors();
         let mut value = decoded.value;
+        if !value.is_object() && !value.is_null() {
+            return Err(self.unrecognized(kind, &not_an_object(&value)));
+        }
         let api_version = crate::kinds::api_version(group, version);
         let found = identify(&value, &api_version, kind)?;
         if (found.0.as_str(), found.1.as_str()) != (api_version.as_str(), kind) {
@@ -184,7 +187,15 @@ fn stamp_version(kind: &Kind, version: usize, document: &mut Document) {
 /// The apiVersion and kind that the body claims; what it leaves out is the path's.
 fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
     let Some(document) = value.as_object() else {
-        return Ok((api_version.into(), kind.into()));
+        if value.is_null() {
+            return Ok((api_version.into(), kind.into()));
+        }
+        return Err(Refusal::BadRequest(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
+             json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            type_name(value)
+        )));
     };
     for field in ["apiVersion", "kind"] {
         if document.get(field).is_some_and(|v| !v.is_string() && !v.is_null()) {
@@ -197,6 +208,15 @@ fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, Str
     }
     let or = |found: &str, default: &str| if found.is_empty() { default.to_owned() } else { found.to_owned() };
     Ok((or(text(document, "apiVersion"), api_version), or(text(document, "kind"), kind)))
+}
+
+/// As Go words it, which looks for these two fields first.
+fn not_an_object(value: &Value) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+         Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        type_name(value)
+    )
 }
 
 fn type_name(value: &Value) -> &'static str {

@@ -76,8 +76,11 @@ pub(super) fn replace(
     );
     causes.extend(validate::metadata_update(metadata(&new), metadata(&old)));
     causes.extend(immutable(context, &new, &old));
-    if let Some(rule) = context.kind.hooks.validate {
-        causes.extend(rule(&Value::Object(new.clone()), Some(&Value::Object(old.clone()))));
+    // A status obeys no rule of the spec. The other parts have subresources of their own just because an ordinary
+    // update may not change them, so that only the rules for a new object hold there.
+    if let Some(rule) = context.kind.hooks.validate.filter(|_| scope != Scope::Status) {
+        let old = (scope == Scope::Main).then(|| Value::Object(old.clone()));
+        causes.extend(rule(&Value::Object(new.clone()), old.as_ref()));
     }
     if !causes.is_empty() {
         return Err(Refusal::Invalid { subject: context.kind_subject(name), causes });

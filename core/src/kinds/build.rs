@@ -2,7 +2,7 @@
 //!
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
-use super::{Column, Convert, Hooks, Kind, ScalePaths, Scope, Selectable, Subresource, Version};
+use super::{Column, Convert, Hooks, Kind, ScalePaths, Scope, Selectable, Subresource, Validate, Version};
 use serde_json::Value;
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
@@ -182,6 +182,12 @@ impl Kind {
 
     pub fn prepare_update(mut self, hook: fn(&mut Value, &Value)) -> Self {
         self.hooks.prepare_update = Some(hook);
+        self
+    }
+
+    /// The rules of this kind beyond its schema.
+    pub fn validate(mut self, rules: Validate) -> Self {
+        self.hooks.validate = Some(rules);
         self
     }
 

@@ -28,6 +28,7 @@ pub mod policy;
 pub mod rbac;
 mod registry;
 pub mod resource;
+mod rules;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;

@@ -233,12 +233,12 @@ fn ip_address(value: &str) -> Vec<String> {
     }
 }
 
-fn too_long(bytes_max: usize) -> String {
+pub(crate) fn too_long(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} bytes")
 }
 
 /// Kubernetes writes two blanks before `or`; clients compare these messages as they are.
-fn pattern(rule: &str, examples: &[&str], pattern: &str) -> String {
+pub(crate) fn pattern(rule: &str, examples: &[&str], pattern: &str) -> String {
     let examples = examples.iter().map(|example| format!("'{example}', ")).collect::<Vec<_>>().join(" or ");
     format!("{rule} (e.g. {examples}regex used for validation is '{pattern}')")
 }

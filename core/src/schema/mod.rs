@@ -14,6 +14,7 @@ pub mod timestamp;
 use std::{collections::BTreeMap, sync::LazyLock};
 
 pub use check::{TypeError, check};
+pub(crate) use duration::check as check_duration;
 pub use parse::ParseError;
 
 /// Index of a message in [`Schema::messages`].

@@ -31,6 +31,11 @@ pub fn canonical(text: &str) -> Result<String, Problem> {
     Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
 }
 
+/// Compares two quantities by what they amount to; `None` when one of them is too long to compute with, or none.
+pub fn compare(a: &str, b: &str) -> Option<std::cmp::Ordering> {
+    parse(a).ok()?.nanos()?.partial_cmp(&parse(b).ok()?.nanos()?)
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Parts<'a> {
     negative: bool,
@@ -94,6 +99,20 @@ fn take(text: &str, fits: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 impl Parts<'_> {
+    /// The number in billionths, rounded up. `None` when that has too many digits.
+    fn nanos(&self) -> Option<i128> {
+        let digits = format!("{}{}", self.whole, self.fraction);
+        let mut number: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+        let mut power = -FINEST - i32::try_from(self.fraction.len()).ok()?;
+        match self.suffix {
+            Suffix::Binary(shift) => number = number.checked_mul(1_i128.checked_shl(shift)?)?,
+            Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => power = power.checked_add(exponent)?,
+        }
+        let scale = 10_i128.checked_pow(power.unsigned_abs())?;
+        number = if power >= 0 { number.checked_mul(scale)? } else { (number + scale - 1) / scale };
+        Some(if self.negative { -number } else { number })
+    }
+
     /// `None` when the number is too long to compute with.
     fn canonical(&self) -> Option<String> {
         let digits = format!("{}{}", self.whole, self.fraction);

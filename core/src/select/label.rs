@@ -400,7 +400,7 @@ mod tests {
     fn the_object_form() {
         let rows = [
             (json!({}), Ok("")),
-            (json!({"matchLabels": {"b": "1", "a": "2"}}), Ok("a in (2),b in (1)")),
+            (json!({"matchLabels": {"b": "1", "a": "2"}}), Ok("a=2,b=1")),
             (
                 json!({"matchExpressions": [
                     {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "b", "operator": "DoesNotExist"}

@@ -8,9 +8,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 const BYTES_MAX: usize = 4096;
-/// A filter may ask with a path that holds a filter itself, and there it ends: each further one would multiply what is
-/// looked at by the document's depth.
-const FILTERS_NESTED_MAX: usize = 2;
+/// How many filters may stand in one another, so that reading a path cannot exhaust the stack.
+const FILTERS_NESTED_MAX: usize = 8;
+/// How many values of a document a path may look at. Cells of a table are found by it, one for each row.
+const LOOKS_MAX: usize = 200_000;
 
 /// A path, parsed once and asked of many documents.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,12 +71,21 @@ impl JsonPath {
     }
 
     /// Everything that the path leads to, each once, in document order.
+    /// A path that has looked at too much of a document finds nothing.
     pub fn find<'a>(&self, document: &'a Value) -> Vec<&'a Value> {
+        let mut looks = LOOKS_MAX;
+        self.find_within(document, &mut looks).unwrap_or_default()
+    }
+
+    /// `None` once there are no more looks.
+    fn find_within<'a>(&self, document: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
         let mut found = vec![document];
         for step in &self.steps {
             let mut next = Vec::new();
             for value in found {
-                step.follow(value, &mut next);
+                let before = next.len();
+                step.follow(value, &mut next, looks)?;
+                *looks = looks.checked_sub(1 + next.len() - before)?;
             }
             if matches!(step, Step::Descend | Step::Union(_)) {
                 // These can reach a value more than once; a chain of them would multiply without end.
@@ -84,12 +94,12 @@ impl JsonPath {
             }
             found = next;
         }
-        found
+        Some(found)
     }
 }
 
 impl Step {
-    fn follow<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) {
+    fn follow<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>, looks: &mut usize) -> Option<()> {
         match self {
             Self::Field(name) => found.extend(value.as_object().and_then(|map| map.get(name))),
             Self::Index(index) => {
@@ -103,13 +113,23 @@ impl Step {
                 found.extend(list.get(start..end).unwrap_or_default().iter().step_by(*by));
             }
             Self::Wildcard => found.extend(children(value)),
-            Self::Descend => descend(value, found),
+            Self::Descend => descend(value, found, looks)?,
             Self::Filter(left, right) => {
-                let list = value.as_array().map_or(&[][..], Vec::as_slice);
-                found.extend(list.iter().filter(|item| holds(item, left, right.as_ref())));
+                for item in value.as_array().map_or(&[][..], Vec::as_slice) {
+                    *looks = looks.checked_sub(1)?;
+                    if holds(item, left, right.as_ref(), looks)? {
+                        found.push(item);
+                    }
+                }
             }
-            Self::Union(steps) => steps.iter().for_each(|step| step.follow(value, found)),
+            Self::Union(steps) => {
+                for step in steps {
+                    *looks = looks.checked_sub(1)?;
+                    step.follow(value, found, looks)?;
+                }
+            }
         }
+        Some(())
     }
 }
 
@@ -130,30 +150,33 @@ fn children(value: &Value) -> Vec<&Value> {
     }
 }
 
-fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
+fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, looks: &mut usize) -> Option<()> {
+    *looks = looks.checked_sub(1)?;
     found.push(value);
-    children(value).into_iter().for_each(|child| descend(child, found));
+    children(value).into_iter().try_for_each(|child| descend(child, found, looks))
 }
 
-fn holds(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>) -> bool {
-    let Some((comparison, right)) = right else { return left.of(item).is_some() };
-    let (Some(left), Some(right)) = (left.of(item), right.of(item)) else { return false };
+fn holds(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>, looks: &mut usize) -> Option<bool> {
+    let left = left.of(item, looks)?;
+    let Some((comparison, right)) = right else { return Some(left.is_some()) };
+    let (Some(left), Some(right)) = (left, right.of(item, looks)?) else { return Some(false) };
     let order = compare(left, right);
-    match comparison {
+    Some(match comparison {
         Comparison::Equal => order == Some(Ordering::Equal),
         Comparison::NotEqual => order != Some(Ordering::Equal),
         Comparison::Less => order == Some(Ordering::Less),
         Comparison::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
         Comparison::Greater => order == Some(Ordering::Greater),
         Comparison::GreaterOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
-    }
+    })
 }
 
 impl Operand {
-    fn of<'a>(&'a self, item: &'a Value) -> Option<&'a Value> {
+    /// The outer `None`: there are no more looks.
+    fn of<'a>(&'a self, item: &'a Value, looks: &mut usize) -> Option<Option<&'a Value>> {
         match self {
-            Self::Literal(value) => Some(value),
-            Self::Path(path) => path.find(item).into_iter().next(),
+            Self::Literal(value) => Some(Some(value)),
+            Self::Path(path) => Some(path.find_within(item, looks)?.into_iter().next()),
         }
     }
 }
@@ -377,8 +400,10 @@ mod tests {
     #[test]
     fn paths_of_strangers_stay_cheap() {
         let nested = (0..100).fold(json!([]), |inner, _| json!([inner]));
-        let descents = JsonPath::parse(&"..*".repeat(60)).unwrap();
-        assert_eq!(descents.find(&nested).len(), 41);
+        let descents = JsonPath::parse(&"..*".repeat(20)).unwrap();
+        assert_eq!(descents.find(&nested).len(), 81);
+        let nested_filters = JsonPath::parse(&format!("{}@{}", "..[?(@".repeat(8), ")]".repeat(8)).replace("@@", "@"));
+        assert_eq!(nested_filters.unwrap().find(&nested), Vec::<&Value>::new());
         let unions = JsonPath::parse(&"[0,-1]".repeat(60)).unwrap();
         assert_eq!(unions.find(&nested).len(), 1);
         assert!(JsonPath::parse(&"[?(@".repeat(100_000)).is_err());
@@ -393,7 +418,7 @@ mod tests {
             (".a[1:2:0]", "invalid array index 1:2:0"),
             (".a[1:2:3:4]", "invalid array index 1:2:3:4"),
             (".a[?(@.b==c)]", "unrecognized identifier c"),
-            ("[?(@[?(@[?(@.a)])])]", "filters are nested too deeply: @.a"),
+            ("[?(@[?(@[?(@[?(@[?(@[?(@[?(@[?(@[?(@.a)])])])])])])])])]", "filters are nested too deeply: @.a"),
         ];
         for (path, expected) in cases {
             assert_eq!(JsonPath::parse(path), Err(expected.to_owned()), "{path}");

@@ -16,7 +16,7 @@ const SHARED: [(&str, &str); 4] = [
 
 /// How long the copies of one shared part may be together. Several versions of the largest schema fit. Of what a
 /// stranger multiplies beyond that, the later versions go without.
-const COPIED_BYTES_MAX: usize = 16 << 20;
+const COPIED_BYTES_MAX: usize = 8 << 20;
 
 fn to_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };

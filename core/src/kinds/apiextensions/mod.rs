@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 use super::build::keep_old;
@@ -21,6 +22,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("api-extensions")
             .storage("apiextensions.k8s.io/customresourcedefinitions")
             .columns(columns::of("CustomResourceDefinition"))
+            .validate(validate::definition)
             .conditional_update()
             .status()
             .generation()

@@ -4,6 +4,7 @@ pub mod columns;
 mod convert;
 mod daemon_set;
 pub mod defaults;
+pub(in crate::kinds) mod validate;
 
 use super::Kind;
 use super::build::text_or;
@@ -23,6 +24,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["deploy"])
             .category("all")
             .columns(columns::of("Deployment"))
+            .validate(validate::deployment)
             .scale()
             .status()
             .generation(),
@@ -32,6 +34,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["ds"])
             .category("all")
             .columns(columns::of("DaemonSet"))
+            .validate(validate::daemon_set)
             .status()
             .generation()
             .prepare_create(prepare_create)
@@ -42,6 +45,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["rs"])
             .category("all")
             .columns(columns::of("ReplicaSet"))
+            .validate(validate::replica_set)
             .scale()
             .status()
             .generation()
@@ -51,6 +55,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sts"])
             .category("all")
             .columns(columns::of("StatefulSet"))
+            .validate(validate::stateful_set)
             .scale()
             .status()
             .generation(),

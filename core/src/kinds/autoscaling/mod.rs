@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -20,6 +21,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["hpa"])
             .category("all")
             .columns(columns::of("HorizontalPodAutoscaler"))
+            .validate(validate::autoscaler)
             .status(),
     ]
 }

@@ -2,6 +2,8 @@
 
 pub mod columns;
 pub mod defaults;
+mod schedule;
+mod validate;
 
 use super::Kind;
 use super::build::text_or;
@@ -17,12 +19,14 @@ pub fn kinds() -> Vec<Kind> {
             .short(["cj"])
             .category("all")
             .columns(columns::of("CronJob"))
+            .validate(validate::cron_job)
             .status()
             .generation(),
         Kind::namespaced("Job", "jobs")
             .versions(GROUP, PACKAGE, ["v1"])
             .category("all")
             .columns(columns::of("Job"))
+            .validate(validate::job)
             .status()
             .generation()
             .select("status.successful", |object| text_or(object, "/status/succeeded", "0")),

@@ -7,6 +7,7 @@ mod namespace;
 mod node;
 mod pod;
 mod secret;
+pub(in crate::kinds) mod validate;
 mod volume;
 
 use super::Kind;
@@ -29,7 +30,8 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("ConfigMap", "configmaps")
             .versions("", PACKAGE, ["v1"])
             .short(["cm"])
-            .columns(columns::of("ConfigMap")),
+            .columns(columns::of("ConfigMap"))
+            .validate(validate::config_map),
         Kind::namespaced("Endpoints", "endpoints")
             .versions("", PACKAGE, ["v1"])
             .short(["ep"])
@@ -54,6 +56,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
             .columns(columns::of("PersistentVolumeClaim"))
+            .validate(validate::claim)
             .status()
             .prepare_create(volume::prepare_claim_create)
             .prepare_update(volume::prepare_claim_update),
@@ -61,6 +64,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("PodTemplate", "podtemplates")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("PodTemplate"))
+            .validate(validate::pod_template)
             .generation(),
         Kind::namespaced("ReplicationController", "replicationcontrollers")
             .versions("", PACKAGE, ["v1"])
@@ -68,6 +72,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
+            .validate(super::apps::validate::replication_controller)
             .scale()
             .status()
             .generation()
@@ -80,6 +85,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Secret", "secrets")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Secret"))
+            .validate(validate::secret)
             .select("type", |object| text(object, "/type"))
             .prepare_create(secret::prepare_create)
             .prepare_update(secret::prepare_update),
@@ -89,6 +95,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("services/specs")
             .columns(columns::of("Service"))
+            .validate(validate::service)
             .claims(crate::decide::service_claims)
             .create_on_update()
             .proxy("ServiceProxyOptions")

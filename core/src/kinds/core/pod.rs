@@ -1,6 +1,6 @@
 //! Pod: many subresources, and a status that starts with what the server itself knows.
 
-use super::{PACKAGE, columns};
+use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{text, text_or};
 use serde_json::{Map, Value, json};
@@ -12,6 +12,7 @@ pub fn kind() -> Kind {
         .short(["po"])
         .category("all")
         .columns(columns::of("Pod"))
+        .validate(validate::pod)
         .part("attach", Some(["", "v1", "PodAttachOptions"]), &STREAM)
         .part("binding", Some(["", "v1", "Binding"]), &["create"])
         .view("ephemeralcontainers")

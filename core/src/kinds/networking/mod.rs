@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -20,6 +21,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["ing"])
             .storage("ingress")
             .columns(columns::of("Ingress"))
+            .validate(validate::ingress)
             .status()
             .generation(),
         Kind::cluster("IngressClass", "ingressclasses")
@@ -31,6 +33,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("extensions", EXTENSIONS, ["v1beta1"])
             .short(["netpol"])
             .columns(columns::of("NetworkPolicy"))
+            .validate(validate::network_policy)
             .generation(),
         Kind::cluster("IPAddress", "ipaddresses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])

@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -17,6 +18,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::EMPTY_SELECTOR)
             .short(["pdb"])
             .columns(columns::of("PodDisruptionBudget"))
+            .validate(validate::budget)
             .conditional_update()
             .status()
             .generation(),

@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -15,20 +16,24 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("ClusterRole", "clusterroles")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("ClusterRole"))
+            .validate(validate::cluster_role)
             .create_on_update(),
         Kind::cluster("ClusterRoleBinding", "clusterrolebindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
             .columns(columns::of("ClusterRoleBinding"))
+            .validate(validate::cluster_role_binding)
             .create_on_update(),
         Kind::namespaced("Role", "roles")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("Role"))
+            .validate(validate::role)
             .create_on_update(),
         Kind::namespaced("RoleBinding", "rolebindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .converted(GROUP, PACKAGE, "v1alpha1", convert::SUBJECTS)
             .columns(columns::of("RoleBinding"))
+            .validate(validate::role_binding)
             .create_on_update(),
     ]
 }

@@ -14,6 +14,9 @@ use super::{DecodeError, Decoded, Path, Segment, has_room};
 /// Decodes the first document in `bytes`.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|_| DecodeError("yaml: invalid leading UTF-8 octet".to_string()))?;
+    if may_nest_without_end(text) {
+        return Err(DecodeError(TOO_DEEP.to_string()));
+    }
     let Some(document) = serde_yaml_ng::Deserializer::from_str(text).next() else {
         return Ok(Decoded { value: Value::Null, duplicates: Vec::new(), yaml_complaint: None });
     };
@@ -33,6 +36,29 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 /// How much aliases may add to a document, in values and bytes of text.
 const EXPANSION_MAX: usize = 4 << 20;
 const EXCESSIVE: &str = "document contains excessive aliasing";
+
+const TOO_DEEP: &str = "yaml: exceeded max depth";
+
+/// Whether brackets may be open in a number that the parser, which goes over all of them at every token, would take
+/// minutes for. It limits depth only when it is done.
+///
+/// Brackets in texts cannot be told from others without parsing. So many that are never closed stand in no text but
+/// those of JSON, whose strings are known, and whose depth its own parser limits.
+fn may_nest_without_end(text: &str) -> bool {
+    const OPEN_MAX: usize = 1_000;
+    let mut open = 0usize;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > OPEN_MAX {
+            return serde_json::from_str::<serde::de::IgnoredAny>(text).is_err();
+        }
+    }
+    false
+}
 
 struct State<'de> {
     text: &'de str,
@@ -319,7 +345,7 @@ fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
         return DecodeError(format!("yaml: {EXCESSIVE}"));
     }
     if text.contains("recursion limit") {
-        return DecodeError("yaml: exceeded max depth".to_string());
+        return DecodeError(TOO_DEEP.to_string());
     }
     if let Some(at) = text.find("json: unsupported value") {
         return DecodeError(text[at..].split(" at line ").next().unwrap_or_default().to_string());
@@ -413,8 +439,12 @@ mod tests {
 
     #[test]
     fn depth_is_limited() {
-        let deep = "[".repeat(5_000);
-        assert!(yaml(deep.as_bytes()).is_err());
+        let too_deep = Err(DecodeError("yaml: exceeded max depth".to_string()));
+        for deep in ["[".repeat(5_000), "{a: ".repeat(300_000), format!("{}{}", "[".repeat(200), "]".repeat(200))] {
+            assert_eq!(yaml(deep.as_bytes()), too_deep);
+        }
+        let brackets_in_text = json!({"a": "[".repeat(5_000)});
+        assert_eq!(yaml(brackets_in_text.to_string().as_bytes()).map(|d| d.value), Ok(brackets_in_text));
     }
 
     proptest! {

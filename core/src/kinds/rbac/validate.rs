@@ -1,0 +1,121 @@
+//! The rules of roles and of bindings.
+
+use super::GROUP;
+use crate::kinds::rules::{At, need, need_name};
+use crate::object::names;
+use crate::refusal::Cause;
+use serde_json::Value;
+
+pub fn role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    rules(new, true)
+}
+
+pub fn cluster_role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    rules(new, false)
+}
+
+fn rules(role: &Value, namespaced: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for rule in At::root(role).get("rules").items() {
+        let verbs = rule.get("verbs");
+        if verbs.is_empty() {
+            causes.push(verbs.required("verbs must contain at least one value"));
+        }
+        let (groups, resources, urls) = (rule.get("apiGroups"), rule.get("resources"), rule.get("nonResourceURLs"));
+        if !urls.is_empty() {
+            if namespaced {
+                causes.push(urls.invalid("namespaced rules cannot apply to non-resource URLs"));
+            }
+            if !groups.is_empty() || !resources.is_empty() || !rule.get("resourceNames").is_empty() {
+                causes.push(urls.invalid("rules cannot apply to both regular resources and non-resource URLs"));
+            }
+            continue;
+        }
+        if groups.is_empty() {
+            causes.push(groups.required("resource rules must supply at least one api group"));
+        }
+        if resources.is_empty() {
+            causes.push(resources.required("resource rules must supply at least one resource"));
+        }
+    }
+    causes
+}
+
+pub fn role_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    binding(new, &["ClusterRole", "Role"])
+}
+
+pub fn cluster_role_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    binding(new, &["ClusterRole"])
+}
+
+fn binding(binding: &Value, kinds: &[&str]) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(binding);
+    let role = root.get("roleRef");
+    if role.get("apiGroup").text() != GROUP {
+        causes.push(role.get("apiGroup").not_supported(&[GROUP]));
+    }
+    if !kinds.contains(&role.get("kind").text()) {
+        causes.push(role.get("kind").not_supported(kinds));
+    }
+    need_name(role.get("name"), names::path_segment, &mut causes);
+    for subject in root.get("subjects").items() {
+        need(subject.get("name"), &mut causes);
+        let group = subject.get("apiGroup");
+        let expected = match subject.get("kind").text() {
+            "ServiceAccount" => {
+                need(subject.get("namespace"), &mut causes);
+                ""
+            }
+            "User" | "Group" => GROUP,
+            _ => {
+                causes.push(subject.get("kind").not_supported(&["ServiceAccount", "User", "Group"]));
+                continue;
+            }
+        };
+        if group.text() != expected {
+            causes.push(group.not_supported(&[expected]));
+        }
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::rules::testing::check_rows;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn each_rule() {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "a"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
+        });
+        check_rows(
+            &role,
+            &[
+                ("/rules/0/verbs", json!([]), "rules[0].verbs: Required value: verbs must contain at least one value"),
+                ("/rules/0/apiGroups", Value::Null, "rules[0].apiGroups: Required value: resource rules must supply"),
+                ("/rules/0/resources", json!([]), "rules[0].resources: Required value: resource rules must supply"),
+                ("/rules/0/nonResourceURLs", json!(["/a"]), "rules[0].nonResourceURLs: Invalid value: [\"/a\"]: name"),
+                ("/rules", Value::Null, ""),
+            ],
+        );
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "a"},
+            "roleRef": {"kind": "Role", "name": "a", "apiGroup": "rbac.authorization.k8s.io"},
+            "subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": "b"}, {"kind": "User", "name": "u"}],
+        });
+        check_rows(
+            &binding,
+            &[
+                ("/roleRef/kind", json!("Job"), "roleRef.kind: Unsupported value: \"Job\": supported values: "),
+                ("/roleRef/name", json!(""), "roleRef.name: Required value"),
+                ("/subjects/0/namespace", Value::Null, "subjects[0].namespace: Required value"),
+                ("/subjects/1/kind", json!("Robot"), "subjects[1].kind: Unsupported value: \"Robot\""),
+                ("/subjects", Value::Null, ""),
+            ],
+        );
+    }
+}

@@ -1,0 +1,524 @@
+//! What the kinds' own rules are written with: a place in a document, and the checks that many kinds share.
+//!
+//! A place knows its path, which is written out only for what breaks a rule. A missing value reads as null, and a
+//! value of the wrong type as unset: types are the schema's business.
+
+use crate::object::{names, validate};
+use crate::refusal::Cause;
+use crate::schema::quantity;
+use crate::select::LabelSelector;
+use serde_json::{Map, Value};
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+pub(super) const IMMUTABLE: &str = "field is immutable";
+const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+const PORT: &str = "must be between 1 and 65535, inclusive";
+const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+/// A value of a document and where it stands.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub value: &'a Value,
+    parent: Option<&'a At<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Root,
+    Field(&'a str),
+    Key(&'a str),
+    Index(usize),
+}
+
+impl<'a> At<'a> {
+    pub fn root(value: &'a Value) -> Self {
+        Self { value, parent: None, step: Step::Root }
+    }
+
+    pub fn get<'b>(&'b self, field: &'b str) -> At<'b> {
+        At { value: &self.value[field], parent: Some(self), step: Step::Field(field) }
+    }
+
+    /// An entry of a map: `data[key]`.
+    pub fn key<'b>(&'b self, key: &'b str) -> At<'b> {
+        At { value: &self.value[key], parent: Some(self), step: Step::Key(key) }
+    }
+
+    /// Another value at the same place.
+    pub fn holding(self, value: &'a Value) -> Self {
+        Self { value, ..self }
+    }
+
+    pub fn items<'b>(&'b self) -> impl Iterator<Item = At<'b>> + 'b {
+        let list = self.value.as_array().map_or(&[][..], Vec::as_slice);
+        list.iter().enumerate().map(|(at, value)| At { value, parent: Some(self), step: Step::Index(at) })
+    }
+
+    /// Names and places of a map's entries.
+    pub fn entries<'b>(&'b self) -> impl Iterator<Item = (&'b str, At<'b>)> + 'b {
+        self.value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.as_str(), At { value, parent: Some(self), step: Step::Key(key) }))
+    }
+
+    pub fn text(&self) -> &'a str {
+        self.value.as_str().unwrap_or("")
+    }
+
+    pub fn number(&self) -> Option<i64> {
+        self.value.as_i64()
+    }
+
+    pub fn is_true(&self) -> bool {
+        self.value == &Value::Bool(true)
+    }
+
+    pub fn is_set(&self) -> bool {
+        !self.value.is_null()
+    }
+
+    /// Null, an empty string, or an empty list or map.
+    pub fn is_empty(&self) -> bool {
+        match self.value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => map.is_empty(),
+            _ => false,
+        }
+    }
+
+    pub fn path(&self) -> String {
+        let mut path = self.parent.map(At::path).unwrap_or_default();
+        match self.step {
+            Step::Root => {}
+            Step::Field(name) if path.is_empty() => path.push_str(name),
+            Step::Field(name) => path.extend([".", name]),
+            Step::Key(name) => path.extend(["[", name, "]"]),
+            Step::Index(at) => path.push_str(&format!("[{at}]")),
+        }
+        path
+    }
+
+    pub fn required(&self, detail: &str) -> Cause {
+        Cause::required(self.path(), detail)
+    }
+
+    pub fn invalid(&self, detail: &str) -> Cause {
+        Cause::invalid(self.path(), self.value, detail)
+    }
+
+    /// For a field that Kubernetes reports without its value.
+    pub fn invalid_unshown(&self, detail: &str) -> Cause {
+        Cause::invalid(self.path(), &Value::from(""), detail)
+    }
+
+    pub fn forbidden(&self, detail: &str) -> Cause {
+        Cause::forbidden(self.path(), detail)
+    }
+
+    pub fn duplicate(&self) -> Cause {
+        Cause::duplicate(self.path(), self.value)
+    }
+
+    pub fn not_supported(&self, supported: &[&str]) -> Cause {
+        let value = if self.value.is_null() { &Value::from("") } else { self.value };
+        Cause::not_supported(self.path(), value, supported)
+    }
+}
+
+/// Something must be there.
+pub(super) fn need(at: At, causes: &mut Vec<Cause>) {
+    if at.is_empty() {
+        causes.push(at.required(""));
+    }
+}
+
+/// A text, where there is one, is one of a few.
+pub(super) fn one_of(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
+    if !at.text().is_empty() && !supported.contains(&at.text()) {
+        causes.push(at.not_supported(supported));
+    }
+}
+
+/// A number, where there is one, is not negative.
+pub(super) fn not_negative(at: At, causes: &mut Vec<Cause>) {
+    if at.number().is_some_and(|number| number < 0) {
+        causes.push(at.invalid(NOT_NEGATIVE));
+    }
+}
+
+/// The same for several fields of one object.
+pub(super) fn none_negative(at: At, fields: &[&str], causes: &mut Vec<Cause>) {
+    for field in fields {
+        not_negative(at.get(field), causes);
+    }
+}
+
+pub(super) fn between(at: At, first: i64, last: i64, causes: &mut Vec<Cause>) {
+    if at.number().is_some_and(|number| !(first..=last).contains(&number)) {
+        causes.push(at.invalid(&format!("must be between {first} and {last}, inclusive")));
+    }
+}
+
+/// A port number, where there is one.
+pub(super) fn port_number(at: At, causes: &mut Vec<Cause>) {
+    if at.number().is_some_and(|number| !(1..=65535).contains(&number)) {
+        causes.push(at.invalid(PORT));
+    }
+}
+
+/// A port by number or by name.
+pub(super) fn port(at: At, causes: &mut Vec<Cause>) {
+    match at.value {
+        Value::String(name) => causes.extend(port_name(name).iter().map(|message| at.invalid(message))),
+        _ => port_number(at, causes),
+    }
+}
+
+/// Every message of a check of names is a cause of its own.
+pub(super) fn named(at: At, check: fn(&str) -> Vec<String>, causes: &mut Vec<Cause>) {
+    causes.extend(check(at.text()).iter().map(|message| at.invalid(message)));
+}
+
+/// A name that must be there and obey the check.
+pub(super) fn need_name(at: At, check: fn(&str) -> Vec<String>, causes: &mut Vec<Cause>) {
+    if at.is_empty() { causes.push(at.required("")) } else { named(at, check, causes) }
+}
+
+/// What is wrong with the name of a container's port.
+pub(super) fn port_name(name: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if name.len() > 15 {
+        messages.push(names::too_long(15));
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') || name.is_empty() {
+        messages.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+    }
+    if !name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        messages.push("must contain at least one letter (a-z)".into());
+    }
+    if name.contains("--") {
+        messages.push("must not contain consecutive hyphens".into());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        messages.push("must not begin or end with a hyphen".into());
+    }
+    messages
+}
+
+/// What is wrong with a key of a ConfigMap or Secret.
+pub(super) fn config_key(key: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if key.len() > 253 {
+        messages.push(names::too_long(253));
+    }
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
+        let rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+        messages.push(names::pattern(rule, &["key.name", "KEY_NAME", "key-name"], "[-._a-zA-Z0-9]+"));
+    }
+    match key {
+        "." | ".." => messages.push(format!("must not be '{key}'")),
+        _ if key.starts_with("..") => messages.push("must not start with '..'".into()),
+        _ => {}
+    }
+    messages
+}
+
+/// What is wrong with the name of an environment variable.
+pub(super) fn env_name(name: &str) -> Vec<String> {
+    if !name.is_empty() && name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
+        return Vec::new();
+    }
+    vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
+}
+
+/// A label selector, where there is one.
+pub(super) fn selector(at: At, causes: &mut Vec<Cause>) {
+    let labels = at.get("matchLabels");
+    if let Value::Object(map) = labels.value {
+        validate::labels(map, &labels.path(), causes);
+    }
+    for expression in at.get("matchExpressions").items() {
+        let values = expression.get("values");
+        match expression.get("operator").text() {
+            "In" | "NotIn" if values.is_empty() => {
+                causes.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
+            }
+            "In" | "NotIn" => {}
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                causes.push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+            }
+            "Exists" | "DoesNotExist" => {}
+            _ => causes.push(expression.get("operator").invalid("not a valid selector operator")),
+        }
+        named(expression.get("key"), names::qualified_name, causes);
+    }
+}
+
+/// Whether a label selector selects a template with these labels; one that cannot be read is judged elsewhere.
+pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
+    let labels = labels.as_object().cloned().unwrap_or_default();
+    LabelSelector::from_object(selector).map_or(true, |selector| selector.matches(&labels))
+}
+
+/// A map of labels, where there is one.
+pub(super) fn labels(at: At, causes: &mut Vec<Cause>) {
+    if let Value::Object(map) = at.value {
+        validate::labels(map, &at.path(), causes);
+    }
+}
+
+/// Amounts that are not negative, by resource.
+pub(super) fn quantities(at: At, causes: &mut Vec<Cause>) {
+    for (_, amount) in at.entries() {
+        if is_less(amount.value, &Value::from("0")) {
+            causes.push(amount.invalid(NOT_NEGATIVE));
+        }
+    }
+}
+
+pub(super) fn is_less(a: &Value, b: &Value) -> bool {
+    compare(a, b) == Some(Ordering::Less)
+}
+
+/// Compares two quantities, given as text or as bare numbers.
+pub(super) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    quantity::compare(&text(a)?, &text(b)?)
+}
+
+/// A number that is not negative, or a percentage.
+pub(super) fn number_or_percent(at: At, causes: &mut Vec<Cause>) {
+    if at.value.is_string() && percent(at.value).is_none() {
+        let rule = "a valid percent string must be a numeric string followed by an ending '%'";
+        causes.push(at.invalid(&names::pattern(rule, &["1%", "93%"], "[0-9]+%")));
+    }
+    not_negative(at, causes);
+}
+
+/// The number before the `%`.
+pub(super) fn percent(value: &Value) -> Option<i64> {
+    let digits = value.as_str()?.strip_suffix('%')?;
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+/// Zero, or zero of a hundred.
+pub(super) fn is_zero(value: &Value) -> bool {
+    value.as_i64() == Some(0) || percent(value) == Some(0)
+}
+
+/// A network such as `10.0.0.0/8`, where there is one. Bits behind the prefix are passed over.
+pub(super) fn cidr(at: At, causes: &mut Vec<Cause>) {
+    if network(at.text()).is_none() {
+        causes.push(at.invalid(CIDR));
+    }
+}
+
+/// Address and length of a network.
+pub(super) fn network(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let bits: u8 = bits.parse().ok()?;
+    (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, bits))
+}
+
+/// A field that must stay as it is.
+pub(super) fn immutable(at: At, old: &Value, causes: &mut Vec<Cause>) {
+    if !same(at.value, old) {
+        causes.push(at.invalid(IMMUTABLE));
+    }
+}
+
+/// Whether two values say the same: what is empty is as good as absent.
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(one), Value::Object(other)) => {
+            let covered = |one: &Map<String, Value>, other: &Map<String, Value>| {
+                one.iter().all(|(key, value)| same(value, other.get(key).unwrap_or(&Value::Null)))
+            };
+            covered(one, other) && covered(other, one)
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        _ => a == b || (is_nothing(a) && is_nothing(b)) || compare(a, b) == Some(Ordering::Equal),
+    }
+}
+
+/// Nothing, or the zero value of some type.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_nothing),
+    }
+}
+
+/// Items whose field has been seen before.
+pub(super) fn distinct(list: At, field: &str, causes: &mut Vec<Cause>) {
+    let mut seen = Vec::new();
+    for item in list.items() {
+        let name = item.get(field);
+        if name.is_empty() {
+            continue;
+        }
+        if seen.contains(&item.value[field]) {
+            causes.push(name.duplicate());
+        } else {
+            seen.push(item.value[field].clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::faults;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_fresh_server_creates_obeys_the_rules() {
+        let mut documents = crate::authz::bootstrap::bootstrap_policy();
+        documents.extend(crate::authz::bootstrap_objects::bootstrap_objects());
+        let service =
+            crate::authz::bootstrap_objects::kubernetes_service(&["10.96.0.0/12"], IpAddr::from([10, 0, 0, 1]), 6443);
+        documents.extend(service.expect("good ranges"));
+        for document in documents {
+            assert_eq!(faults(&document), [""; 0], "{document}");
+        }
+    }
+
+    #[test]
+    fn a_whole_application_obeys_the_rules() {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data");
+        for folder in ["shop", "shop-changed"] {
+            let mut count = 0;
+            for file in std::fs::read_dir(format!("{data}/{folder}")).expect("the application") {
+                let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+                for part in text.split("\n---") {
+                    let value = crate::object::decode::yaml(part.as_bytes()).expect("YAML").value;
+                    if value.is_object() {
+                        assert_eq!(faults(&value), [""; 0], "{value}");
+                        count += 1;
+                    }
+                }
+            }
+            assert!(count > 20, "{count} objects");
+        }
+    }
+
+    #[test]
+    fn quantities_compare_by_amount() {
+        for (a, b, order) in [
+            ("100m", "0.1", Ordering::Equal),
+            ("1Gi", "1G", Ordering::Greater),
+            ("1e3", "1k", Ordering::Equal),
+            ("-1", "0", Ordering::Less),
+            ("1.5Gi", "1536Mi", Ordering::Equal),
+        ] {
+            assert_eq!(compare(&json!(a), &json!(b)), Some(order), "{a} {b}");
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use crate::kinds::{Validate, registry};
+    use crate::object::meta::Document;
+    use crate::schema::{defaults, schema};
+
+    /// The object with the defaults of its version.
+    pub fn settled(object: &Value) -> (Value, Option<Validate>) {
+        let api_version = object["apiVersion"].as_str().expect("an apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (id, at) = registry().find_kind(group, version, object["kind"].as_str().expect("a kind")).expect("a kind");
+        let kind = registry().get(id);
+        let mut document = object.clone();
+        let message = schema().id(&kind.versions[at].message).expect("a message");
+        crate::schema::check(schema(), message, &mut document).expect("an object of its type");
+        defaults::apply(message, &mut document);
+        if at != 0 {
+            let mut map: Document = document.as_object().cloned().expect("an object");
+            crate::decide::to_hub(kind, at, &mut map);
+            document = Value::Object(map);
+            defaults::apply(schema().id(&kind.hub().message).expect("a message"), &mut document);
+        }
+        (document, kind.hooks.validate)
+    }
+
+    /// What the rules hold against a new object.
+    pub fn faults(object: &Value) -> Vec<String> {
+        let (document, rules) = settled(object);
+        rules.map_or_else(Vec::new, |rules| rules(&document, None)).iter().map(Cause::to_string).collect()
+    }
+
+    /// Each row changes one field of a good object, by JSON pointer, and names the start of the one fault.
+    pub fn check_rows(good: &Value, rows: &[(&str, Value, &str)]) {
+        assert_eq!(faults(good), [""; 0], "the good object");
+        for (pointer, value, expected) in rows {
+            let changed = with(good, pointer, value);
+            let found = faults(&changed);
+            if expected.is_empty() {
+                assert_eq!(found, [""; 0], "{pointer} = {value}");
+            } else {
+                assert!(found.iter().any(|fault| fault.starts_with(expected)), "{pointer} = {value}: {found:?}");
+            }
+        }
+    }
+
+    /// The same for changes of an object that exists.
+    pub fn check_updates(good: &Value, rows: &[(&str, Value, &str)]) {
+        let (old, rules) = settled(good);
+        let rules = rules.expect("the kind has rules");
+        assert_eq!(rules(&old, Some(&old)), [], "no change");
+        for (pointer, value, expected) in rows {
+            let (new, _) = settled(&with(good, pointer, value));
+            let found: Vec<String> = rules(&new, Some(&old)).iter().map(Cause::to_string).collect();
+            if expected.is_empty() {
+                assert_eq!(found, [""; 0], "{pointer} = {value}");
+            } else {
+                assert!(found.iter().any(|fault| fault.starts_with(expected)), "{pointer} = {value}: {found:?}");
+            }
+        }
+    }
+
+    /// The object with the value at the pointer, whose missing parents are made.
+    fn with(object: &Value, pointer: &str, value: &Value) -> Value {
+        let mut changed = object.clone();
+        let mut at = &mut changed;
+        for step in pointer.split('/').skip(1) {
+            at = match step.parse::<usize>() {
+                Ok(index) => {
+                    if !at.is_array() {
+                        *at = Value::Array(Vec::new());
+                    }
+                    let list = at.as_array_mut().expect("made a list just above");
+                    while list.len() <= index {
+                        list.push(Value::Null);
+                    }
+                    &mut list[index]
+                }
+                Err(_) => &mut at[step.replace("~1", "/").as_str()],
+            };
+        }
+        *at = value.clone();
+        changed
+    }
+}
