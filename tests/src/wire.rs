@@ -13,6 +13,7 @@ use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -97,13 +98,17 @@ impl Wire {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Answer, Failure> {
-        let (parts, mut stream) = self.open(method, path, headers, body).await?.into_parts();
+        let (response, connection) = self.exchange(method, path, headers, body).await?;
+        let (parts, mut stream) = response.into_parts();
         let mut body = Vec::new();
         while let Some(frame) = stream.frame().await {
             if let Ok(data) = frame?.into_data() {
                 body.extend_from_slice(&data);
             }
         }
+        // Nobody is left on it, so it ends; a server that is stopped next need not wait for that.
+        drop(stream);
+        let _ = connection.await;
         Ok(Answer { code: parts.status.as_u16(), version: parts.version, headers: parts.headers, body: body.into() })
     }
 
@@ -115,6 +120,17 @@ impl Wire {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<http::Response<Incoming>, Failure> {
+        Ok(self.exchange(method, path, headers, body).await?.0)
+    }
+
+    /// The answer, and the task that serves its connection.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<(http::Response<Incoming>, JoinHandle<()>), Failure> {
         let stream = self.connect().await?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
@@ -129,14 +145,14 @@ impl Wire {
         if self.http2 {
             *request.uri_mut() = format!("https://{}{path}", self.address).parse()?;
             let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
-            tokio::spawn(connection);
-            Ok(sender.send_request(request).await?)
+            let connection = tokio::spawn(async move { drop(connection.await) });
+            Ok((sender.send_request(request).await?, connection))
         } else {
             *request.uri_mut() = path.parse()?;
             request.headers_mut().insert("host", self.address.parse()?);
             let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-            tokio::spawn(connection);
-            Ok(sender.send_request(request).await?)
+            let connection = tokio::spawn(async move { drop(connection.await) });
+            Ok((sender.send_request(request).await?, connection))
         }
     }
 
