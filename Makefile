@@ -24,8 +24,9 @@ help:
 run: build
 	$(holdfast) up $(ARGS)
 
+# The whole workspace: with fewer features, for the binary alone, RocksDB would be compiled again for the tests.
 build: setup
-	cargo build --release --locked --package holdfast
+	cargo build --release --locked --workspace
 
 setup:
 	scripts/setup.sh build
@@ -35,8 +36,8 @@ clients:
 	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
 
 # The client scripts in tests/clients are run by the package holdfast-tests.
-test: setup clients
-	cargo run --quiet --locked --package xtask -- ci
+test: build clients
+	cargo run --quiet --release --locked --package xtask -- ci
 	@# The sum is wanted above all when something failed.
 	status=0; \
 	cargo test --release --locked --workspace --no-fail-fast 2>&1 | tee "$(test_log)" || status=$$?; \

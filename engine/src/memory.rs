@@ -132,12 +132,12 @@ impl EventLog for MemoryLog {
         let inner = self.lock();
         let mut found = Vec::new();
         for index in after.0 as usize..inner.records.len() {
+            if found.len() >= limit {
+                break;
+            }
             let record = inner.decode(index)?;
             if resource.is_none_or(|resource| resource == record.resource) {
                 found.push(record);
-            }
-            if found.len() >= limit {
-                break;
             }
         }
         Ok(found)

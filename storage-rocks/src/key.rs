@@ -21,6 +21,8 @@ pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
 
 /// In `meta`: the folder's format version, one byte.
 pub const META_FORMAT: &[u8] = b"format";
+/// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it have been told of.
+pub const META_REPAIRED: &[u8] = b"repaired";
 
 /// The root of all storage keys, as in Kubernetes.
 pub const PREFIX: &str = "/registry";

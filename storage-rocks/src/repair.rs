@@ -5,7 +5,7 @@
 //! version, as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
 
 use crate::fault::{fault, record};
-use crate::key::{self, EVENTS, HISTORY};
+use crate::key::{self, EVENTS, HISTORY, META, META_REPAIRED};
 use crate::lock::FolderLock;
 use crate::log::{descriptors, family, options, stage};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -101,11 +101,13 @@ impl Found {
     fn read(db: &DB, folder: &Path) -> Result<Found, Fault> {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
+        let repaired = db.get_cf(family(db, META)?, META_REPAIRED).ok().flatten();
+        let repaired = repaired.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO);
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
             // Offsets are dense, but for gaps that an earlier repair left.
-            if offset.0 - last.0 < GAP {
-                damaged.extend((last.0 + 1..offset.0).map(|missing| (Offset(missing), None)));
+            if offset > repaired {
+                damaged.extend((last.max(repaired).0 + 1..offset.0).map(|missing| (Offset(missing), None)));
             }
             last = offset;
             if record(folder, offset, bytes).is_err() {
@@ -181,6 +183,10 @@ impl Found {
             }
         }
         write(&new, &mut piece)?;
+        let mut sync = WriteOptions::default();
+        sync.set_sync(true);
+        new.put_cf_opt(family(&new, META)?, META_REPAIRED, key::offset(end), &sync)
+            .map_err(|error| fault("write the repair", error))?;
         Ok(repairs)
     }
 }

@@ -384,6 +384,8 @@ describe_everything() {
     run k describe serviceaccount robot
     has "robot"
     run k describe quota small
+    # What it counts is in its status, which a controller fills.
+    has "Resource" "Used" "Hard"
     run k get events
 }
 
@@ -476,7 +478,7 @@ YAML
     run k taint node "$node" only-
     has "untainted"
     run k delete node "$node"
-    is "node \"$node\" deleted"
+    has "node \"$node\" deleted"
 }
 
 newer_clients() {

@@ -128,7 +128,10 @@ impl Server {
     pub async fn client(&self) -> kube::Client {
         let text = Kubeconfig::read_from(&self.kubeconfig).expect("read the kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(text, &KubeConfigOptions::default()).await;
-        kube::Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
+        let mut config = config.expect("a usable kubeconfig");
+        // A refusal is to be seen, not to be tried again.
+        config.default_retry = false;
+        kube::Client::try_from(config).expect("a client")
     }
 
     /// Sends a signal by its name: `TERM`, `INT`.

@@ -63,6 +63,7 @@ impl Cluster {
         let Served::Https(server, _) = &self.server else { return None };
         let text = kube::config::Kubeconfig::read_from(server.kubeconfig()).expect("read the kubeconfig");
         let mut config = kube::Config::from_custom_kubeconfig(text, &Default::default()).await.expect("a kubeconfig");
+        config.default_retry = false;
         config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
         Some(Client::try_from(config).expect("a client"))
     }
@@ -563,8 +564,9 @@ async fn propagation_and_preconditions(cluster: Cluster) {
             .preconditions(Preconditions { uid: uid.map(str::to_owned), resource_version: version.map(str::to_owned) })
     };
     let uid = api.delete("one", &wrong(Some("00000000-0000-0000-0000-000000000000"), None)).await;
-    refused(uid, 409, "Conflict", "Precondition failed: UID in precondition");
-    refused(api.delete("one", &wrong(None, Some("1"))).await, 409, "Conflict", "Precondition failed: ResourceVersion");
+    refused(uid, 409, "Conflict", "does not match the UID in record");
+    let version = api.delete("one", &wrong(None, Some("1"))).await;
+    refused(version, 409, "Conflict", "does not match the ResourceVersion in record");
     let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
     let marked = api.delete("one", &params).await.unwrap().left().expect("it waits for its dependents");
     assert_eq!(marked.finalizers(), ["foregroundDeletion"]);

@@ -188,7 +188,11 @@ impl Api {
     fn identify<B>(&self, state: &State, wire: &WireRequest<B>) -> Result<Arc<User>, Refusal> {
         let user = self.authenticator.authenticate(state, &wire.peer, &wire.headers)?;
         if !wire.headers.contains_key("impersonate-user") {
-            return Ok(user);
+            // To go on as the caller would be more than was asked for.
+            return match wire.headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
+                None => Ok(user),
+                Some(name) => Err(Refusal::Internal(format!("requested {name} without impersonating a user"))),
+            };
         }
         reviews::impersonate(self, state, &user, &wire.headers)
     }

@@ -1,9 +1,10 @@
 //! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
 
-use super::{Answer, Context, Decision, View, lifecycle, update};
+use super::{Answer, Context, Decision, View, Write, lifecycle, update};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata, metadata_mut};
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::DeleteOptions;
+use crate::select::LabelSelector;
 use crate::stamp::rfc3339;
 use crate::state::Entry;
 use jiff::SignedDuration;
@@ -189,10 +190,56 @@ fn shorten(document: &mut Document, grace: i64) {
     meta.insert("deletionGracePeriodSeconds".into(), grace.into());
 }
 
-/// Deleting through a subresource (eviction) is deleting.
+/// Disruption budgets count pods that run; the others may always go.
+fn is_protected(pod: &Document) -> bool {
+    let phase = pod.get("status").and_then(|status| status["phase"].as_str()).unwrap_or("");
+    !meta::is_deleting(pod) && !matches!(phase, "Pending" | "Succeeded" | "Failed" | "")
+}
+
+/// Takes one disruption from the budget that covers the pod, or says that there is none left.
+fn spend(context: &Context, pod: &Document) -> Result<Option<Write>, Refusal> {
+    let Some((kind, _)) = context.state.registry.find_kind("policy", "v1", "PodDisruptionBudget") else {
+        return Ok(None);
+    };
+    let labels = metadata(pod).get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    let prefix = crate::state::prefix(context.request.namespace());
+    let covers = |budget: &Value| {
+        let selector = &budget["spec"]["selector"];
+        LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(&labels))
+    };
+    let mut budgets = context.state.scan(kind, &prefix, None).filter(|(_, entry)| covers(&entry.document()));
+    let Some((key, entry)) = budgets.next() else { return Ok(None) };
+    if budgets.next().is_some() {
+        let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        return Err(Refusal::Internal(why.into()));
+    }
+    let mut budget = update::old_document(entry);
+    let number = |parent: &str, field: &str| budget.get(parent).and_then(|v| v[field].as_i64()).unwrap_or(0);
+    let generation = metadata(&budget).get("generation").and_then(Value::as_i64).unwrap_or(0);
+    let allowed = number("status", "disruptionsAllowed");
+    if allowed <= 0 || number("status", "observedGeneration") < generation {
+        return Err(Refusal::TooManyRequests {
+            message: "Cannot evict pod as it would violate the pod's disruption budget.".into(),
+            retry_after_seconds: 10,
+        });
+    }
+    let status = meta::object_mut(&mut budget, "status");
+    status.insert("disruptionsAllowed".into(), (allowed - 1).into());
+    let disrupted = meta::object_mut(status, "disruptedPods");
+    disrupted.insert(context.request.name().into(), context.stamp.rfc3339().into());
+    let hub = context.state.kind(kind);
+    let draft = crate::object::Draft::new(&hub.versions[0].api_version(), &hub.kind, &budget);
+    let index = crate::state::Index::new(hub, &Value::Object(budget));
+    Ok(Some(Write { kind, key: key.clone(), expect: Some(entry.offset), draft, index, delete: false }))
+}
+
+/// Deleting through a subresource (eviction) is deleting, within the disruption budget.
 pub(super) fn evict(context: &Context) -> Result<Decision, Refusal> {
     let (key, entry) = context.existing()?;
+    let pod = update::old_document(&entry);
+    let budget = if is_protected(&pod) { spend(context, &pod)? } else { None };
     let mut decision = delete(context, key, entry)?;
+    decision.writes.extend(budget);
     let mut status = Document::new();
     status.insert("kind".into(), "Status".into());
     status.insert("apiVersion".into(), "v1".into());

@@ -187,7 +187,15 @@ fn stamp_version(kind: &Kind, version: usize, document: &mut Document) {
 /// The apiVersion and kind that the body claims; what it leaves out is the path's.
 fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
     let Some(document) = value.as_object() else {
-        return Ok((api_version.into(), kind.into()));
+        if value.is_null() {
+            return Ok((api_version.into(), kind.into()));
+        }
+        return Err(Refusal::BadRequest(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
+             json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            type_name(value)
+        )));
     };
     for field in ["apiVersion", "kind"] {
         if document.get(field).is_some_and(|v| !v.is_string() && !v.is_null()) {

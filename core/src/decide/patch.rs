@@ -140,6 +140,7 @@ pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Refusal> {
 fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Refusal> {
     let request = context.request;
     let mut warnings = Vec::new();
+    managed::check_field_manager(request.options.field_manager.as_deref().unwrap_or(""), true, "PatchOptions")?;
     let config = apply_body(context, &mut warnings)?;
     let existing = context.state.get(request.target.kind, &request.key()).cloned();
     if existing.is_none() && scope != update::Scope::Main {
