@@ -21,6 +21,7 @@ use holdfast_core::schema::{check as check_types, defaults, quantity as quantiti
 use holdfast_core::select::{FieldSelector, LabelSelector};
 use holdfast_core::state::Index;
 use holdfast_core::wire::jsonpath::JsonPath;
+use holdfast_core::wire::protobuf::codec;
 use holdfast_core::wire::table::cells;
 use input::{Choices, document, kind, line, text};
 use serde_json::Value;
@@ -28,9 +29,10 @@ use serde_json::Value;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its folder of seeds.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("json", json),
     ("yaml", yaml),
+    ("protobuf", protobuf),
     ("check", check),
     ("check_made", check_made),
     ("json_patch", json_patch),
@@ -65,6 +67,23 @@ pub fn yaml(bytes: &[u8]) {
         decoded.strict_errors();
         reads_back(&decoded.value);
     }
+}
+
+/// Protobuf: the first line names the kind, the rest is its message; and everything as an enveloped body.
+pub fn protobuf(bytes: &[u8]) {
+    let _ = codec().decode_object(bytes);
+    let (named, rest) = line(bytes);
+    let (_, kind, version) = kind(registry(), &text(named));
+    let message = schema().id(&kind.versions[version].message).expect("every version has a message");
+    let Ok(decoded) = codec().decode(message, rest) else { return };
+    let mut checked = decoded.clone();
+    if check_types(schema(), message, &mut checked).is_err() {
+        return;
+    }
+    let encoded = codec().encode(message, &checked).expect("a checked document has a Protobuf form");
+    let mut again = codec().decode(message, &encoded).expect("what is encoded is decoded");
+    assert!(check_types(schema(), message, &mut again).is_ok(), "what was checked is right");
+    assert_eq!(codec().encode(message, &again), Ok(encoded), "encoding is stable");
 }
 
 fn reads_back(value: &Value) {

@@ -192,9 +192,10 @@ const VERBS: [(&str, Verb); 5] = [
     ("delete", Verb::Delete),
     ("get", Verb::Get),
 ];
-const FORMATS: [(&str, Format); 6] = [
+const FORMATS: [(&str, Format); 7] = [
     ("json", Format::Json),
     ("yaml", Format::Yaml),
+    ("protobuf", Format::Protobuf),
     ("json-patch", Format::JsonPatch),
     ("merge", Format::MergePatch),
     ("strategic", Format::StrategicMergePatch),
@@ -281,7 +282,7 @@ pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
     };
     let known = state.kind(kind);
     let verb = VERBS[choices.below(4)].1;
-    let format = if verb == Verb::Patch { FORMATS[2 + choices.below(4)].1 } else { Format::Json };
+    let format = if verb == Verb::Patch { FORMATS[3 + choices.below(4)].1 } else { Format::Json };
     let subresource = if !known.subresources.is_empty() && verb != Verb::Delete && choices.one_in(4) {
         let at = choices.below(known.subresources.len());
         Some(known.subresources[at].name.clone())
