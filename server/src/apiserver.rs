@@ -137,7 +137,7 @@ fn features(args: &Args) -> Result<Features> {
 
 fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
     let signing = args.service_account_signing_key_file.as_deref().map(read).transpose()?;
-    let verifying: Vec<String> = args.service_account_key_file.iter().map(|file| read(file)).collect::<Result<_>>()?;
+    let verifying: Vec<String> = args.service_account_key_file.iter().map(read).collect::<Result<_>>()?;
     if signing.is_none() && verifying.is_empty() {
         return Ok(None);
     }

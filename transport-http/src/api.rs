@@ -487,7 +487,7 @@ fn verb(info: &RequestInfo, kind: &Kind) -> Result<Verb, Refusal> {
             return Err(not_allowed());
         }
         let on_collection = matches!(verb, Verb::Create | Verb::List | Verb::DeleteCollection);
-        if on_collection == !info.name.is_empty() && verb != Verb::Watch {
+        if on_collection != info.name.is_empty() && verb != Verb::Watch {
             return Err(not_allowed());
         }
     }

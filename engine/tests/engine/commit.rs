@@ -10,11 +10,14 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
+/// What a test looks at while a batch of so many records is being made durable.
+type During = Box<dyn FnMut(usize) + Send>;
+
 /// A log that lets a test look around while a batch is being made durable.
 #[derive(Default)]
 struct Witness {
     log: MemoryLog,
-    during: Mutex<Option<Box<dyn FnMut(usize) + Send>>>,
+    during: Mutex<Option<During>>,
 }
 
 impl EventLog for Witness {
@@ -72,7 +75,7 @@ fn nothing_is_shown_or_told_before_it_is_durable() {
     assert_eq!(*looks.lock().unwrap(), 1);
     assert_eq!(stage.engine.snapshot().offset, Offset(2));
     assert_eq!(shared.0.try_recv().unwrap().unwrap()[0].offset, Offset(2));
-    assert_eq!(shared.1.try_recv().unwrap().unwrap_err(), Rejection::Stale);
+    assert_eq!(shared.1.try_recv().unwrap().err(), Some(Rejection::Stale));
     assert!(shared.2.next_ready().unwrap().is_some());
 }
 

@@ -79,7 +79,7 @@ fn a_clash_within_a_failed_batch_is_no_clash() {
         let (second, mut answer) = stage.decide(&snapshot, &config_map("a"));
         log.plan(fault);
         stage.writer.commit(&mut vec![first, second]);
-        assert_eq!(answer.try_recv().unwrap().unwrap_err(), expected);
+        assert_eq!(answer.try_recv().unwrap().err(), Some(expected));
     }
 }
 
