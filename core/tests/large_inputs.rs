@@ -1,18 +1,16 @@
 //! Inputs as large as a request may be, shaped to make each step meet each other one: all must end soon.
 //!
-//! What takes time linear in its input takes a small part of the limit; what takes quadratic time, many times of it.
-//! Only optimized code tells the two apart soon enough: `cargo test --release -p holdfast-core --test large_inputs`.
+//! What takes time linear in its input is over in a fraction of a second; what takes quadratic time keeps the whole
+//! run waiting for many minutes, and the last line printed names it.
 #![cfg(not(debug_assertions))]
 
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
 
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 /// How much of a body the inputs fill: a request may have three mebibytes.
 const BYTES: usize = 2_000_000;
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// `piece` for one number after the other, joined by commas, until there is enough.
 fn many(bytes: usize, piece: impl Fn(usize) -> String) -> String {
@@ -33,14 +31,10 @@ fn falling(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     (0..count).rev().map(piece).collect::<Vec<_>>().join(",")
 }
 
-#[allow(clippy::disallowed_methods, reason = "this test is about time")]
 fn ends_soon(name: &str, target: &str, input: impl AsRef<[u8]>) {
     let (_, run) = targets::TARGETS.iter().find(|(found, _)| *found == target).expect("a target of this name");
-    let start = Instant::now();
+    println!("{name}");
     run(input.as_ref());
-    let took = start.elapsed();
-    println!("{name}: {took:?}");
-    assert!(took < LIMIT, "{name} took {took:?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::schema::quantity;
 use crate::select::LabelSelector;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
@@ -372,17 +373,23 @@ fn is_nothing(value: &Value) -> bool {
 
 /// Items whose field has been seen before.
 pub(super) fn distinct(list: At, field: &str, causes: &mut Vec<Cause>) {
-    let mut seen = Vec::new();
+    let mut seen = Seen::default();
     for item in list.items() {
         let name = item.get(field);
-        if name.is_empty() {
-            continue;
-        }
-        if seen.contains(&item.value[field]) {
+        if !name.is_empty() && seen.again(name.value) {
             causes.push(name.duplicate());
-        } else {
-            seen.push(item.value[field].clone());
         }
+    }
+}
+
+/// Values met so far.
+#[derive(Default)]
+pub(super) struct Seen(BTreeSet<String>);
+
+impl Seen {
+    /// Whether the value was met before; from now on it was.
+    pub fn again(&mut self, value: &Value) -> bool {
+        !self.0.insert(value.to_string())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Services.
 
-use crate::kinds::rules::{At, PROTOCOLS, distinct, labels, need_name, one_of, port, port_number};
+use crate::kinds::rules::{At, PROTOCOLS, Seen, distinct, labels, need_name, one_of, port, port_number};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub fn service(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 
 fn ports(list: At, ty: &str, causes: &mut Vec<Cause>) {
     let several = list.value.as_array().is_some_and(|ports| ports.len() > 1);
-    let mut seen = Vec::new();
+    let mut seen = Seen::default();
     distinct(list, "name", causes);
     for entry in list.items() {
         let name = entry.get("name");
@@ -67,10 +67,9 @@ fn ports(list: At, ty: &str, causes: &mut Vec<Cause>) {
             causes.push(node_port.forbidden("may not be used when `type` is 'ClusterIP'"));
         }
         let identity = json!({ "port": number.value, "protocol": entry.get("protocol").value });
-        if seen.contains(&identity) {
+        if seen.again(&identity) {
             causes.push(Cause::duplicate(entry.path(), &identity));
         }
-        seen.push(identity);
     }
 }
 
