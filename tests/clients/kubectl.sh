@@ -187,7 +187,9 @@ output_forms() {
     run k get configmap --field-selector metadata.name=settings -o name
     is "configmap/settings"
     refused k get configmap --field-selector spec.nonsense=1
-    has "field label not supported"
+    has '"spec.nonsense" is not a known field selector'
+    refused k get pods --field-selector spec.nonsense=1
+    has "field label not supported: spec.nonsense"
     step "get in pages, sorted, everywhere"
     run k get configmap --chunk-size=1 --sort-by=.metadata.name
     has "settings"
