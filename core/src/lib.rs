@@ -9,6 +9,7 @@ pub mod apply;
 pub mod authz;
 pub mod decide;
 pub mod event;
+pub mod expiry;
 pub mod kinds;
 pub mod list;
 pub mod merge;

@@ -9,7 +9,9 @@ use crate::select::{FieldSelector, LabelSelector};
 use crate::state::{Entry, State, prefix};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
+use sha2::Sha256;
 use std::sync::Arc;
 
 /// What a list or watch picks: a part of the key space, and conditions on labels and fields.
@@ -29,7 +31,8 @@ pub struct Selection {
 pub struct Page {
     pub offset: Offset,
     pub entries: Vec<Arc<Entry>>,
-    pub continue_token: String,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<Continue>,
     pub remaining: Option<u64>,
 }
 
@@ -143,26 +146,61 @@ pub struct Continue {
 }
 
 const CONTINUE_API: &str = "meta.k8s.io/v1";
+/// How much of the seal a token bears.
+const SEAL_BYTES: usize = 16;
+
+/// What seals the tokens of one cluster: nobody else can make one, or change one unnoticed.
+#[derive(Clone, Default)]
+pub struct TokenKey(pub [u8; 32]);
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenKey(..)")
+    }
+}
+
+impl TokenKey {
+    fn seal(&self, content: &[u8]) -> Option<Hmac<Sha256>> {
+        let seal = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        Some(seal.chain_update(content))
+    }
+}
 
 impl Continue {
-    pub fn parse(token: &str) -> Result<Continue, Refusal> {
+    /// Reads a token that this cluster gave out.
+    pub fn open(token: &str, key: &TokenKey) -> Result<Continue, Refusal> {
         let bad = |why: &str| Refusal::BadRequest(format!("continue key is not valid: {why}"));
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad("it is not base64"))?;
-        let token: Continue = serde_json::from_slice(&bytes).map_err(|_| bad("its content cannot be read"))?;
+        let (seal, content) = bytes.split_at_checked(SEAL_BYTES).ok_or_else(|| bad("it is too short"))?;
+        if key.seal(content).is_none_or(|expected| expected.verify_truncated_left(seal).is_err()) {
+            return Err(Refusal::Expired {
+                message:
+                    "The provided continue parameter is not one that this server gave out: start a new list without \
+                          the continue parameter."
+                        .into(),
+                continue_token: None,
+            });
+        }
+        let token: Continue = serde_json::from_slice(content).map_err(|_| bad("its content cannot be read"))?;
         if token.api != CONTINUE_API || token.version == 0 {
-            return Err(bad("it is of another server"));
+            return Err(bad("it is of another release"));
         }
         Ok(token)
     }
 
-    /// A token that goes on after a key in the state of another version.
-    pub fn fresh(version: Offset, after: String) -> String {
-        Continue { api: CONTINUE_API.into(), version: version.0, after, left: None }.encode()
+    /// Goes on after a key in the state of another version.
+    pub fn fresh(version: Offset, after: String) -> Continue {
+        Continue { api: CONTINUE_API.into(), version: version.0, after, left: None }
     }
 
-    fn encode(&self) -> String {
+    /// The token as clients get it.
+    pub fn seal(&self, key: &TokenKey) -> String {
         // A struct of strings and numbers always serializes.
-        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+        let content = serde_json::to_vec(self).unwrap_or_default();
+        let seal = key.seal(&content).map(|seal| seal.finalize().into_bytes());
+        let mut bytes = seal.map(|seal| seal[..SEAL_BYTES].to_vec()).unwrap_or_default();
+        bytes.extend(content);
+        URL_SAFE_NO_PAD.encode(bytes)
     }
 }
 
@@ -170,7 +208,7 @@ impl Continue {
 pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Page {
     let kind = state.kind(selection.kind);
     let limit = limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
-    let mut page = Page { offset: state.offset, entries: Vec::new(), continue_token: String::new(), remaining: None };
+    let mut page = Page { offset: state.offset, entries: Vec::new(), next: None, remaining: None };
     if let Some(key) = &selection.key {
         let found = state.get(selection.kind, key).filter(|entry| selection.matches(kind, key, entry));
         page.entries.extend(found.cloned());
@@ -183,8 +221,7 @@ pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Opti
         if page.entries.len() as u64 >= limit {
             let left = everything.then(|| left_after(state, selection, from, &page, &mut rest));
             let after = last.as_deref().unwrap_or_default().to_owned();
-            let token = Continue { api: CONTINUE_API.into(), version: state.offset.0, after, left };
-            page.continue_token = token.encode();
+            page.next = Some(Continue { left, ..Continue::fresh(state.offset, after) });
             page.remaining = left;
             return page;
         }

@@ -19,6 +19,7 @@ pub struct Step {
 pub const USER: &str = "system:serviceaccount:kube-system:namespace-controller";
 /// The finalizer that every namespace is made with.
 const FINALIZER: &str = "kubernetes";
+const TERMINATING: &str = "Terminating";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
 
@@ -26,7 +27,12 @@ const STEPS_MAX: usize = 512;
 pub fn plan(state: &State, stamp: Stamp) -> Vec<Step> {
     let mut steps = Vec::new();
     let namespaces = state.registry.namespaces();
+    let phase = state.kind(namespaces).selectable.iter().position(|field| field.field == "status.phase");
     for (name, entry) in state.scan(namespaces, "", None) {
+        // Most are not going away, and need not be read to know it.
+        if phase.is_some_and(|phase| &*entry.index.fields[phase] != TERMINATING) {
+            continue;
+        }
         let Value::Object(namespace) = entry.document() else { continue };
         if meta::is_deleting(&namespace) {
             plan_one(state, stamp, name, &namespace, &mut steps);

@@ -4,6 +4,8 @@ use crate::authz::rbac::RbacIndex;
 use crate::event::{Offset, Record};
 use crate::kinds::{Kind, KindId, Registry};
 use crate::object::{Draft, meta};
+use crate::schema::schema;
+use crate::wire::protobuf;
 use bytes::Bytes;
 use imbl::OrdMap;
 use serde_json::{Map, Value};
@@ -35,10 +37,12 @@ pub struct Entry {
     /// Canonical JSON in the hub version, `resourceVersion` in place, ended by a newline.
     pub json: Bytes,
     pub offset: Offset,
+    /// When its event was accepted, in milliseconds since 1970.
+    pub time_ms: i64,
     /// Length of the part before `"metadata"` that a list item leaves off.
     head: u32,
     pub index: Index,
-    /// The other versions' JSON, made on first use.
+    /// Made on first use: the other versions' JSON, and behind it every version's Protobuf message.
     forms: OnceLock<Box<[OnceLock<Bytes>]>>,
 }
 
@@ -183,8 +187,8 @@ impl Index {
 }
 
 impl Entry {
-    pub fn new(json: Bytes, head: usize, offset: Offset, index: Index) -> Entry {
-        Entry { json, offset, head: head as u32, index, forms: OnceLock::new() }
+    pub fn new(json: Bytes, head: usize, offset: Offset, time_ms: i64, index: Index) -> Entry {
+        Entry { json, offset, time_ms, head: head as u32, index, forms: OnceLock::new() }
     }
 
     /// The object as a document.
@@ -203,14 +207,32 @@ impl Entry {
         if version == 0 {
             return self.json.clone();
         }
-        let forms = self.forms.get_or_init(|| (1..kind.versions.len()).map(|_| OnceLock::new()).collect());
-        forms[version - 1].get_or_init(|| self.convert(kind, version)).clone()
+        self.form(kind, version).get_or_init(|| self.convert(kind, version)).clone()
+    }
+
+    /// The bare Protobuf message in the given version of the kind, made once; `None` where the object has none.
+    pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Bytes> {
+        let form = self.form(kind, kind.versions.len() + version);
+        let message = form.get_or_init(|| {
+            let message = schema().id(&kind.versions[version].message);
+            let encode = |message| protobuf::codec().encode(message, &self.document_in(kind, version)).ok();
+            message.and_then(encode).unwrap_or_default().into()
+        });
+        // Every object has a name, so that no message is empty.
+        Some(message.clone()).filter(|message| !message.is_empty())
+    }
+
+    fn form(&self, kind: &Kind, index: usize) -> &OnceLock<Bytes> {
+        let make = || (0..2 * kind.versions.len()).map(|_| OnceLock::new()).collect();
+        &self.forms.get_or_init(make)[index]
     }
 
     /// The object as a document in the given version of its kind.
     pub fn document_in(&self, kind: &Kind, version: usize) -> Value {
         let mut value = self.document();
-        if let Value::Object(document) = &mut value {
+        if version != 0
+            && let Value::Object(document) = &mut value
+        {
             crate::decide::from_hub(kind, version, document);
         }
         value
@@ -232,7 +254,7 @@ impl Entry {
         let document = self.document();
         let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
         let draft = Draft::new(text("apiVersion"), text("kind"), document.as_object().unwrap_or(&Map::new()));
-        Entry::new(draft.seal(version), draft.head(), version, self.index.clone())
+        Entry::new(draft.seal(version), draft.head(), version, self.time_ms, self.index.clone())
     }
 
     /// The part of the stored JSON that a list item keeps.
@@ -253,7 +275,7 @@ impl Change {
             offset: record.offset(),
             kind,
             key: record.key.as_str().into(),
-            entry: Arc::new(Entry::new(record.object.clone(), head, record.offset(), index)),
+            entry: Arc::new(Entry::new(record.object.clone(), head, record.offset(), record.time_ms, index)),
             deleted: record.is_delete(),
         })
     }

@@ -245,7 +245,13 @@ impl World {
             Ok(selection) => selection,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
-        let from = match request.options.continue_token.as_deref().map(Continue::parse).transpose() {
+        let from = match request
+            .options
+            .continue_token
+            .as_deref()
+            .map(|token| Continue::open(token, &self.settings.token_key))
+            .transpose()
+        {
             Ok(from) => from,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
@@ -262,11 +268,11 @@ impl World {
             let key = holdfast_core::object::meta::key(Some(&text("namespace")), &text("name"));
             let _ = write!(out, " {key}@{}", entry.offset);
         }
-        if !page.continue_token.is_empty() {
+        if page.next.is_some() {
             let remaining = page.remaining.map_or("unknown".to_owned(), |remaining| remaining.to_string());
             let _ = write!(out, " ... remaining {remaining}");
         }
-        self.continue_token = page.continue_token;
+        self.continue_token = page.next.map(|next| next.seal(&self.settings.token_key)).unwrap_or_default();
         out + "\n"
     }
 

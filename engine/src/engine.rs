@@ -12,7 +12,7 @@ use holdfast_core::apply::{apply, undo};
 use holdfast_core::decide::{self, Answer, Decision, Settings, View};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::Registry;
-use holdfast_core::list::{Continue, Freshness, Selection};
+use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Request, Verb};
@@ -119,6 +119,11 @@ impl Engine {
 
     pub fn settings(&self) -> &Settings {
         &self.options.settings
+    }
+
+    /// What seals continue tokens.
+    pub fn token_key(&self) -> &TokenKey {
+        &self.options.settings.token_key
     }
 
     /// Judges a mutation and makes it durable, deciding again whenever the state moved on in between.
@@ -278,8 +283,11 @@ impl Engine {
         Watch::new(self.clone(), selection, start)
     }
 
-    /// Cleans up behind namespaces that are going away, for as long as the engine lives.
+    /// Cleans up behind namespaces that are going away and Events that are old, for as long as the engine lives.
     pub async fn keep_house(self: Arc<Self>) {
+        if let Some(ttl) = self.options.settings.event_ttl {
+            tokio::spawn(crate::janitor::expire(Arc::downgrade(&self), ttl));
+        }
         crate::janitor::run(self).await;
     }
 }
@@ -317,7 +325,7 @@ fn rehearse(decision: Decision) -> Reply {
         .into_iter()
         .map(|write| {
             let version = write.expect.unwrap_or(Offset::ZERO);
-            Arc::new(Entry::new(write.draft.seal(version), write.draft.head(), version, write.index))
+            Arc::new(Entry::new(write.draft.seal(version), write.draft.head(), version, 0, write.index))
         })
         .collect();
     match reply(decision.answer, &entries, decision.warnings) {

@@ -10,6 +10,7 @@ use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
 use holdfast_core::state::{Change, Entry, State};
+use holdfast_core::wire::protobuf;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -24,6 +25,7 @@ pub struct Event {
     /// The object before the event.
     pub previous: Option<Arc<Entry>>,
     frames: [OnceLock<Bytes>; 3],
+    protobuf_frames: [OnceLock<Option<Bytes>>; 3],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,12 @@ pub struct Delivery {
 
 impl Event {
     pub fn new(change: Change, previous: Option<Arc<Entry>>) -> Event {
-        Event { change, previous, frames: [const { OnceLock::new() }; 3] }
+        Event {
+            change,
+            previous,
+            frames: [const { OnceLock::new() }; 3],
+            protobuf_frames: [const { OnceLock::new() }; 3],
+        }
     }
 
     /// How a selection sees this event; `None`: not at all.
@@ -72,6 +79,16 @@ impl Event {
     pub fn frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Bytes {
         let make = || frame(change_type.as_str(), &self.shown(change_type).json_in(kind, version));
         if version == 0 { self.frames[change_type as usize].get_or_init(make).clone() } else { make() }
+    }
+
+    /// The same in Protobuf, its length before it; `None` where the object has no such form.
+    pub fn protobuf_frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Option<Bytes> {
+        let make = || {
+            let message = self.shown(change_type).message_in(kind, version)?;
+            let object = protobuf::wrap(&kind.versions[version].api_version(), &kind.kind, &message);
+            Some(protobuf::watch_frame(change_type.as_str(), &object).into())
+        };
+        if version == 0 { self.protobuf_frames[change_type as usize].get_or_init(make).clone() } else { make() }
     }
 
     /// The object as the event shows it. One that left a selection shows its last state there, with the

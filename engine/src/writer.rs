@@ -240,6 +240,6 @@ fn number(state: &State, write: Write, actor: &Actor, time_ms: i64) -> (Record, 
         actor: actor.clone(),
         object: json.clone(),
     };
-    let entry = Arc::new(Entry::new(json, write.draft.head(), offset, write.index));
+    let entry = Arc::new(Entry::new(json, write.draft.head(), offset, time_ms, write.index));
     (record, Change { offset, kind: write.kind, key: write.key, entry, deleted: write.delete })
 }

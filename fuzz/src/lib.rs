@@ -12,7 +12,7 @@ use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::{Attributes, Authorizer, Mode, User, escalation};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::registry;
-use holdfast_core::list::{self, Continue, Selection};
+use holdfast_core::list::{self, Continue, Selection, TokenKey};
 use holdfast_core::merge::{FieldSet, apply, json as patches, managed, strategic};
 use holdfast_core::object::meta::{DEPTH_MAX, depth};
 use holdfast_core::object::{Draft, decode, encode};
@@ -254,8 +254,9 @@ pub fn field_selector(bytes: &[u8]) {
 /// A token as it stands, and what it would say if it were well wrapped.
 pub fn continue_token(bytes: &[u8]) {
     let wrapped = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
-    for token in [text(bytes), wrapped] {
-        let Ok(from) = Continue::parse(&token) else { continue };
+    let sealed = serde_json::from_slice(bytes).map(|token: Continue| token.seal(&TokenKey::default()));
+    for token in [Some(text(bytes)), Some(wrapped), sealed.ok()].into_iter().flatten() {
+        let Ok(from) = Continue::open(&token, &TokenKey::default()) else { continue };
         let state = world::world().state;
         for path in ["get - v1 pods default", "get - v1 namespaces"] {
             let request = world::request(&state, path, b"");

@@ -124,7 +124,7 @@ impl World {
                 actor: actor(request),
                 object: json.clone(),
             };
-            let entry = Entry::new(json, write.draft.head(), offset, write.index);
+            let entry = Entry::new(json, write.draft.head(), offset, 0, write.index);
             check_entry(kind, &entry);
             let read = Record::decode_record(&record.encode_record()).expect("a record reads back");
             let replayed = Change::from_record(&self.state.registry, &read).expect("the kind is known");

@@ -10,6 +10,7 @@ use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_serv
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
+use holdfast_core::list::TokenKey;
 use holdfast_engine::{Engine, EventLog, Options, bootstrap};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::Metrics;
@@ -51,12 +52,15 @@ pub fn serve_until_stopped(
     default_mode: Mode,
     ready: impl FnOnce(SocketAddr) -> Result<()>,
 ) -> Result<()> {
-    let log: Arc<dyn EventLog> = Arc::new(RocksLog::open(&args.data_dir)?);
+    let log = RocksLog::open(&args.data_dir)?;
     let settings = Settings {
         service_range: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range,
         modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+        token_key: TokenKey(log.secret()?),
+        event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
+    let log: Arc<dyn EventLog> = Arc::new(log);
     let registry = Arc::new(registry().clone());
     let engine = Engine::open(log, registry.clone(), Options { settings, clock: Arc::new(SystemClock) })?;
     let runtime = crate::runtime()?;
@@ -130,9 +134,15 @@ fn api(
 
 fn features(args: &Args) -> Result<Features> {
     let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
-    let ApiGates { list_chunking, response_compression, dry_run, remaining_item_count, server_side_apply } =
-        ApiGates::from(&gates);
-    Ok(Features { list_chunking, response_compression, dry_run, remaining_item_count, server_side_apply })
+    let gates = ApiGates::from(&gates);
+    Ok(Features {
+        list_chunking: gates.list_chunking,
+        response_compression: gates.response_compression,
+        dry_run: gates.dry_run,
+        remaining_item_count: gates.remaining_item_count,
+        server_side_apply: gates.server_side_apply,
+        self_links: !gates.remove_self_link,
+    })
 }
 
 fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {

@@ -2,12 +2,14 @@
 
 use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
+use crate::values::parse_duration;
 use clap::ArgAction;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::ServiceRange;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of `holdfast apiserver`; `holdfast up` takes them too.
 #[derive(clap::Args, Debug, Clone)]
@@ -77,6 +79,10 @@ pub struct Args {
     /// Ports that services of type NodePort get.
     #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
     pub service_node_port_range: (u16, u16),
+
+    /// How long Events are kept after their last change; 0 for ever.
+    #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
+    pub event_ttl: Duration,
 
     /// Reading requests in progress at most; 0 for no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]

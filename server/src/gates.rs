@@ -6,7 +6,7 @@
 //! read are taken with any value, as one list serves all components.
 
 use crate::values::parse_bool;
-use Effect::{Elsewhere, Fixed, Switch};
+use Effect::{Elsewhere, Fixed, Grown, Switch};
 use Stage::{Alpha, Beta};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -18,6 +18,7 @@ pub struct ApiGates {
     pub response_compression: bool,
     pub dry_run: bool,
     pub remaining_item_count: bool,
+    pub remove_self_link: bool,
     pub server_side_apply: bool,
 }
 
@@ -28,6 +29,7 @@ impl From<&Gates> for ApiGates {
             response_compression: gates.enabled("APIResponseCompression"),
             dry_run: gates.enabled("DryRun"),
             remaining_item_count: gates.enabled("RemainingItemCount"),
+            remove_self_link: gates.enabled("RemoveSelfLink"),
             server_side_apply: gates.enabled("ServerSideApply"),
         }
     }
@@ -78,10 +80,7 @@ pub struct Gates(BTreeMap<&'static str, bool>);
 
 impl Default for Gates {
     fn default() -> Gates {
-        let values = GATES.iter().map(|gate| match gate.effect {
-            Fixed(value, _) => (gate.name, value),
-            Switch | Elsewhere => (gate.name, gate.default),
-        });
+        let values = GATES.iter().map(|gate| (gate.name, gate.value()));
         Gates(values.chain(ALL_OF_STAGE.iter().map(|(name, _)| (*name, false))).collect())
     }
 }
@@ -135,6 +134,7 @@ pub fn help() -> String {
         .chain(GATES.iter().map(|gate| {
             let fixed = match gate.effect {
                 Fixed(value, _) => format!("; always {value} here"),
+                Grown => "; true here".into(),
                 Switch | Elsewhere => String::new(),
             };
             format!("{}=true|false ({} - default={}{fixed})", gate.name, gate.stage.name(), gate.default)
@@ -173,12 +173,23 @@ impl Gate {
     fn takes(&self, value: bool) -> bool {
         !matches!(self.effect, Fixed(fixed, _) if fixed != value)
     }
+
+    /// What the gate is when nobody asks.
+    fn value(&self) -> bool {
+        match self.effect {
+            Fixed(value, _) => value,
+            Grown => true,
+            Switch | Elsewhere => self.default,
+        }
+    }
 }
 
 /// What a gate does in this server.
 enum Effect {
     /// It turns something on or off.
     Switch,
+    /// A switch that is on unless somebody turns it off: the feature has long since become a fixed part.
+    Grown,
     /// Other components read it, or nothing that a client sees depends on it. Both values are taken.
     Elsewhere,
     /// The server always behaves as under this value, for this reason.
@@ -252,7 +263,7 @@ const GATES: &[Gate] = &[
     gate("ProcMountType", Alpha, false, Fixed(true, "containers keep procMount")),
     gate("QOSReserved", Alpha, false, Elsewhere),
     gate("RemainingItemCount", Beta, true, Switch),
-    gate("RemoveSelfLink", Alpha, false, Fixed(true, "metadata.selfLink is never filled")),
+    gate("RemoveSelfLink", Alpha, false, Grown),
     gate("ResourceLimitsPriorityFunction", Alpha, false, Elsewhere),
     gate("RotateKubeletClientCertificate", Beta, true, Elsewhere),
     gate("RotateKubeletServerCertificate", Beta, true, Elsewhere),
@@ -302,8 +313,7 @@ mod tests {
     fn without_requests_every_gate_has_its_default() {
         let gates = gates(&[]).unwrap();
         for gate in GATES {
-            let expected = if let Fixed(value, _) = gate.effect { value } else { gate.default };
-            assert_eq!(gates.enabled(gate.name), expected, "{}", gate.name);
+            assert_eq!(gates.enabled(gate.name), gate.value(), "{}", gate.name);
         }
         assert!(!gates.enabled("AllAlpha") && !gates.enabled("AllBeta") && !gates.enabled("NoSuchGate"));
         let all = ApiGates {
@@ -311,6 +321,7 @@ mod tests {
             response_compression: true,
             dry_run: true,
             remaining_item_count: true,
+            remove_self_link: true,
             server_side_apply: true,
         };
         assert_eq!(ApiGates::from(&gates), all);
@@ -328,15 +339,16 @@ mod tests {
     #[test]
     fn each_switch_turns_one_thing() {
         type Read = fn(&ApiGates) -> bool;
-        let read: [(&str, Read); 5] = [
+        let read: [(&str, Read); 6] = [
             ("APIListChunking", |gates| gates.list_chunking),
             ("APIResponseCompression", |gates| gates.response_compression),
             ("DryRun", |gates| gates.dry_run),
             ("RemainingItemCount", |gates| gates.remaining_item_count),
+            ("RemoveSelfLink", |gates| gates.remove_self_link),
             ("ServerSideApply", |gates| gates.server_side_apply),
         ];
         let switches: Vec<&str> =
-            GATES.iter().filter(|gate| matches!(gate.effect, Switch)).map(|gate| gate.name).collect();
+            GATES.iter().filter(|gate| matches!(gate.effect, Switch | Grown)).map(|gate| gate.name).collect();
         assert_eq!(switches, read.map(|(name, _)| name));
         for (name, _) in read {
             let off = ApiGates::from(&gates(&[&format!("{name}=false")]).unwrap());
@@ -376,10 +388,7 @@ mod tests {
             ("WinDSR=true,DryRun", "missing bool value for DryRun"),
             ("DryRun=abc", "invalid value of DryRun=abc, err: strconv.ParseBool: parsing \"abc\": invalid syntax"),
             ("DryRun=", "invalid value of DryRun=, err: strconv.ParseBool: parsing \"\": invalid syntax"),
-            (
-                "RemoveSelfLink=false",
-                "cannot set feature gate RemoveSelfLink to false: metadata.selfLink is never filled",
-            ),
+            ("SCTPSupport=false", "cannot set feature gate SCTPSupport to false: SCTP is a protocol like the others"),
             (
                 "DynamicAuditing=true",
                 "cannot set feature gate DynamicAuditing to true: Kubernetes gave up dynamic audit sinks in 1.19",
@@ -403,7 +412,7 @@ mod tests {
             .iter()
             .filter_map(|gate| match gate.effect {
                 Fixed(value, _) => Some(format!("{}={value}", gate.name)),
-                Switch | Elsewhere => None,
+                Switch | Grown | Elsewhere => None,
             })
             .collect();
         let exceptions = exceptions.join(",");
@@ -417,8 +426,7 @@ mod tests {
     #[test]
     fn every_gate_takes_what_it_has() {
         for gate in GATES {
-            let value = if let Fixed(value, _) = gate.effect { value } else { gate.default };
-            let request = format!("{}={value}", gate.name);
+            let request = format!("{}={}", gate.name, gate.value());
             assert_eq!(gates(&[&request]), Ok(Gates::default()), "{request}");
         }
     }
@@ -434,7 +442,7 @@ mod tests {
         for line in [
             "APIListChunking=true|false (BETA - default=true)",
             "AllAlpha=true|false (ALPHA - default=false)",
-            "RemoveSelfLink=true|false (ALPHA - default=false; always true here)",
+            "RemoveSelfLink=true|false (ALPHA - default=false; true here)",
         ] {
             assert!(help.lines().any(|shown| shown.trim() == line), "{line} in {help}");
         }

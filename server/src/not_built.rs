@@ -136,7 +136,6 @@ const NOT_BUILT: &[&str] = &[
     "etcd-readycheck-timeout",
     "etcd-servers",
     "etcd-servers-overrides",
-    "event-ttl",
     "experimental-encryption-provider-config",
     "experimental-logging-sanitization",
     "external-hostname",

@@ -6,7 +6,7 @@ use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
 use crate::twin::Twin;
 use holdfast_core::Refusal;
-use holdfast_core::list::{Continue, Freshness, page};
+use holdfast_core::list::{Continue, Freshness, TokenKey, page};
 use holdfast_engine::Engine;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -39,7 +39,9 @@ impl Lister {
     pub fn turn(&mut self, engine: &Arc<Engine>, twin: &Twin, now_ms: i64) -> Result<bool, String> {
         let from = match self.token.as_str() {
             "" => None,
-            token => Some(Continue::parse(token).map_err(|refusal| self.blame(&format!("{refusal:?}")))?),
+            token => Some(
+                Continue::open(token, &TokenKey::default()).map_err(|refusal| self.blame(&format!("{refusal:?}")))?,
+            ),
         };
         let state = match at_once(engine.state_for(Freshness::Newest, from.as_ref())) {
             Ok(state) => state,
@@ -72,8 +74,8 @@ impl Lister {
         {
             return Err(self.blame(&format!("{remaining} are said to remain of {}", expected.len())));
         }
-        if !page.continue_token.is_empty() {
-            self.token = page.continue_token;
+        if let Some(next) = page.next {
+            self.token = next.seal(&TokenKey::default());
             return Ok(false);
         }
         if self.found != expected {

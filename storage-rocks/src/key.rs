@@ -21,6 +21,8 @@ pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
 
 /// In `meta`: the folder's format version, one byte.
 pub const META_FORMAT: &[u8] = b"format";
+/// In `meta`: random bytes that the log was born with, for what only this cluster may sign.
+pub const META_SECRET: &[u8] = b"secret";
 /// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it have been told of.
 pub const META_REPAIRED: &[u8] = b"repaired";
 

@@ -1,7 +1,7 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
 use crate::fault::{damage, fault, record, way_out};
-use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT};
+use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_SECRET};
 use crate::lock::FolderLock;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{EventLog, Fault};
@@ -32,6 +32,20 @@ impl RocksLog {
         let lock = FolderLock::take(folder)?;
         let db = open(folder)?;
         Ok(RocksLog { folder: folder.to_owned(), db: RwLock::new(Some(db)), _lock: lock })
+    }
+
+    /// Random bytes that are this log's own, the same at every start.
+    pub fn secret(&self) -> Result<[u8; 32], Fault> {
+        let db = self.db()?;
+        let meta = family(&db, META)?;
+        let found = db.get_cf(meta, META_SECRET).map_err(|error| fault("read its secret", error))?;
+        if let Some(secret) = found.and_then(|bytes| bytes.try_into().ok()) {
+            return Ok(secret);
+        }
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| Fault::io("make a secret", std::io::Error::from(error)))?;
+        db.put_cf_opt(meta, META_SECRET, secret, &synced()).map_err(|error| fault("write its secret", error))?;
+        Ok(secret)
     }
 
     fn db(&self) -> Result<Guard<'_>, Fault> {
@@ -90,9 +104,7 @@ fn open(folder: &Path) -> Result<DB, Fault> {
         .map_err(|error| damage("open", folder, last_readable(folder), error))?;
     match db.get_cf(family(&db, META)?, META_FORMAT).map_err(|error| fault("read its format", error))? {
         None => {
-            let mut sync = WriteOptions::default();
-            sync.set_sync(true);
-            db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &sync)
+            db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &synced())
                 .map_err(|error| fault("write its format", error))?;
         }
         Some(found) if found.first().is_some_and(|format| *format <= FORMAT) => {}
@@ -108,6 +120,12 @@ fn open(folder: &Path) -> Result<DB, Fault> {
         }
     }
     Ok(db)
+}
+
+fn synced() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(true);
+    options
 }
 
 /// The last event before the damage that keeps a store from being opened.
@@ -217,9 +235,7 @@ impl EventLog for RocksLog {
         for record in batch {
             stage(&db, &mut writes, record)?;
         }
-        let mut sync = WriteOptions::default();
-        sync.set_sync(true);
-        db.write_opt(writes, &sync).map_err(|error| fault("append", error))
+        db.write_opt(writes, &synced()).map_err(|error| fault("append", error))
     }
 
     fn last(&self) -> Result<Offset, Fault> {

@@ -193,7 +193,8 @@ impl Found {
 
 /// The same object once more, under a new version.
 fn again(intact: &Record, offset: Offset, time_ms: i64) -> Record {
-    let entry = Entry::new(intact.object.clone(), 1, intact.offset(), Index::default()).at_version(offset);
+    let entry =
+        Entry::new(intact.object.clone(), 1, intact.offset(), intact.time_ms, Index::default()).at_version(offset);
     Record {
         offset: offset.0,
         time_ms,

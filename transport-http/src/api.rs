@@ -6,7 +6,8 @@ use crate::authenticate::{Authenticator, Peer};
 use crate::info::RequestInfo;
 use crate::metrics::{Counted, Metrics};
 use crate::query::{Query, delete_options};
-use crate::respond::{self, Form, Response, Shape};
+use crate::respond::{self, Form, Head, Response, Shape};
+use crate::websocket::{self, Socket};
 use crate::{paths, reviews, status, watch};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
@@ -17,6 +18,7 @@ use holdfast_core::decide::View;
 use holdfast_core::kinds::Kind;
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::object::decode;
+use holdfast_core::object::export::export;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::state::State;
@@ -24,6 +26,7 @@ use holdfast_core::wire::protobuf;
 use holdfast_engine::{Engine, Reply};
 use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method};
+use hyper::upgrade::OnUpgrade;
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
@@ -57,6 +60,8 @@ pub struct Features {
     pub dry_run: bool,
     pub remaining_item_count: bool,
     pub server_side_apply: bool,
+    /// Objects and lists say in `selfLink` where they are.
+    pub self_links: bool,
 }
 
 impl Default for Features {
@@ -67,6 +72,7 @@ impl Default for Features {
             dry_run: true,
             remaining_item_count: true,
             server_side_apply: true,
+            self_links: false,
         }
     }
 }
@@ -87,6 +93,8 @@ pub struct WireRequest<B> {
     pub query: String,
     pub headers: HeaderMap,
     pub peer: Peer,
+    /// The connection, for one who asks to go on with it as something else than HTTP.
+    pub upgrade: Option<OnUpgrade>,
     pub body: B,
 }
 
@@ -142,7 +150,7 @@ impl Api {
 
     async fn answer<B, D, E>(
         self: &Arc<Self>,
-        wire: WireRequest<B>,
+        mut wire: WireRequest<B>,
         info: RequestInfo,
         query: Query,
         id: &str,
@@ -155,7 +163,11 @@ impl Api {
         let negotiated = Shape::negotiate(&wire.headers, query.get("pretty"), query.get("includeObject"));
         let mut shape = *negotiated.as_ref().unwrap_or(&Shape::PLAIN);
         shape.gzip &= self.features.response_compression;
+        shape.links = self.features.self_links;
         let state = self.engine.snapshot();
+        if let Err(refusal) = websocket::take_token(&mut wire.headers) {
+            return respond::refusal(&refusal, shape);
+        }
         let user = match self.identify(&state, &wire) {
             Ok(user) => user,
             Err(refusal) => return respond::refusal(&refusal, shape),
@@ -282,10 +294,20 @@ impl Api {
             Verb::Get => {
                 let snapshot = self.read_state(&request).await?;
                 let entry = list::get(&snapshot, &request)?;
+                if call.query.flag("export") {
+                    let Value::Object(mut document) = entry.document_in(&kind, version) else {
+                        return Err(Refusal::Internal("a stored object is no document".into()));
+                    };
+                    export(&kind.kind, &mut document, call.query.flag("exact"));
+                    return Ok(respond::document(200, &document, Shape { form: Form::Object, ..call.shape }));
+                }
                 Ok(respond::object(&kind, version, entry, 200, call.shape, self.engine.stamp().seconds()))
             }
             Verb::List => self.list(&kind, &request, call.shape).await,
-            Verb::Watch => watch::watch(self, &request, call.shape).await,
+            Verb::Watch => {
+                let socket = Socket::asked(&call.wire.headers, call.wire.upgrade)?;
+                watch::watch(self, &request, call.shape, socket).await
+            }
             Verb::DeleteCollection => {
                 self.engine.delete_collection(&request).await?;
                 Ok(success(call.shape))
@@ -326,7 +348,11 @@ impl Api {
     async fn list(&self, kind: &Kind, request: &Request, shape: Shape) -> Result<Response, Refusal> {
         let options = &request.options;
         let freshness = list::freshness(options)?;
-        let token = options.continue_token.as_deref().map(Continue::parse).transpose()?;
+        let token = options
+            .continue_token
+            .as_deref()
+            .map(|token| Continue::open(token, self.engine.token_key()))
+            .transpose()?;
         if token.is_some() && options.resource_version.as_deref().is_some_and(|version| version != "0") {
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(Refusal::BadRequest(message));
@@ -342,7 +368,9 @@ impl Api {
                               results in an inconsistent list - objects that were created, modified, or deleted \
                               between the time the first chunk was returned and now may show up in the list."
                         .into(),
-                    continue_token: Some(Continue::fresh(self.engine.snapshot().offset, after)),
+                    continue_token: Some(
+                        Continue::fresh(self.engine.snapshot().offset, after).seal(self.engine.token_key()),
+                    ),
                 });
             }
             other => other?,
@@ -350,10 +378,17 @@ impl Api {
         let selection = Selection::new(&snapshot, request)?;
         let mut page = list::page(&snapshot, &selection, options.limit, token.as_ref());
         page.remaining = page.remaining.filter(|_| self.features.remaining_item_count);
-        if !page.continue_token.is_empty() {
+        if page.next.is_some() {
             self.engine.pin(&snapshot);
         }
-        Ok(respond::list(kind, request.target.version, page, shape, self.engine.stamp().seconds()))
+        let head = Head {
+            continue_token: page.next.as_ref().map(|next| next.seal(self.engine.token_key())).unwrap_or_default(),
+            self_link: match shape.links {
+                true => respond::self_link(kind, request.target.version, request.namespace().unwrap_or("")),
+                false => String::new(),
+            },
+        };
+        Ok(respond::list(kind, request.target.version, page, &head, shape, self.engine.stamp().seconds()))
     }
 
     /// Kinds that are only posted. A Binding is the old way to `pods/NAME/binding`.

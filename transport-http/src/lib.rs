@@ -16,5 +16,6 @@ pub mod serve;
 mod status;
 pub mod tokens;
 mod watch;
+mod websocket;
 
 pub use metrics::Metrics;

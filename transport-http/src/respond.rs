@@ -13,13 +13,14 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::list::Page;
 use holdfast_core::object::encode;
-use holdfast_core::object::meta::Document;
+use holdfast_core::object::meta::{self, Document};
 use holdfast_core::state::Entry;
 use holdfast_core::wire::protobuf;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{HeaderMap, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
@@ -45,6 +46,16 @@ pub struct Shape {
     pub encoding: Encoding,
     pub pretty: bool,
     pub gzip: bool,
+    /// Objects and lists say in `selfLink` where they are.
+    pub links: bool,
+}
+
+/// What stands above a list's items.
+#[derive(Debug, Clone, Default)]
+pub struct Head {
+    pub continue_token: String,
+    /// Where the list was found; empty when it does not say so.
+    pub self_link: String,
 }
 
 /// How a document is written.
@@ -65,7 +76,8 @@ pub enum Form {
 }
 
 impl Shape {
-    pub const PLAIN: Shape = Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false };
+    pub const PLAIN: Shape =
+        Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false, links: false };
 
     /// Reads the request's headers, with `pretty` and `includeObject` of its query.
     pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
@@ -95,7 +107,7 @@ impl Shape {
             let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
             name.trim() == "gzip" && weight.trim().replace(' ', "") != "q=0"
         });
-        Ok(Shape { form, encoding, pretty, gzip })
+        Ok(Shape { form, encoding, pretty, gzip, links: false })
     }
 
     fn is_raw(self) -> bool {
@@ -151,13 +163,17 @@ fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
 
 /// An object's answer.
 pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape: Shape, now: i64) -> Response {
-    match shape.form {
-        Form::Object => bytes(code, entry.json_in(kind, version), shape),
-        Form::Table(..) | Form::Metadata(..) => {
-            let json = document_form(kind, version, &entry.document(), shape.form, now, true);
-            bytes(code, json.into(), shape)
+    if shape.form == Form::Object && !shape.links {
+        if shape.encoding == Encoding::Protobuf
+            && let Some(message) = entry.message_in(kind, version)
+        {
+            let body = protobuf::wrap(&kind.versions[version].api_version(), &kind.kind, &message);
+            return content(code, body.into(), PROTOBUF, shape.gzip);
         }
+        return bytes(code, entry.json_in(kind, version), shape);
     }
+    let json = document_form(kind, version, &entry.document(), shape, now, true);
+    bytes(code, json.into(), shape)
 }
 
 /// The answer with a document that is not stored as such.
@@ -165,10 +181,10 @@ pub fn document(code: u16, document: &Document, shape: Shape) -> Response {
     bytes(code, encode::document(document).into(), shape)
 }
 
-/// The Table or metadata form of one hub document.
-pub fn document_form(kind: &Kind, version: usize, hub: &Value, form: Form, now: i64, headers: bool) -> Vec<u8> {
-    let served = served(kind, version, hub);
-    match form {
+/// One hub document in the form that the client sees.
+pub fn document_form(kind: &Kind, version: usize, hub: &Value, shape: Shape, now: i64, headers: bool) -> Vec<u8> {
+    let served = served(kind, version, hub, shape.links);
+    match shape.form {
         Form::Table(meta, include) => {
             let list = ListMeta {
                 resource_version: hub["metadata"]["resourceVersion"].as_str().unwrap_or(""),
@@ -186,61 +202,89 @@ pub fn document_form(kind: &Kind, version: usize, hub: &Value, form: Form, now: 
     }
 }
 
-fn served(kind: &Kind, version: usize, hub: &Value) -> Value {
-    let mut served = hub.clone();
-    if version != 0
-        && let Value::Object(document) = &mut served
-    {
-        holdfast_core::decide::from_hub(kind, version, document);
+fn served<'a>(kind: &Kind, version: usize, hub: &'a Value, links: bool) -> Cow<'a, Value> {
+    if version == 0 && !links {
+        return Cow::Borrowed(hub);
     }
-    served
+    let mut served = hub.clone();
+    if let Value::Object(document) = &mut served {
+        if version != 0 {
+            holdfast_core::decide::from_hub(kind, version, document);
+        }
+        if links {
+            link(kind, version, document);
+        }
+    }
+    Cow::Owned(served)
+}
+
+fn link(kind: &Kind, version: usize, document: &mut Document) {
+    let metadata = meta::metadata_mut(document);
+    let namespace = meta::text(metadata, "namespace");
+    let path = format!("{}/{}", self_link(kind, version, namespace), meta::text(metadata, "name"));
+    metadata.insert("selfLink".into(), path.into());
+}
+
+/// Where the objects of a namespace are, or of the cluster.
+pub fn self_link(kind: &Kind, version: usize, namespace: &str) -> String {
+    let served = &kind.versions[version];
+    let root = if served.group.is_empty() { "/api" } else { "/apis" };
+    let within = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+    format!("{root}/{}{within}/{}", served.api_version(), kind.resource)
 }
 
 /// A list's answer.
-pub fn list(kind: &Kind, version: usize, page: Page, shape: Shape, now: i64) -> Response {
+pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
     let resource_version = page.offset.to_string();
     if let Form::Table(meta, include) = shape.form {
         let hubs: Vec<Value> = page.entries.iter().map(|entry| entry.document()).collect();
-        let all: Vec<Value> = hubs.iter().map(|hub| served(kind, version, hub)).collect();
+        let all: Vec<Cow<Value>> = hubs.iter().map(|hub| served(kind, version, hub, shape.links)).collect();
         let list = ListMeta {
             resource_version: &resource_version,
-            continue_token: &page.continue_token,
+            continue_token: &head.continue_token,
             remaining_item_count: page.remaining.map(|count| count as i64),
         };
         let sources = hubs.iter().zip(&all).map(|(hub, served)| table::Source { hub, served });
         let form = table::Form { version: meta, include, headers: true };
         return bytes(200, table::table(&kind.columns, sources, now, form, &list).into(), shape);
     }
+    if shape.form == Form::Object
+        && shape.encoding == Encoding::Protobuf
+        && !shape.links
+        && let Some(body) = protobuf_list(kind, version, &page, head)
+    {
+        return content(200, body.into(), PROTOBUF, shape.gzip);
+    }
     let (list_kind, api_version) = match shape.form {
         Form::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version().to_owned()),
         _ => (format!("{}List", kind.kind), kind.versions[version].api_version()),
     };
-    let mut head = format!("{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
-    head.push_str(&format!("\"resourceVersion\":\"{resource_version}\""));
-    if !page.continue_token.is_empty() {
-        head.push_str(&format!(",\"continue\":\"{}\"", page.continue_token));
+    let mut start = format!("{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
+    if !head.self_link.is_empty() {
+        start.push_str(&format!("\"selfLink\":\"{}\",", head.self_link));
+    }
+    start.push_str(&format!("\"resourceVersion\":\"{resource_version}\""));
+    if !head.continue_token.is_empty() {
+        start.push_str(&format!(",\"continue\":\"{}\"", head.continue_token));
     }
     if let Some(remaining) = page.remaining {
-        head.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+        start.push_str(&format!(",\"remainingItemCount\":{remaining}"));
     }
-    head.push_str("},\"items\":[");
-    let shared =
-        if version == 0 { None } else { Some(page.entries.iter().map(|e| e.json_in(kind, version)).collect()) };
-    let metadata = match shape.form {
-        Form::Metadata(meta) => {
-            let one = |entry: &Arc<Entry>| {
-                Bytes::from(table::partial_object_metadata(&entry.document_in(kind, version), meta))
-            };
-            Some(page.entries.iter().map(one).collect())
-        }
-        _ => None,
+    start.push_str("},\"items\":[");
+    let whole = matches!(shape.form, Form::Metadata(_));
+    let each = |convert: &dyn Fn(&Arc<Entry>) -> Bytes| Some(page.entries.iter().map(convert).collect());
+    let converted = match shape.form {
+        Form::Object if version == 0 && !shape.links => None,
+        Form::Object if !shape.links => each(&|entry| entry.json_in(kind, version)),
+        _ => each(&|entry| {
+            let mut form = document_form(kind, version, &entry.document(), shape, now, false);
+            if !whole {
+                form.push(b'\n');
+            }
+            form.into()
+        }),
     };
-    let items = Items {
-        head: head.into(),
-        entries: page.entries,
-        converted: metadata.or(shared),
-        whole: matches!(shape.form, Form::Metadata(_)),
-    };
+    let items = Items { head: start.into(), entries: page.entries, converted, whole };
     let size = items.size();
     if !shape.is_raw() || size <= PIECE_BYTES {
         return bytes(200, items.join(), shape);
@@ -249,6 +293,22 @@ pub fn list(kind: &Kind, version: usize, page: Page, shape: Shape, now: i64) -> 
         return streamed(200, gzipped(items.pieces()), JSON, true);
     }
     streamed(200, Box::pin(stream::iter(items.pieces().map(Ok))), JSON, false)
+}
+
+/// The list made of its items' messages; `None` when one of them has none.
+fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Option<Vec<u8>> {
+    let codec = protobuf::codec();
+    let api_version = kind.versions[version].api_version();
+    let message = codec.list_of(codec.find(&api_version, &kind.kind)?)?;
+    let items: Vec<Bytes> =
+        page.entries.iter().map(|entry| entry.message_in(kind, version)).collect::<Option<Vec<_>>>()?;
+    let metadata = json!({
+        "resourceVersion": page.offset.to_string(),
+        "continue": head.continue_token,
+        "remainingItemCount": page.remaining,
+    });
+    let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": api_version, "metadata": metadata});
+    codec.encode_list(message, &list, items.iter().map(|item| &item[..])).ok()
 }
 
 /// A list on its way out, sliced from the stored bytes.

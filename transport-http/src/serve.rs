@@ -4,6 +4,7 @@ use crate::api::{Api, WireRequest};
 use crate::authenticate::{Peer, certificate_user};
 use crate::respond::Response;
 use http::{HeaderMap, Method};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -31,20 +32,25 @@ pub const STREAMS_MAX: u32 = 250;
 pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
     let query = warp::query::raw().or(warp::any().map(String::new)).unify();
     let peer = warp::ext::optional::<Peer>();
+    let upgrade = warp::ext::optional::<OnUpgrade>();
     warp::method()
         .and(warp::path::full())
         .and(query)
         .and(warp::header::headers_cloned())
         .and(peer)
+        .and(upgrade)
         .and(warp::body::stream())
-        .and_then(move |method: Method, path: FullPath, query: String, headers: HeaderMap, peer: Option<Peer>, body| {
-            let api = api.clone();
-            async move {
-                let peer = peer.unwrap_or(Peer::Unknown);
-                let wire = WireRequest { method, path: path.as_str().to_owned(), query, headers, peer, body };
-                Ok::<Response, warp::Rejection>(api.handle(wire).await)
-            }
-        })
+        .and_then(
+            move |method: Method, path: FullPath, query, headers: HeaderMap, peer: Option<Peer>, upgrade, body| {
+                let api = api.clone();
+                async move {
+                    let peer = peer.unwrap_or(Peer::Unknown);
+                    let wire =
+                        WireRequest { method, path: path.as_str().to_owned(), query, headers, peer, upgrade, body };
+                    Ok::<Response, warp::Rejection>(api.handle(wire).await)
+                }
+            },
+        )
         .recover(|_: warp::Rejection| async { Ok::<_, Infallible>(crate::respond::text(400, "bad request\n")) })
         .unify()
 }
@@ -101,7 +107,8 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
                     request.extensions_mut().insert(peer.clone());
                     request
                 });
-            let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+            let connection =
+                builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
             if let Err(error) = watcher.watch(connection.into_owned()).await {
                 tracing::debug!(%error, "a connection ended");
             }

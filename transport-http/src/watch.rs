@@ -3,6 +3,7 @@
 use crate::api::Api;
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
+use crate::websocket::Socket;
 use bytes::{Bytes, BytesMut};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
@@ -28,8 +29,16 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that may wait for the connection before the watcher stops taking events.
 const PIECES_WAITING: usize = 4;
 
+/// What stands before a Protobuf event in a stream.
+const LENGTH_BYTES: usize = 4;
+
 /// Answers a watch.
-pub async fn watch(api: &Arc<Api>, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+pub async fn watch(
+    api: &Arc<Api>,
+    request: &Request,
+    shape: Shape,
+    socket: Option<Socket>,
+) -> Result<Response, Refusal> {
     let snapshot = api.engine.snapshot();
     let selection = Selection::new(&snapshot, request)?;
     let options = &request.options;
@@ -67,9 +76,13 @@ pub async fn watch(api: &Arc<Api>, request: &Request, shape: Shape) -> Result<Re
         bookmarks: options.allow_watch_bookmarks,
         mark_initial_end: initial == Some(true),
         headers: true,
+        messages: socket.is_some(),
         pieces,
     };
     tokio::spawn(feeder.run(Instant::now() + timeout));
+    if let Some(socket) = socket {
+        return Ok(socket.answer(receiver, shape.encoding == Encoding::Protobuf));
+    }
     let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
         let piece: Bytes = receiver.recv().await?;
         Some((Ok::<_, Infallible>(piece), receiver))
@@ -112,6 +125,8 @@ struct Feeder {
     mark_initial_end: bool,
     /// The next Table describes its columns.
     headers: bool,
+    /// Each event is a piece of its own, whose length needs no telling.
+    messages: bool,
     pieces: mpsc::Sender<Bytes>,
 }
 
@@ -158,14 +173,15 @@ impl Feeder {
     }
 
     async fn send(&self, piece: Bytes) -> bool {
-        self.pieces.send(piece).await.is_ok()
+        let skipped = if self.messages && self.is_protobuf() { LENGTH_BYTES.min(piece.len()) } else { 0 };
+        self.pieces.send(piece.slice(skipped..)).await.is_ok()
     }
 
     /// This event and those that are ready behind it. A single one is the frame that all watchers share.
     fn gather(&mut self, first: Delivery) -> Result<Bytes, holdfast_engine::Fault> {
         let first = self.frame(&first);
         let mut piece: Option<BytesMut> = None;
-        while piece.as_ref().map_or(first.len(), |piece| piece.len()) < PIECE_BYTES {
+        while !self.messages && piece.as_ref().map_or(first.len(), |piece| piece.len()) < PIECE_BYTES {
             let Some(delivery) = self.watch.next_ready()? else { break };
             let frame = self.frame(&delivery);
             piece.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&frame);
@@ -174,13 +190,19 @@ impl Feeder {
     }
 
     fn frame(&mut self, delivery: &Delivery) -> Bytes {
-        if self.shape.form == Form::Object && !self.is_protobuf() {
-            return delivery.event.frame(&self.kind, self.version, delivery.change_type);
+        if self.shape.form == Form::Object && !self.shape.links {
+            let shared = match self.is_protobuf() {
+                true => delivery.event.protobuf_frame(&self.kind, self.version, delivery.change_type),
+                false => Some(delivery.event.frame(&self.kind, self.version, delivery.change_type)),
+            };
+            if let Some(frame) = shared {
+                return frame;
+            }
         }
         let entry = delivery.event.shown(delivery.change_type);
         let now = self.api.engine.stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
-        let json = respond::document_form(&self.kind, self.version, &entry.document(), self.shape.form, now, headers);
+        let json = respond::document_form(&self.kind, self.version, &entry.document(), self.shape, now, headers);
         self.written(delivery.change_type.as_str(), json.into())
     }
 

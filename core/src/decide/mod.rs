@@ -21,6 +21,7 @@ pub use subresource::scale_of;
 use crate::authz::chain::Mode;
 use crate::event::{Actor, Offset};
 use crate::kinds::{Kind, KindId, Version};
+use crate::list::TokenKey;
 use crate::merge::managed;
 use crate::object::Draft;
 use crate::object::meta::{DEPTH_MAX, Document, depth};
@@ -30,6 +31,7 @@ use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the operator set and decisions depend on.
 #[derive(Debug, Clone)]
@@ -39,11 +41,24 @@ pub struct Settings {
     pub node_ports: (u16, u16),
     /// How requests are authorized: nobody may grant more than that allows them.
     pub modes: Vec<Mode>,
+    /// Seals continue tokens.
+    pub token_key: TokenKey,
+    /// How long Events are kept after their last change; `None` for ever.
+    pub event_ttl: Option<Duration>,
 }
+
+/// As in Kubernetes.
+const EVENT_TTL: Duration = Duration::from_secs(3600);
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { service_range: ServiceRange::default(), node_ports: (30000, 32767), modes: vec![Mode::AlwaysAllow] }
+        Self {
+            service_range: ServiceRange::default(),
+            node_ports: (30000, 32767),
+            modes: vec![Mode::AlwaysAllow],
+            token_key: TokenKey::default(),
+            event_ttl: Some(EVENT_TTL),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod export;
 pub mod meta;
 pub mod names;
 pub mod validate;

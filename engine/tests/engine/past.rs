@@ -3,7 +3,7 @@
 use super::stage::{Stage, at_once, config_map, create, delete, everything, patch, selection, set};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::list::{Continue, Freshness, page};
+use holdfast_core::list::{Continue, Freshness, TokenKey, page};
 use holdfast_core::state::State;
 use holdfast_engine::Engine;
 use holdfast_engine::memory::MemoryLog;
@@ -101,7 +101,8 @@ fn pages_are_of_one_snapshot() {
     let first = page(&first_state, &picked, Some(4), None);
     assert_eq!(first.remaining, Some(6));
     let mut found: Vec<u64> = first.entries.iter().map(|entry| entry.offset.0).collect();
-    let mut token = first.continue_token;
+    let key = TokenKey::default();
+    let mut token = first.next.map(|next| next.seal(&key)).unwrap_or_default();
     let mut turn = 0;
     while !token.is_empty() {
         // Something goes, something changes and something comes, also before the next page and behind it.
@@ -110,13 +111,13 @@ fn pages_are_of_one_snapshot() {
         stage.must(&config_map(&format!("a5{turn}")));
         // The second page is of the snapshot that was kept; the third comes from a server that crashed in between.
         let engine = if turn == 0 { stage.engine.clone() } else { stage.restart(&log).engine };
-        let from = Continue::parse(&token).unwrap();
+        let from = Continue::open(&token, &key).unwrap();
         let state = at_once(engine.state_for(Freshness::Newest, Some(&from))).unwrap();
         let next = page(&state, &picked, Some(4), Some(&from));
         assert_eq!(next.offset, first_state.offset);
         assert_eq!(next.remaining, [Some(2), None][turn]);
         found.extend(next.entries.iter().map(|entry| entry.offset.0));
-        token = next.continue_token;
+        token = next.next.map(|next| next.seal(&key)).unwrap_or_default();
         turn += 1;
     }
     assert_eq!(found, (2..12).collect::<Vec<u64>>());

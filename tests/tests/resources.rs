@@ -1,0 +1,272 @@
+//! What the resource API promises beyond plain objects: other forms of a stream, tokens, links, exports, expiry.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use holdfast_core::schema::schema;
+use holdfast_core::wire::protobuf;
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server, eventually};
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PATIENCE: Duration = Duration::from_secs(15);
+
+#[tokio::test]
+async fn a_watch_over_a_websocket() {
+    let (folder, server) = start(&[]);
+    let admin = Wire { http2: false, ..Wire::admin(&server) };
+    admin.post(MAPS, &config_map("a")).await.expect(201);
+    let mut socket = open(&admin, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Da"), &[]).await.unwrap();
+    assert_eq!(seen(&mut socket).await, ("ADDED".into(), "a".into()));
+    admin.post(MAPS, &config_map("b")).await.expect(201);
+    socket.send(Message::Ping(Bytes::from_static(b"there?"))).await.unwrap();
+    assert_eq!(next(&mut socket).await, Message::Pong(Bytes::from_static(b"there?")));
+    admin.send(Method::DELETE, &format!("{MAPS}/a"), &[], "").await.expect(200);
+    assert_eq!(seen(&mut socket).await, ("DELETED".into(), "a".into()));
+
+    // The paths that came before the parameter, and events in Protobuf: one a message, without its length.
+    let path = "/api/v1/watch/namespaces/default/configmaps/b";
+    let mut binary = open(&admin, path, &[("accept", PROTOBUF)]).await.unwrap();
+    let Message::Binary(event) = next(&mut binary).await else { panic!("no binary message") };
+    assert_eq!(watch_event(&event), ("ADDED".to_owned(), "b".to_owned()));
+
+    // A browser's token comes as a protocol, beside one that the answer can name.
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin.post(accounts, &json!({"metadata": {"name": "browser"}})).await.expect(201);
+    let token = admin.post(&format!("{accounts}/browser/token"), &json!({"spec": {}})).await.expect(201).json();
+    let token = URL_SAFE_NO_PAD.encode(token["status"]["token"].as_str().unwrap());
+    let anonymous = Wire { http2: false, ..Wire::anonymous(&server) };
+    let offered = format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
+    let code = open(&anonymous, &format!("{MAPS}?watch=1"), &[("sec-websocket-protocol", &offered)]).await;
+    assert_eq!(code.err(), Some(403), "known, and without a role");
+    grant(&admin, "system:serviceaccount:default:browser").await;
+    open(&anonymous, &format!("{MAPS}?watch=1"), &[("sec-websocket-protocol", &offered)]).await.unwrap();
+    let alone = format!("base64url.bearer.authorization.k8s.io.{token}");
+    let refused = open(&anonymous, &format!("{MAPS}?watch=1"), &[("sec-websocket-protocol", &alone)]).await;
+    assert_eq!(refused.err(), Some(401));
+    let refused = open(&admin, &format!("{MAPS}?watch=1&resourceVersion=x"), &[]).await;
+    assert_eq!(refused.err(), Some(422), "refused as any other watch is");
+
+    server.stop();
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))), "the end is told");
+    drop(folder);
+}
+
+#[tokio::test]
+async fn events_expire() {
+    let (_folder, server) = start(&["--event-ttl=2s"]);
+    let admin = Wire::admin(&server);
+    let event = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}, "reason": "Tested", "type": "Normal",
+        })
+    };
+    admin.post(EVENTS, &event("first")).await.expect(201);
+    admin.post(MAPS, &config_map("stays")).await.expect(201);
+    let mut watch = admin.open(Method::GET, &format!("{EVENTS}?watch=1"), &[], Bytes::new()).await.unwrap();
+    let mut types = Vec::new();
+    while !types.contains(&"DELETED".to_owned()) {
+        let frame = tokio::time::timeout(PATIENCE, watch.body_mut().frame()).await.expect("an event in time");
+        let data = frame.expect("an event").unwrap().into_data().unwrap();
+        for line in data.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            types.push(serde_json::from_slice::<Value>(line).unwrap()["type"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(types, ["ADDED", "DELETED"]);
+    admin.get(&format!("{EVENTS}/first")).await.refused(404, "NotFound");
+    admin.get(&format!("{MAPS}/stays")).await.expect(200);
+    // What is written again is news again, and the other group's name for it is the same object.
+    admin.post(EVENTS, &event("second")).await.expect(201);
+    let path = "/apis/events.k8s.io/v1/namespaces/default/events/second";
+    admin.get(path).await.expect(200);
+    eventually(PATIENCE, || async {
+        match admin.get(path).await.code {
+            404 => Ok(()),
+            code => Err(format!("still there ({code})")),
+        }
+    })
+    .await;
+    server.stop();
+}
+
+#[tokio::test]
+async fn continue_tokens_survive_a_restart_and_no_tampering() {
+    let (folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    for name in ["a", "b", "c", "d", "e"] {
+        admin.post(MAPS, &config_map(name)).await.expect(201);
+    }
+    let first = admin.get(&format!("{MAPS}?limit=2")).await.expect(200).json();
+    let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
+    admin.post(MAPS, &config_map("bb")).await.expect(201);
+    server.stop();
+
+    let server = Server::start(&folder.join("data"), &[]);
+    let admin = Wire::admin(&server);
+    let second = admin.get(&format!("{MAPS}?limit=2&continue={token}")).await.expect(200).json();
+    let names: Vec<&str> =
+        second["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["c", "d"], "without what came in between");
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+
+    let mut bytes = URL_SAFE_NO_PAD.decode(&token).unwrap();
+    for index in [0, bytes.len() / 2, bytes.len() - 1] {
+        bytes[index] ^= 1;
+        let forged = URL_SAFE_NO_PAD.encode(&bytes);
+        admin.get(&format!("{MAPS}?limit=2&continue={forged}")).await.refused(410, "Expired");
+        bytes[index] ^= 1;
+    }
+    admin.get(&format!("{MAPS}?limit=2&continue=short")).await.refused(400, "BadRequest");
+    server.stop();
+}
+
+#[tokio::test]
+async fn self_links_under_their_gate() {
+    let (_folder, server) = start(&["--feature-gates=RemoveSelfLink=false"]);
+    let admin = Wire::admin(&server);
+    let made = admin.post(MAPS, &config_map("a")).await.expect(201).json();
+    let link = format!("{MAPS}/a");
+    assert_eq!(made["metadata"]["selfLink"], link);
+    let list = admin.get(MAPS).await.expect(200).json();
+    assert_eq!(list["metadata"]["selfLink"], MAPS);
+    assert!(list["items"].as_array().unwrap().iter().any(|item| item["metadata"]["selfLink"] == link), "{list}");
+    let metadata = admin.get_as(&link, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").await;
+    assert_eq!(metadata.expect(200).json()["metadata"]["selfLink"], link);
+    let namespace = admin.get("/api/v1/namespaces/default").await.expect(200).json();
+    assert_eq!(namespace["metadata"]["selfLink"], "/api/v1/namespaces/default");
+    let role = admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/view").await.expect(200).json();
+    assert_eq!(role["metadata"]["selfLink"], "/apis/rbac.authorization.k8s.io/v1/clusterroles/view");
+    // What is sent back is not kept.
+    admin.send(Method::PUT, &link, &[("content-type", "application/json")], made.to_string()).await.expect(200);
+    server.stop();
+
+    let (_folder, server) = start(&[]);
+    let list = Wire::admin(&server).get("/api/v1/namespaces").await.expect(200).json();
+    assert!(!list.to_string().contains("selfLink"), "{list}");
+    server.stop();
+}
+
+#[tokio::test]
+async fn exports() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "web"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    admin.post(services, &service).await.expect(201);
+    let exported = admin.get(&format!("{services}/web?export=true")).await.expect(200).json();
+    assert_eq!(exported["metadata"], json!({"name": "web"}));
+    assert_eq!(exported["spec"]["clusterIP"], Value::Null);
+    assert_eq!(exported["spec"]["ports"][0]["nodePort"], Value::Null);
+    assert_eq!(exported["status"], Value::Null);
+    let exact = admin.get(&format!("{services}/web?export=true&exact=true")).await.expect(200).json();
+    assert_eq!(exact["metadata"], json!({"name": "web", "namespace": "default"}));
+    assert!(exact["spec"]["clusterIP"].is_string(), "{exact}");
+    // What was exported can be created again.
+    let mut copy = exported;
+    copy["metadata"]["name"] = "copy".into();
+    admin.post(services, &copy).await.expect(201);
+    admin.get(&format!("{services}/none?export=true")).await.refused(404, "NotFound");
+    server.stop();
+}
+
+/// Objects, lists and events say the same in Protobuf as in JSON, the first time and when they are kept.
+#[tokio::test]
+async fn protobuf_says_the_same() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    for path in [
+        "/api/v1/namespaces",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        "/apis/rbac.authorization.k8s.io/v1beta1/clusterroles",
+        "/api/v1/services",
+        "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+    ] {
+        let mut json = admin.get(path).await.expect(200).json();
+        without_empty(&mut json);
+        for _ in 0..2 {
+            let answer = admin.get_as(path, PROTOBUF).await.expect(200);
+            assert_eq!(answer.header("content-type"), PROTOBUF);
+            let mut decoded = protobuf::codec().decode_object(&answer.body).unwrap();
+            without_empty(&mut decoded);
+            assert_eq!(decoded, json, "{path}");
+        }
+    }
+    server.stop();
+}
+
+/// Without what one form leaves off and the other shows as empty.
+fn without_empty(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(without_empty);
+            map.retain(|_, value| !(value.is_null() || *value == json!({}) || *value == json!([])));
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_empty),
+        _ => {}
+    }
+}
+
+type Socket = WebSocketStream<TlsStream<TcpStream>>;
+
+/// Opens a WebSocket, or says with which code that was refused.
+async fn open(wire: &Wire, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
+    let mut request = format!("wss://localhost{path}").into_client_request().unwrap();
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    let stream = wire.connect().await.expect("a connection");
+    match tokio_tungstenite::client_async(request, stream).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(tokio_tungstenite::tungstenite::Error::Http(answer)) => Err(answer.status().as_u16()),
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+async fn next(socket: &mut Socket) -> Message {
+    tokio::time::timeout(PATIENCE, socket.next()).await.expect("a message in time").expect("a message").unwrap()
+}
+
+/// Type and name of the next event.
+async fn seen(socket: &mut Socket) -> (String, String) {
+    let event: Value = serde_json::from_str(next(socket).await.to_text().expect("text")).expect("JSON");
+    (event["type"].as_str().unwrap().into(), event["object"]["metadata"]["name"].as_str().unwrap().into())
+}
+
+/// Type and name of an event in Protobuf.
+fn watch_event(bytes: &[u8]) -> (String, String) {
+    let message = schema().id("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent").expect("the message is known");
+    let event = protobuf::codec().decode(message, bytes).expect("a watch event");
+    (event["type"].as_str().unwrap().into(), event["object"]["metadata"]["name"].as_str().unwrap().into())
+}
+
+async fn grant(admin: &Wire, user: &str) {
+    let binding = json!({
+        "metadata": {"name": "viewer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+}
+
+fn start(options: &[&str]) -> (Folder, Server) {
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), options);
+    (folder, server)
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
+}
