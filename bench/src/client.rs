@@ -95,6 +95,12 @@ impl Client {
         Ok(Self { sender, authority: access.authority().into(), scheme, headers })
     }
 
+    /// The same connection, asking for another form of answers.
+    pub fn accepting(mut self, accept: &'static str) -> Self {
+        self.headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        self
+    }
+
     /// Sends one request and reads its answer to the end; anything but 2xx is a [`Failure`].
     pub async fn send(
         &self,

@@ -13,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::ground::COLLECTION;
+use crate::ground::{COLLECTION, PODS};
+use crate::operation::PROTOBUF;
 
 pub struct Fake {
     pub address: SocketAddr,
@@ -25,9 +26,16 @@ struct Store {
     version: u64,
     objects: BTreeMap<String, Value>,
     namespace: bool,
-    watches: Vec<(Option<String>, SendStream<Bytes>)>,
+    watches: Vec<Watch>,
     gets: u64,
     refuse_every_second_get: bool,
+}
+
+struct Watch {
+    /// Only the object of this name.
+    name: Option<String>,
+    protobuf: bool,
+    stream: SendStream<Bytes>,
 }
 
 pub async fn start() -> Fake {
@@ -107,7 +115,8 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
     if query.contains_key("watch") {
         let stream = respond.send_response(Response::new(()), false).unwrap();
         let name = query.get("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name="));
-        store.lock().unwrap().watches.push((name.map(str::to_owned), stream));
+        let protobuf = parts.headers["accept"] == PROTOBUF;
+        store.lock().unwrap().watches.push(Watch { name: name.map(str::to_owned), protobuf, stream });
         return;
     }
     let (code, value) = store.lock().unwrap().handle(&parts.method, &path, &query, &sent);
@@ -120,6 +129,9 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
 impl Store {
     fn handle(&mut self, method: &Method, path: &str, query: &BTreeMap<String, String>, body: &[u8]) -> (u16, Value) {
         let document: Value = serde_json::from_slice(body).unwrap_or_default();
+        if path.starts_with(PODS) {
+            return (200, json!({}));
+        }
         let name = path.strip_prefix(COLLECTION).map(|rest| rest.trim_start_matches('/'));
         match (method.as_str(), name) {
             ("POST", Some("")) => {
@@ -166,8 +178,13 @@ impl Store {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let line = Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": object})));
-        self.watches.retain_mut(|(only, stream)| {
-            only.as_ref().is_some_and(|only| *only != name) || stream.send_data(line.clone(), false).is_ok()
+        // All that a client looks at in Protobuf: the map's entry with the time.
+        let stamp = object["data"]["stamp"].as_str().unwrap_or_default();
+        let entry = [&b"\x0a\x05stamp\x12"[..], &[stamp.len() as u8], stamp.as_bytes()].concat();
+        let frame = Bytes::from([&(entry.len() as u32).to_be_bytes()[..], &entry].concat());
+        self.watches.retain_mut(|watch| {
+            let event = if watch.protobuf { frame.clone() } else { line.clone() };
+            watch.name.as_ref().is_some_and(|only| *only != name) || watch.stream.send_data(event, false).is_ok()
         });
         self.objects.insert(name, object.clone());
         (200, object)

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::client::{Client, Failure, Pool, next_chunk, text_field};
 use crate::ground::{COLLECTION, json};
 use crate::load::{self, Limits, Operation, Tally};
-use crate::operation::{MERGE_PATCH, config_map};
+use crate::operation::{MERGE_PATCH, PROTOBUF, config_map};
 use crate::report::Row;
 use crate::{Bench, process::Usage};
 
@@ -26,6 +26,8 @@ pub enum Audience {
     One,
     /// Each watcher watches all objects.
     All,
+    /// Each watcher watches all objects, and is told in Protobuf.
+    AllInProtobuf,
 }
 
 /// Events under way when everybody sees everything: more would only queue in front of the watchers.
@@ -37,7 +39,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     let watchers = u64::from(bench.args.watchers);
     let (writers, fan_out) = match audience {
         Audience::One => (bench.args.workers, 1),
-        Audience::All => (bench.args.workers.min(EVENTS_UNDER_WAY_MAX_ALL), watchers),
+        Audience::All | Audience::AllInProtobuf => (bench.args.workers.min(EVENTS_UNDER_WAY_MAX_ALL), watchers),
     };
     make_objects(bench, watchers).await?;
     let hall = Arc::new(Hall::new(writers, fan_out));
@@ -55,12 +57,15 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     for watcher in 0..watchers {
         let selector = match audience {
             Audience::One => format!("&fieldSelector=metadata.name%3D{}", object_name(watcher)),
-            Audience::All => String::new(),
+            Audience::All | Audience::AllInProtobuf => String::new(),
         };
         let path = format!("{COLLECTION}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}");
-        let stream = pool.pick(watcher as usize).stream(&path).await;
+        let client = pool.pick(watcher as usize);
+        let framing = if audience == Audience::AllInProtobuf { Framing::Lengths } else { Framing::Lines };
+        let client = if framing == Framing::Lengths { client.accepting(PROTOBUF) } else { client };
+        let stream = client.stream(&path).await;
         let stream = stream.map_err(|failure| anyhow::anyhow!("cannot open watch {watcher}: {failure}"))?;
-        tasks.spawn(listen(stream, hall.clone()));
+        tasks.spawn(listen(stream, framing, hall.clone()));
     }
 
     let before = bench.processes.usage()?;
@@ -143,10 +148,14 @@ impl Hall {
         }
     }
 
-    fn arrived(&self, line: &[u8]) {
-        let Some(stamp) = text_field(line, "stamp").and_then(|stamp| stamp.parse().ok()) else { return };
+    fn arrived(&self, event: &[u8], framing: Framing) {
+        let stamp = match framing {
+            Framing::Lines => text_field(event, "stamp"),
+            Framing::Lengths => protobuf_stamp(event),
+        };
+        let Some(stamp) = stamp.and_then(|stamp| stamp.parse().ok()) else { return };
         let latency = self.opened.elapsed().saturating_sub(Duration::from_micros(stamp));
-        self.seen.lock().expect("no listener panics").succeeded(latency, line.len() as u64);
+        self.seen.lock().expect("no listener panics").succeeded(latency, event.len() as u64);
         // Whoever counts the last of an event's deliveries lets the next event go.
         let delivered = self.delivered.fetch_add(1, Ordering::Relaxed) + 1;
         if delivered.is_multiple_of(self.fan_out) {
@@ -210,17 +219,34 @@ impl Operation for WriteAlone {
     }
 }
 
-/// Cuts the stream into lines, one an event, until it ends; a watch that ends is an error here.
-async fn listen(mut stream: RecvStream, hall: Arc<Hall>) {
-    let mut lines = Lines::default();
+/// How a stream's events are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    /// JSON, an event a line.
+    Lines,
+    /// Protobuf, each event behind its length in four bytes.
+    Lengths,
+}
+
+/// The value of the map's entry `stamp`, in a message that is otherwise passed over.
+fn protobuf_stamp(event: &[u8]) -> Option<&str> {
+    const KEY: &[u8] = b"stamp\x12";
+    let at = event.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let (length, rest) = event[at..].split_first()?;
+    std::str::from_utf8(rest.get(..usize::from(*length))?).ok()
+}
+
+/// Cuts the stream into events until it ends; a watch that ends is an error here.
+async fn listen(mut stream: RecvStream, framing: Framing, hall: Arc<Hall>) {
+    let mut events = Events { framing, rest: Vec::new() };
     loop {
         match next_chunk(&mut stream).await {
-            Ok(Some(chunk)) => lines.push(&chunk, |line| {
-                if line.starts_with(br#"{"type":"ERROR""#) {
-                    let reason = text_field(line, "reason").unwrap_or("error").to_owned();
+            Ok(Some(chunk)) => events.push(&chunk, |event| {
+                if event.starts_with(br#"{"type":"ERROR""#) {
+                    let reason = text_field(event, "reason").unwrap_or("error").to_owned();
                     hall.failed(&Failure::Watch(reason));
                 } else {
-                    hall.arrived(line);
+                    hall.arrived(event, framing);
                 }
             }),
             Ok(None) => return hall.failed(&Failure::Watch("ended early".into())),
@@ -229,26 +255,40 @@ async fn listen(mut stream: RecvStream, hall: Arc<Hall>) {
     }
 }
 
-/// Lines out of chunks; nothing is copied when a chunk holds whole lines.
-#[derive(Default)]
-struct Lines {
+impl Framing {
+    /// Where the first event of the bytes begins and ends, and the next one begins; `None` when it is cut off.
+    fn first(self, bytes: &[u8]) -> Option<(usize, usize, usize)> {
+        match self {
+            Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| (0, end, end + 1)),
+            Framing::Lengths => {
+                let (length, rest) = bytes.split_first_chunk::<4>()?;
+                let length = u32::from_be_bytes(*length) as usize;
+                (rest.len() >= length).then_some((4, 4 + length, 4 + length))
+            }
+        }
+    }
+}
+
+/// Events out of chunks; nothing is copied when a chunk holds whole events.
+struct Events {
+    framing: Framing,
     rest: Vec<u8>,
 }
 
-impl Lines {
-    fn push(&mut self, mut chunk: &[u8], mut each: impl FnMut(&[u8])) {
-        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
-            let line = &chunk[..end];
-            if self.rest.is_empty() {
-                each(line);
-            } else {
-                self.rest.extend_from_slice(line);
-                each(&self.rest);
-                self.rest.clear();
-            }
-            chunk = &chunk[end + 1..];
+impl Events {
+    fn push(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
+        let mut joined = std::mem::take(&mut self.rest);
+        let mut bytes = if joined.is_empty() {
+            chunk
+        } else {
+            joined.extend_from_slice(chunk);
+            &joined
+        };
+        while let Some((begin, end, next)) = self.framing.first(bytes) {
+            each(&bytes[begin..end]);
+            bytes = &bytes[next..];
         }
-        self.rest.extend_from_slice(chunk);
+        self.rest = bytes.to_vec();
     }
 }
 
@@ -257,15 +297,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut() {
-        let text = b"one\ntwo\n\nlonger line\nrest";
-        for size in 1..text.len() {
-            let mut lines = Lines::default();
-            let mut seen = Vec::new();
-            text.chunks(size).for_each(|chunk| lines.push(chunk, |line| seen.push(line.to_vec())));
-            assert_eq!(seen, [b"one".to_vec(), b"two".to_vec(), b"".to_vec(), b"longer line".to_vec()], "{size}");
-            assert_eq!(lines.rest, b"rest");
+    fn events_are_the_same_however_they_are_cut() {
+        let lines: &[u8] = b"one\ntwo\n\nlonger line\nrest";
+        let lengths: &[u8] = b"\0\0\0\x03one\0\0\0\x03two\0\0\0\0\0\0\0\x0blonger line\0\0\0\x09rest";
+        for (framing, bytes, rest) in
+            [(Framing::Lines, lines, &b"rest"[..]), (Framing::Lengths, lengths, &b"\0\0\0\x09rest"[..])]
+        {
+            for size in 1..bytes.len() {
+                let mut events = Events { framing, rest: Vec::new() };
+                let mut seen = Vec::new();
+                bytes.chunks(size).for_each(|chunk| events.push(chunk, |event| seen.push(event.to_vec())));
+                assert_eq!(seen, [b"one".to_vec(), b"two".to_vec(), b"".to_vec(), b"longer line".to_vec()], "{size}");
+                assert_eq!(events.rest, rest);
+            }
         }
+    }
+
+    #[test]
+    fn a_stamp_is_found_in_both_forms() {
+        assert_eq!(protobuf_stamp(b"\x0a\x05stamp\x12\x0242tail"), Some("42"));
+        assert_eq!(protobuf_stamp(b"\x0a\x05stamp\x12\x0942"), None);
+        assert_eq!(protobuf_stamp(b"nothing"), None);
     }
 
     #[test]
@@ -286,11 +338,11 @@ mod tests {
     fn a_permit_comes_back_when_the_whole_audience_has_seen_the_event() {
         let hall = Hall::new(0, 3);
         let line = br#"{"type":"MODIFIED","object":{"data":{"stamp":"5"}}}"#;
-        hall.arrived(line);
-        hall.arrived(line);
-        hall.arrived(br#"{"type":"BOOKMARK","object":{}}"#);
+        hall.arrived(line, Framing::Lines);
+        hall.arrived(line, Framing::Lines);
+        hall.arrived(br#"{"type":"BOOKMARK","object":{}}"#, Framing::Lines);
         assert_eq!(hall.under_way.available_permits(), 0);
-        hall.arrived(line);
+        hall.arrived(line, Framing::Lines);
         assert_eq!(hall.under_way.available_permits(), 1);
         assert_eq!(hall.seen.lock().unwrap().count(), 3);
     }

@@ -10,6 +10,7 @@ use crate::client::{Client, Failure, Pool};
 
 pub const NAMESPACE: &str = "holdfast-bench";
 pub const COLLECTION: &str = "/api/v1/namespaces/holdfast-bench/configmaps";
+pub const PODS: &str = "/api/v1/namespaces/holdfast-bench/pods";
 pub const JSON: &str = "application/json";
 const NAMESPACE_PATH: &str = "/api/v1/namespaces/holdfast-bench";
 
@@ -99,7 +100,11 @@ impl Ground {
     async fn empty(&self) -> anyhow::Result<()> {
         let until = Instant::now() + EMPTYING_TIME_MAX;
         loop {
-            match self.client().send(Method::DELETE, COLLECTION, None).await {
+            let emptied = match self.client().send(Method::DELETE, COLLECTION, None).await {
+                Ok(_) => self.client().send(Method::DELETE, PODS, None).await,
+                refused => refused,
+            };
+            match emptied {
                 Ok(_) => return Ok(()),
                 Err(failure) if Instant::now() > until => bail!("cannot empty namespace {NAMESPACE}: {failure}"),
                 Err(Failure::Refused { code, .. }) if !matches!(code, 429 | 500 | 503 | 504) => {

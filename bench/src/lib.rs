@@ -100,14 +100,22 @@ pub enum Mode {
     Get,
     /// Merge-patch one object.
     MergePatch,
+    /// Server-side apply of what an object says already.
+    Apply,
     /// List every object in one answer.
     List,
+    /// The same in Protobuf.
+    ListProtobuf,
     /// List in pages of 500.
     Page,
+    /// List 500 pods as a Table.
+    Table,
     /// Many watchers, each event for one of them.
     Watch,
     /// Many watchers, each event for all of them.
     WatchAll,
+    /// The same in Protobuf.
+    WatchAllProtobuf,
 }
 
 /// Measures every mode that `args` names and prints the result.
@@ -156,11 +164,16 @@ impl Bench<'_> {
         let modes = if self.args.modes.is_empty() { Mode::value_variants() } else { &self.args.modes };
         for mode in modes {
             let objects = match mode {
-                Mode::Get | Mode::MergePatch => TARGETS_MIN,
-                Mode::List | Mode::Page => self.args.objects,
-                Mode::Create | Mode::Watch | Mode::WatchAll => 0,
+                Mode::Get | Mode::MergePatch | Mode::Apply => TARGETS_MIN,
+                Mode::List | Mode::ListProtobuf | Mode::Page => self.args.objects,
+                Mode::Create | Mode::Table | Mode::Watch | Mode::WatchAll | Mode::WatchAllProtobuf => 0,
             };
             self.fill(ground, objects, &mut rows).await?;
+            match mode {
+                Mode::Apply => self.prepare(ground.objects(), operation::FirstApply).await?,
+                Mode::Table => self.prepare(operation::TABLE_PODS, operation::CreatePod).await?,
+                _ => {}
+            }
             eprintln!("measuring {} ...", mode_name(*mode));
             rows.push(self.one_mode(*mode, ground).await?);
         }
@@ -186,6 +199,14 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Does something once for each of so many objects, unmeasured.
+    async fn prepare<O: load::Operation>(&self, count: u64, make: fn(client::Client) -> O) -> anyhow::Result<()> {
+        let limits = Limits { count: Some(count), duration: DURATION_WITH_COUNT };
+        let tally = load::drive(self.args.workers, limits, |worker| make(self.pool.pick(worker))).await;
+        anyhow::ensure!(tally.errors() == 0, "could not prepare: {}", tally.errors_text());
+        Ok(())
+    }
+
     async fn one_mode(&self, mode: Mode, ground: &mut Ground) -> anyhow::Result<Row> {
         let few = self.args.workers.min(LIST_WORKERS_MAX);
         let workers = self.args.workers;
@@ -207,13 +228,25 @@ impl Bench<'_> {
                 let names = ground.names();
                 load::drive(workers, limits, |worker| operation::MergePatch::new(pick(worker), names, worker)).await
             }
+            Mode::Apply => {
+                let names = ground.names();
+                load::drive(workers, limits, |worker| operation::Apply::new(pick(worker), names, worker)).await
+            }
             Mode::List => load::drive(few, limits, |worker| operation::List::new(pick(worker))).await,
+            Mode::ListProtobuf => {
+                let list = |worker| operation::List::new(pick(worker).accepting(operation::PROTOBUF));
+                load::drive(few, limits, list).await
+            }
+            Mode::Table => load::drive(few, limits, |worker| operation::Table::new(pick(worker))).await,
             Mode::Page => load::drive(few, limits, |worker| operation::Page::new(pick(worker))).await,
             Mode::Watch => return fan_out::measure(self, mode_name(mode), fan_out::Audience::One).await,
             Mode::WatchAll => return fan_out::measure(self, mode_name(mode), fan_out::Audience::All).await,
+            Mode::WatchAllProtobuf => {
+                return fan_out::measure(self, mode_name(mode), fan_out::Audience::AllInProtobuf).await;
+            }
         };
         let mut row = Row::new(mode_name(mode), &tally, self.processes.since(before)?);
-        row.show_cost_per_megabyte = mode == Mode::List;
+        row.show_cost_per_megabyte = matches!(mode, Mode::List | Mode::ListProtobuf);
         Ok(row)
     }
 
@@ -228,6 +261,10 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::Create => "create",
         Mode::Get => "get",
         Mode::MergePatch => "merge-patch",
+        Mode::Apply => "apply",
+        Mode::ListProtobuf => "list-protobuf",
+        Mode::Table => "table",
+        Mode::WatchAllProtobuf => "watch-all-protobuf",
         Mode::List => "list",
         Mode::Page => "page",
         Mode::Watch => "watch",
@@ -325,7 +362,7 @@ mod tests {
             let name = mode_name(*mode);
             let row = report.rows.iter().find(|row| row.operation == name).unwrap();
             assert_eq!(row.errors, 0, "{name}: {}", row.errors_text);
-            let expected = if *mode == Mode::WatchAll { 60 * 20 } else { 60 };
+            let expected = if matches!(mode, Mode::WatchAll | Mode::WatchAllProtobuf) { 60 * 20 } else { 60 };
             assert_eq!(row.count, expected, "{name}");
         }
         assert!(report.table().contains("merge-patch"));

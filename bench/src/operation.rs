@@ -4,10 +4,15 @@ use bytes::Bytes;
 use http::Method;
 
 use crate::client::{Client, Failure};
-use crate::ground::{COLLECTION, Names, json};
+use crate::ground::{COLLECTION, Names, PODS, json};
 use crate::load::Operation;
 
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+/// As many as a page of `kubectl get` has.
+pub const TABLE_PODS: u64 = 500;
 /// The size of one object as it is sent.
 const OBJECT_BYTES: usize = 600;
 const PAGE_OBJECTS: u32 = 500;
@@ -64,6 +69,68 @@ impl Operation for MergePatch {
         let patch = Bytes::from(format!(r#"{{"data":{{"patched":"{ticket}"}}}}"#));
         let path = Names::path(self.targets.next());
         self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await.map(|answer| answer.body_bytes)
+    }
+}
+
+/// Applies to one object what it says already: the answer of most reconciliations.
+pub struct Apply {
+    client: Client,
+    targets: Targets,
+}
+
+impl Apply {
+    pub fn new(client: Client, names: Names, worker: usize) -> Self {
+        Self { client, targets: Targets::new(names, worker) }
+    }
+
+    pub async fn once(client: &Client, name: &str) -> Result<u64, Failure> {
+        let path = format!("{COLLECTION}/{name}?fieldManager=holdfast-bench-apply");
+        let config = Bytes::from(config_map(name));
+        client.send(Method::PATCH, &path, Some((APPLY_PATCH, config))).await.map(|answer| answer.body_bytes)
+    }
+}
+
+impl Operation for Apply {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+        Self::once(&self.client, &Names::name(self.targets.next())).await
+    }
+}
+
+/// Makes the applier an owner of every field first.
+pub struct FirstApply(pub Client);
+
+impl Operation for FirstApply {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        Apply::once(&self.0, &Names::name(ticket)).await
+    }
+}
+
+pub struct CreatePod(pub Client);
+
+impl Operation for CreatePod {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        match self.0.send(Method::POST, PODS, json(pod(&format!("pod-{ticket:04}")))).await {
+            Ok(answer) => Ok(answer.body_bytes),
+            // An earlier mode has made it.
+            Err(Failure::Refused { code: 409, .. }) => Ok(0),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// The pods as `kubectl get` asks for them.
+pub struct Table(Client);
+
+impl Table {
+    pub fn new(client: Client) -> Self {
+        Self(client.accepting(TABLE))
+    }
+}
+
+impl Operation for Table {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+        let path = format!("{PODS}?limit={TABLE_PODS}");
+        self.0.send(Method::GET, &path, None).await.map(|answer| answer.body_bytes)
     }
 }
 
@@ -124,6 +191,13 @@ impl Targets {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % self.names.existing.max(1)
     }
+}
+
+/// A pod such as deployments make.
+fn pod(name: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"web"}}}},"spec":{{"containers":[{{"name":"web","image":"registry.example.test/web:1.2.3","ports":[{{"name":"http","containerPort":8080}}],"env":[{{"name":"LOG_LEVEL","value":"info"}},{{"name":"NODE","valueFrom":{{"fieldRef":{{"fieldPath":"spec.nodeName"}}}}}}],"resources":{{"requests":{{"cpu":"100m","memory":"128Mi"}},"limits":{{"memory":"256Mi"}}}},"readinessProbe":{{"httpGet":{{"path":"/ready","port":"http"}},"periodSeconds":5}},"volumeMounts":[{{"name":"config","mountPath":"/etc/web"}}]}}],"volumes":[{{"name":"config","configMap":{{"name":"web"}}}}]}}}}"#
+    )
 }
 
 /// A ConfigMap such as applications have, padded to [`OBJECT_BYTES`].
