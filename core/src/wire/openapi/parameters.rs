@@ -100,9 +100,10 @@ pub(super) fn query_inline(names: &[&str]) -> Vec<Parameter> {
     parameters
 }
 
-/// All parameters that version 2 defines once.
+/// All parameters that version 2 defines once: not those that only patches have, which write them out.
 pub(super) fn all_shared() -> Vec<Parameter> {
-    QUERY.iter().map(shared).chain([namespace()]).collect()
+    let names = [LIST, WRITE, DELETE, DELETE_COLLECTION, &["pretty"]].concat();
+    QUERY.iter().filter(|row| names.contains(&row.0)).map(shared).chain([namespace()]).collect()
 }
 
 pub(super) fn namespace() -> Parameter {

@@ -402,7 +402,9 @@ fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
 #[test]
 fn no_definition_is_unused_and_no_default_breaks_its_schema() {
     check(&NoCustomSchemas, vec![], |openapi| {
-        assert_eq!(faults(&parsed(&openapi.v2_json()), "/definitions", "#/definitions/"), Vec::<String>::new());
+        let document = parsed(&openapi.v2_json());
+        assert_eq!(faults(&document, "/definitions", "#/definitions/"), Vec::<String>::new());
+        assert_eq!(faults(&document, "/parameters", "#/parameters/"), Vec::<String>::new());
         for path in openapi.v3_paths() {
             let document = parsed(&openapi.v3_document(&path).unwrap());
             let found = faults(&document, "/components/schemas", "#/components/schemas/");
