@@ -42,14 +42,7 @@ def version_2(api):
 def version_2_protobuf(api, document):
     answer = fetch(api, "/openapi/v2", V2_PROTOBUF_ASKED)
     expect(answer.headers["Content-Type"], V2_PROTOBUF)
-    decoded = decode("Document", answer.data)
-    for part in sorted(document.keys() | decoded.keys()):
-        ours, theirs = decoded.get(part), document.get(part)
-        if isinstance(theirs, dict) and isinstance(ours, dict):
-            expect(sorted(ours), sorted(theirs))
-            for name in theirs:
-                expect(ours[name], theirs[name])
-        expect(ours, theirs)
+    expect_alike(decode("Document", answer.data), document, "")
 
 
 def document_paths(api):
@@ -291,9 +284,20 @@ def expect(actual, wanted):
         raise AssertionError(f"is {str(actual)[:500]}, should be {str(wanted)[:500]}")
 
 
-def expect_same(actual, wanted):
+def expect_alike(actual, wanted, place):
+    """As `expect`, for large values: says where they differ."""
+    if isinstance(actual, dict) and isinstance(wanted, dict):
+        expect_same(set(actual), set(wanted), place)
+        for name in wanted:
+            expect_alike(actual[name], wanted[name], f"{place}/{name}")
+    elif actual != wanted:
+        raise AssertionError(f"{place} is {actual!r}, should be {wanted!r}")
+
+
+def expect_same(actual, wanted, place=""):
     if actual != wanted:
-        raise AssertionError(f"missing: {sorted(wanted - actual)[:10]}; too much: {sorted(actual - wanted)[:10]}")
+        missing, extra = sorted(wanted - actual)[:10], sorted(actual - wanted)[:10]
+        raise AssertionError(f"{place} missing: {missing}; too much: {extra}".strip())
 
 
 def expect_true(condition, what):
