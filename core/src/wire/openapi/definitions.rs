@@ -3,6 +3,7 @@
 use super::CustomSchemas;
 use super::custom;
 use super::descriptions::Descriptions;
+use super::enums;
 use super::operation::{Form, GroupVersionKind};
 use crate::kinds::body_message;
 use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero};
@@ -11,6 +12,15 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// Groups that Kubernetes knows but shows no resource of. Like every built-in one they have their own kinds
+/// DeleteOptions and WatchEvent; the groups of custom resources have not, so these definitions never change.
+const UNSERVED: [(&str, &str); 3] =
+    [("admission.k8s.io", "v1"), ("admission.k8s.io", "v1beta1"), ("imagepolicy.k8s.io", "v1alpha1")];
+
+/// Fields that Kubernetes requires although those of their name are optional elsewhere, as the table has them.
+const REQUIRED: [(&str, &str); 2] =
+    [("io.k8s.api.core.v1.EphemeralContainer", "name"), ("io.k8s.api.core.v1.Event", "metadata")];
 
 /// Writes definitions in one form. Made for one document and dropped with it.
 pub(super) struct Definitions<'a> {
@@ -35,11 +45,10 @@ impl<'a> Definitions<'a> {
     ) -> Self {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
-        // DeleteOptions and WatchEvent belong to every group and version.
-        let mut everywhere: BTreeMap<&str, BTreeSet<GroupVersionKind>> = BTreeMap::new();
+        let mut built_in: BTreeSet<(&str, &str)> = UNSERVED.into_iter().collect();
         for gv in catalog.group_versions() {
-            for kind in ["DeleteOptions", "WatchEvent"] {
-                everywhere.entry(kind).or_default().insert(GroupVersionKind::new(&gv.group, &gv.version, kind));
+            if gv.resources.iter().any(|served| schema.id(&served.version.message).is_some()) {
+                built_in.insert((&gv.group, &gv.version));
             }
             for served in &gv.resources {
                 let (kind, message) = (&served.kind.kind, &served.version.message);
@@ -61,8 +70,9 @@ impl<'a> Definitions<'a> {
                 }
             }
         }
-        for (kind, versions) in everywhere {
-            kinds.insert(format!("{META}.{kind}"), versions.into_iter().collect());
+        for kind in ["DeleteOptions", "WatchEvent"] {
+            let everywhere = built_in.iter().map(|(group, version)| GroupVersionKind::new(group, version, kind));
+            kinds.insert(format!("{META}.{kind}"), everywhere.collect());
         }
         for kind in ["Status", "APIResourceList", "APIGroup", "APIGroupList", "APIVersions"] {
             kinds.insert(format!("{META}.{kind}"), vec![GroupVersionKind::new("", "v1", kind)]);
@@ -128,12 +138,15 @@ impl<'a> Definitions<'a> {
         if !properties.is_empty() {
             definition["properties"] = Value::Object(properties);
         }
-        let required: Vec<&str> = message.fields.iter().filter(|f| f.required).map(|f| f.json.as_str()).collect();
+        let required: Vec<&str> = required(message).map(|field| field.json.as_str()).collect();
         if !required.is_empty() {
             definition["required"] = json!(required);
         }
         if message.atomic {
             definition["x-kubernetes-map-type"] = json!("atomic");
+        }
+        if let Some(unions) = enums::unions(&message.name) {
+            definition["x-kubernetes-unions"] = unions;
         }
         definition
     }
@@ -146,18 +159,24 @@ impl<'a> Definitions<'a> {
     }
 
     fn property(&self, message: &Message, field: &Field) -> Value {
+        let bare = message.name.rsplit('.').next().unwrap_or_default();
+        let values = enums::values(bare, &field.json);
+        let mut beside = Map::new();
         let mut property = match field.shape {
-            Shape::Single => self.single(&message.name, &field.ty),
-            Shape::List => json!({"type": "array", "items": self.element(&message.name, &field.ty)}),
-            Shape::Map => json!({"type": "object", "additionalProperties": self.element(&message.name, &field.ty)}),
+            Shape::Single => {
+                beside.extend(values.map(|values| ("enum".to_owned(), json!(values))));
+                self.single(&message.name, &field.ty)
+            }
+            Shape::List => json!({"type": "array", "items": self.element(&message.name, &field.ty, values)}),
+            Shape::Map => {
+                json!({"type": "object", "additionalProperties": self.element(&message.name, &field.ty, values)})
+            }
         };
         let text = self.descriptions.of_field(&message.name, &field.json);
-        let default = if self.form == Form::V3 { default_of(field) } else { None };
-        let mut beside = Map::new();
         if !text.is_empty() {
             beside.insert("description".into(), json!(text));
         }
-        if let Some(default) = default {
+        if let Some(default) = self.default_of(field, values) {
             beside.insert("default".into(), default);
         }
         insert_extensions(field, &mut beside);
@@ -173,14 +192,43 @@ impl<'a> Definitions<'a> {
     }
 
     /// An item of a list or a value of a map.
-    fn element(&self, owner: &str, ty: &Type) -> Value {
+    fn element(&self, owner: &str, ty: &Type, values: Option<&[&str]>) -> Value {
         let mut element = self.single(owner, ty);
-        if self.form == Form::V3
-            && let Some(zero) = zero_of(ty)
-        {
-            self.add_beside(&mut element, Map::from_iter([("default".to_owned(), zero)]));
-        }
+        let mut beside = Map::new();
+        beside.extend(values.map(|values| ("enum".to_owned(), json!(values))));
+        beside.extend(self.zero_of(ty, values).map(|zero| ("default".to_owned(), zero)));
+        self.add_beside(&mut element, beside);
         element
+    }
+
+    /// Kubernetes shows a default where the field has one, and where Go always writes the field. Only in version 3.
+    fn default_of(&self, field: &Field, values: Option<&[&str]>) -> Option<Value> {
+        if let Some(default) = field.default.as_ref().filter(|_| self.form == Form::V3) {
+            return serde_json::from_str(default).ok();
+        }
+        let always = match field.ty {
+            Type::Message(_) => field.zero == Zero::Always,
+            _ => field.zero == Zero::Always || field.required,
+        };
+        if field.shape == Shape::Single && always { self.zero_of(&field.ty, values) } else { None }
+    }
+
+    /// What Go writes for nothing. Left out where the type itself forbids it: Kubernetes shows it there as well, but
+    /// a default that breaks its own schema makes the document invalid.
+    fn zero_of(&self, ty: &Type, values: Option<&[&str]>) -> Option<Value> {
+        if self.form == Form::V2 {
+            return None;
+        }
+        match ty {
+            Type::String => values.is_none_or(|values| values.contains(&"")).then(|| json!("")),
+            Type::Bool => Some(json!(false)),
+            Type::Int32 | Type::Int64 | Type::Double => Some(json!(0)),
+            Type::Message(id) => {
+                let may_be_empty = required(self.schema.message(*id)).next().is_none();
+                may_be_empty.then(|| json!({}))
+            }
+            _ => None,
+        }
     }
 
     /// In version 3 nothing may stand beside a reference: it moves into `allOf`.
@@ -259,6 +307,10 @@ impl<'a> Definitions<'a> {
     }
 }
 
+fn required(message: &Message) -> impl Iterator<Item = &Field> {
+    message.fields.iter().filter(|field| field.required || REQUIRED.contains(&(&message.name, &field.json)))
+}
+
 /// k8s-openapi has one generic list, and no words for it.
 fn list_description(item: &str) -> String {
     let bare = item.rsplit_once('.').map_or(item, |(_, bare)| bare);
@@ -302,28 +354,6 @@ fn insert_extensions(field: &Field, into: &mut Map<String, Value>) {
     }
     if let Some(key) = &field.patch_merge_key {
         insert("x-kubernetes-patch-merge-key", json!(key));
-    }
-}
-
-/// Kubernetes shows a default where the field has one, and where Go always writes the field.
-fn default_of(field: &Field) -> Option<Value> {
-    if let Some(default) = &field.default {
-        return serde_json::from_str(default).ok();
-    }
-    let always = match field.ty {
-        Type::Message(_) => field.zero == Zero::Always,
-        _ => field.zero == Zero::Always || field.required,
-    };
-    if field.shape == Shape::Single && always { zero_of(&field.ty) } else { None }
-}
-
-fn zero_of(ty: &Type) -> Option<Value> {
-    match ty {
-        Type::String => Some(json!("")),
-        Type::Bool => Some(json!(false)),
-        Type::Int32 | Type::Int64 | Type::Double => Some(json!(0)),
-        Type::Message(_) => Some(json!({})),
-        _ => None,
     }
 }
 
@@ -371,8 +401,9 @@ fn special(name: &str, form: Form) -> Option<Value> {
 fn version_info() -> Value {
     const REQUIRED: [&str; 9] =
         ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
-    let properties: Map<String, Value> =
-        REQUIRED.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+    const OPTIONAL: [&str; 4] = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
+    let names = REQUIRED.iter().chain(&OPTIONAL);
+    let properties: Map<String, Value> = names.map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 

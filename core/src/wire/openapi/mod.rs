@@ -8,6 +8,7 @@
 mod custom;
 mod definitions;
 mod descriptions;
+mod enums;
 mod gnostic;
 mod operation;
 mod parameters;
@@ -54,9 +55,9 @@ pub struct OpenApi<'a> {
     pub version: &'a str,
 }
 
-/// The entity tag of any document: a hash of its bytes, in quotes.
+/// The entity tag of any document, without the quotes around it: a hash of its bytes.
 pub fn etag(document: &[u8]) -> String {
-    format!("\"{}\"", hex(&Sha256::digest(document)))
+    hex(&Sha256::digest(document)).to_uppercase()
 }
 
 impl OpenApi<'_> {

@@ -128,7 +128,7 @@ impl Operation {
                 if let Some(body) = &self.body {
                     parameters.insert(0, body.parameter());
                 }
-                value["consumes"] = json!(self.body.as_ref().map_or(&["*/*"][..], |body| body.consumes()));
+                value["consumes"] = json!(self.body.as_ref().map_or(&["*/*"][..], |body| body.types));
                 value["produces"] = json!(self.produces);
                 value["schemes"] = json!(["https"]);
             }
@@ -175,11 +175,6 @@ impl Body {
             parameter["required"] = json!(true);
         }
         parameter
-    }
-
-    /// Only patches depend on the type; for the rest version 2 says nothing.
-    fn consumes(&self) -> &'static [&'static str] {
-        if self.types.iter().any(|ty| ty.contains("patch")) { self.types } else { &["*/*"] }
     }
 }
 

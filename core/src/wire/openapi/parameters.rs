@@ -20,13 +20,34 @@ const QUERY: &[Row] = &[
     ("labelSelector", "string", "Restricts the objects by their labels. Defaults to everything."),
     ("limit", "integer", "The greatest number of objects in one page of a list. When there are more, the list's metadata carries a token for continue; all pages show one state. Means nothing with watch."),
     ("orphanDependents", "boolean", "Deprecated: use propagationPolicy. Whether dependent objects are left alone."),
-    ("pretty", "string", "If 'true', the output is indented."),
+    ("pretty", "string", "With the value true the output is indented. That is the default for browsers, curl and wget."),
     ("propagationPolicy", "string", "What becomes of dependent objects: Orphan leaves them, Background deletes them after the object, Foreground before it. Not to be combined with orphanDependents."),
     ("resourceVersion", "string", "Which state the request may be served from. See https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions for details."),
     ("resourceVersionMatch", "string", "How resourceVersion constrains a list: Exact or NotOlderThan. See https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions for details."),
     ("sendInitialEvents", "boolean", "A watch begins with one event for every object that exists, closed by a bookmark with the annotation k8s.io/initial-events-end. Needs resourceVersionMatch."),
     ("timeoutSeconds", "integer", "How long a list or watch may last at most."),
     ("watch", "boolean", "Sends changes as they happen instead of a list, from resourceVersion on."),
+];
+
+/// Name and meaning of the options of logs and connections. Their types are those of the fields.
+#[rustfmt::skip]
+const OPTIONS: &[(&str, &str)] = &[
+    ("command", "The program to run and its arguments, one for each parameter of this name. No shell is involved."),
+    ("container", "Which container of the pod is meant. May be left out when there is but one."),
+    ("follow", "Whether the log is sent on as it grows."),
+    ("insecureSkipTLSVerifyBackend", "Whether the server may read the log from a node whose certificate it cannot verify. What comes back may then have been changed on the way."),
+    ("limitBytes", "How many bytes of the log are sent at most. The last line may be cut short."),
+    ("path", "The path of the proxied request."),
+    ("ports", "The ports to forward, one for each parameter of this name. Required with WebSockets."),
+    ("previous", "Whether the log of the container's previous run is meant."),
+    ("sinceSeconds", "How many seconds back the log is to begin. Not to be combined with sinceTime."),
+    ("stderr", "Whether the standard error stream is connected."),
+    ("stdin", "Whether the standard input stream is connected."),
+    ("stdout", "Whether the standard output stream is connected."),
+    ("stream", "Which stream of the container's log is sent: All (the default), Stdout or Stderr."),
+    ("tailLines", "How many lines from the end of the log are sent. Everything when it is left out."),
+    ("timestamps", "Whether every line of the log begins with its time."),
+    ("tty", "Whether a terminal is allocated."),
 ];
 
 pub(super) const LIST: &[&str] = &[
@@ -79,9 +100,10 @@ pub(super) fn query_inline(names: &[&str]) -> Vec<Parameter> {
     parameters
 }
 
-/// All parameters that version 2 defines once.
+/// All parameters that version 2 defines once: not those that only patches have, which write them out.
 pub(super) fn all_shared() -> Vec<Parameter> {
-    QUERY.iter().map(shared).chain([namespace()]).collect()
+    let names = [LIST, WRITE, DELETE, DELETE_COLLECTION, &["pretty"]].concat();
+    QUERY.iter().filter(|row| names.contains(&row.0)).map(shared).chain([namespace()]).collect()
 }
 
 pub(super) fn namespace() -> Parameter {
@@ -102,6 +124,12 @@ pub(super) fn name(kind: &str) -> Parameter {
         description: format!("name of the {kind}").into(),
         shared: false,
     }
+}
+
+/// An option of a log or of a connection.
+pub(super) fn option(name: &str, ty: &'static str) -> Parameter {
+    let description = OPTIONS.iter().find(|row| row.0 == name).map_or("", |row| row.1);
+    Parameter { name: name.to_owned().into(), place: Place::Query, ty, description: description.into(), shared: false }
 }
 
 /// The rest of a proxied path.

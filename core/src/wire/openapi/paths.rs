@@ -4,7 +4,7 @@ use super::definitions::{META, body_definition};
 use super::operation::{Answer, Body, GroupVersionKind, Operation, Parameter, PathItem, Place};
 use super::parameters;
 use crate::kinds::{Kind, Scope, Subresource};
-use crate::schema::{Schema, Shape, Type};
+use crate::schema::{Schema, Type};
 use crate::wire::discovery::{Catalog, Group, GroupVersion, Served, subresources};
 
 const JSON: &str = "application/json";
@@ -13,9 +13,8 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const OBJECT: &[&str] = &[JSON, YAML, PROTOBUF];
 const LIST: &[&str] =
     &[JSON, "application/json;stream=watch", YAML, PROTOBUF, "application/vnd.kubernetes.protobuf;stream=watch"];
-/// Custom resources have no Protobuf form and no merge keys.
-const CUSTOM_OBJECT: &[&str] = &[JSON, YAML];
-const CUSTOM_LIST: &[&str] = &[JSON, "application/json;stream=watch", YAML];
+/// Custom resources have no Protobuf form and no merge keys, and Kubernetes lists no form of a watch for them.
+const CUSTOM: &[&str] = &[JSON, YAML];
 const ANY: &[&str] = &["*/*"];
 const LOG: &[&str] = &["text/plain", JSON, YAML, PROTOBUF];
 const PATCH: &[&str] = &[
@@ -86,7 +85,8 @@ pub(super) fn of_group_list() -> Vec<PathItem> {
 pub(super) fn of_version() -> Vec<PathItem> {
     let names = Names { pascal: "Code".into(), tag: "version".into() };
     let answer = "io.k8s.apimachinery.pkg.version.Info".to_owned();
-    let mut item = discovery(&names, "/version/".into(), "Version", "get the version of this server", answer);
+    let mut item =
+        discovery(&names, "/version/".into(), "Version", "get the version information for this server", answer);
     item.operations.iter_mut().for_each(|operation| operation.produces = &[JSON]);
     vec![item]
 }
@@ -143,8 +143,8 @@ impl Writer<'_> {
     fn write(&self, paths: &mut Vec<PathItem>) {
         let collection = self.collection("");
         let item = format!("{collection}/{{name}}");
-        push(paths, collection, self.path_parameters(false), self.collection_operations());
-        push(paths, item.clone(), self.path_parameters(true), self.item_operations());
+        push(paths, collection, self.path_parameters(None), self.collection_operations());
+        push(paths, item.clone(), self.path_parameters(Some(&self.kind.kind)), self.item_operations());
         for sub in subresources(self.kind) {
             self.subresource(sub, &format!("{item}/{}", sub.name), paths);
         }
@@ -155,7 +155,8 @@ impl Writer<'_> {
             let path = format!("/{}/{}", self.gv.path(), self.kind.resource);
             push(paths, path, parameters::query(&["pretty"]), vec![list]);
         }
-        if has("watch") {
+        // The old way to watch is not described for custom resources.
+        if has("watch") && !self.is_custom() {
             self.watches(namespaced, paths);
         }
     }
@@ -166,8 +167,9 @@ impl Writer<'_> {
         format!("/{}{above}{namespace}/{}", self.gv.path(), self.kind.resource)
     }
 
-    fn path_parameters(&self, item: bool) -> Vec<Parameter> {
-        let name = item.then(|| parameters::name(&self.kind.kind));
+    /// `named` is the kind of what a path with a name is about.
+    fn path_parameters(&self, named: Option<&str>) -> Vec<Parameter> {
+        let name = named.map(parameters::name);
         let namespace = (self.kind.scope == Scope::Namespaced).then(parameters::namespace);
         name.into_iter().chain(namespace).chain(parameters::query(&["pretty"])).collect()
     }
@@ -181,7 +183,13 @@ impl Writer<'_> {
                     parameters: parameters::query(parameters::WRITE),
                     body: self.object_body(self.message()),
                     responses: CREATED,
-                    ..self.operation("post", "create", &self.scoped(), "post", format!("create a {}", self.kind.kind))
+                    ..self.operation(
+                        "post",
+                        "create",
+                        &self.scoped(),
+                        "post",
+                        format!("create {}", with_article(&self.kind.kind)),
+                    )
                 }),
                 "deletecollection" => operations.push(Operation {
                     id: format!("delete{}Collection{}", self.names.pascal, self.scoped()),
@@ -204,6 +212,7 @@ impl Writer<'_> {
     /// An operation on one object or on a part of it.
     fn object_operation(&self, verb: &str, suffix: &str, definition: &str, part: &str) -> Option<Operation> {
         let name = format!("{}{suffix}", self.scoped());
+        let whole = with_article(&self.kind.kind);
         let about = |verb: &str| format!("{verb} {part}the specified {}", self.kind.kind);
         let object = Answer::Definition(definition.to_owned());
         Some(match verb {
@@ -220,7 +229,7 @@ impl Writer<'_> {
                 body: Some(Body {
                     definition: format!("{META}.Patch"),
                     required: true,
-                    types: if self.is_custom() { CUSTOM_PATCH } else { PATCH },
+                    types: self.or_custom(PATCH, CUSTOM_PATCH),
                 }),
                 responses: WRITTEN,
                 answer: object,
@@ -231,7 +240,7 @@ impl Writer<'_> {
                 body: self.object_body(definition),
                 responses: CREATED,
                 answer: object,
-                ..self.operation("post", "create", &name, "post", format!("create {part}a {}", self.kind.kind))
+                ..self.operation("post", "create", &name, "post", format!("create {part}{whole}"))
             },
             "delete" => {
                 let with_object = ANSWERED_WITH_OBJECT.contains(&self.kind.kind.as_str()) && !self.is_custom();
@@ -241,7 +250,7 @@ impl Writer<'_> {
                     body: delete_options(),
                     responses: DELETED,
                     answer,
-                    ..self.operation("delete", "delete", &name, "delete", self.about("delete a"))
+                    ..self.operation("delete", "delete", &name, "delete", format!("delete {whole}"))
                 }
             }
             _ => return None,
@@ -257,7 +266,8 @@ impl Writer<'_> {
         let definition = body.and_then(|(group, version, kind)| body_definition(self.catalog, group, version, kind));
         let definition = definition.as_deref().unwrap_or(self.message());
         let part = format!("{} of ", sub.name);
-        let mut parameters = self.path_parameters(true);
+        let named = body.map_or(self.kind.kind.as_str(), |(_, _, kind)| kind);
+        let mut parameters = self.path_parameters(Some(named));
         let mut operations: Vec<Operation> =
             sub.verbs.iter().filter_map(|verb| self.object_operation(verb, &suffix, definition, &part)).collect();
         for operation in &mut operations {
@@ -283,9 +293,10 @@ impl Writer<'_> {
             methods.extend(["head", "options"]);
         }
         let connect = |method: &'static str, suffix: &str| {
-            let (sub, scoped) = (capital(&sub.name), self.scoped());
-            let id = format!("connect{}{}{scoped}{sub}{suffix}", self.names.pascal, capital(method));
-            let description = format!("connect {} requests to {}", method.to_uppercase(), self.about(&sub));
+            let (method_word, scoped, part) = (capital(method), self.scoped(), capital(&sub.name));
+            let id = format!("connect{}{method_word}{scoped}{part}{suffix}", self.names.pascal);
+            let about = self.about(&format!("{} of", sub.name));
+            let description = format!("connect {} requests to {about}", method.to_uppercase());
             Operation {
                 id,
                 kind: Some(options.clone()),
@@ -294,14 +305,12 @@ impl Writer<'_> {
                 ..self.operation(method, "connect", "", "connect", description)
             }
         };
-        let mut parameters = self.path_parameters(true);
+        let mut parameters = self.path_parameters(Some(&options.kind));
         parameters.retain(|parameter| parameter.place == Place::Path);
         parameters.extend(self.options(&options.kind));
         let operations = methods.iter().map(|method| connect(method, "")).collect();
         push(paths, path.to_owned(), parameters.clone(), operations);
         if proxy {
-            // The query's `path` gives way to the one in the path itself.
-            parameters.retain(|parameter| parameter.name != "path");
             parameters.push(parameters::rest_of_path());
             let operations = methods.iter().map(|method| connect(method, "WithPath")).collect();
             push(paths, format!("{path}/{{path}}"), parameters, operations);
@@ -312,28 +321,17 @@ impl Writer<'_> {
     fn options(&self, message: &str) -> Vec<Parameter> {
         let Some(id) = self.schema.id(&format!("io.k8s.api.core.v1.{message}")) else { return Vec::new() };
         let fields = self.schema.message(id).fields.iter();
-        fields
-            .map(|field| Parameter {
-                name: field.json.clone().into(),
-                place: Place::Query,
-                ty: match field.ty {
-                    _ if field.shape != Shape::Single => "string",
-                    Type::Bool => "boolean",
-                    Type::Int32 | Type::Int64 => "integer",
-                    _ => "string",
-                },
-                description: "".into(),
-                shared: false,
-            })
-            .collect()
+        fields.filter_map(|field| Some(parameters::option(&field.json, parameter_type(&field.ty)?))).collect()
     }
 
     fn list(&self, name: &str) -> Operation {
+        let watched = self.kind.verbs.contains(&"watch") && !self.is_custom();
+        let words = if watched { "list or watch objects of kind" } else { "list objects of kind" };
         Operation {
             parameters: parameters::query(parameters::LIST),
             answer: Answer::Definition(format!("{}List", self.message())),
-            produces: if self.is_custom() { CUSTOM_LIST } else { LIST },
-            ..self.operation("get", "list", name, "list", self.about("list or watch objects of kind"))
+            produces: self.or_custom(LIST, CUSTOM),
+            ..self.operation("get", "list", name, "list", self.about(words))
         }
     }
 
@@ -341,7 +339,7 @@ impl Writer<'_> {
     fn watches(&self, namespaced: bool, paths: &mut Vec<PathItem>) {
         let watch = |name: &str, action, description| Operation {
             answer: Answer::Definition(format!("{META}.WatchEvent")),
-            produces: if self.is_custom() { CUSTOM_LIST } else { LIST },
+            produces: LIST,
             ..self.operation("get", "watch", name, action, description)
         };
         let with_query = |mut parameters: Vec<Parameter>| {
@@ -353,9 +351,14 @@ impl Writer<'_> {
             self.about("watch changes to an object of kind") + "; deprecated: use a list with the parameter watch";
         let (collection, scoped) = (self.collection("/watch"), self.scoped());
         let list = watch(&format!("{scoped}List"), "watchlist", many());
-        push(paths, collection.clone(), with_query(self.path_parameters(false)), vec![list]);
+        push(paths, collection.clone(), with_query(self.path_parameters(None)), vec![list]);
         let item = watch(&scoped, "watch", one);
-        push(paths, format!("{collection}/{{name}}"), with_query(self.path_parameters(true)), vec![item]);
+        push(
+            paths,
+            format!("{collection}/{{name}}"),
+            with_query(self.path_parameters(Some(&self.kind.kind))),
+            vec![item],
+        );
         if namespaced {
             let everywhere = watch(&format!("{}ListForAllNamespaces", self.kind.kind), "watchlist", many());
             let path = format!("/{}/watch/{}", self.gv.path(), self.kind.resource);
@@ -383,17 +386,20 @@ impl Writer<'_> {
             body: None,
             responses: OK,
             answer: Answer::Definition(self.message().to_owned()),
-            produces: if self.is_custom() { CUSTOM_OBJECT } else { OBJECT },
+            produces: self.or_custom(OBJECT, CUSTOM),
         }
     }
 
     fn object_body(&self, definition: &str) -> Option<Body> {
-        let types = if self.is_custom() { CUSTOM_OBJECT } else { OBJECT };
-        Some(Body { definition: definition.to_owned(), required: true, types })
+        Some(Body { definition: definition.to_owned(), required: true, types: self.or_custom(ANY, CUSTOM) })
     }
 
     fn message(&self) -> &str {
         &self.served.version.message
+    }
+
+    fn or_custom<T>(&self, built_in: T, custom: T) -> T {
+        if self.is_custom() { custom } else { built_in }
     }
 
     fn is_custom(&self) -> bool {
@@ -418,7 +424,28 @@ fn push(paths: &mut Vec<PathItem>, path: String, parameters: Vec<Parameter>, ope
 }
 
 fn delete_options() -> Option<Body> {
-    Some(Body { definition: format!("{META}.DeleteOptions"), required: false, types: OBJECT })
+    Some(Body { definition: format!("{META}.DeleteOptions"), required: false, types: ANY })
+}
+
+/// What the parameter of an option is; Kubernetes lists none for what is no scalar.
+fn parameter_type(ty: &Type) -> Option<&'static str> {
+    Some(match ty {
+        Type::Bool => "boolean",
+        Type::Int32 | Type::Int64 => "integer",
+        Type::String => "string",
+        _ => return None,
+    })
+}
+
+/// `a Pod`, `an Ingress`; a plural goes without.
+fn with_article(kind: &str) -> String {
+    let plural = kind.ends_with('s') && !kind.ends_with("ss");
+    let article = match kind.as_bytes().first() {
+        _ if plural => "",
+        Some(b'A' | b'E' | b'I' | b'O' | b'U') => "an ",
+        _ => "a ",
+    };
+    format!("{article}{kind}")
 }
 
 fn method_of(verb: &str) -> Option<&'static str> {

@@ -119,40 +119,214 @@ fn v2_describes_every_kind_of_the_registry() {
 }
 
 #[test]
-fn operations_look_as_clients_expect() {
+fn operations_stand_where_clients_look_for_them() {
+    let pods = "/api/v1/namespaces/{namespace}/pods";
+    let rows = [
+        ("listCoreV1NamespacedPod", "get", pods.to_owned()),
+        ("listCoreV1PodForAllNamespaces", "get", "/api/v1/pods".into()),
+        ("createCoreV1NamespacedPod", "post", pods.into()),
+        ("deleteCoreV1CollectionNamespacedPod", "delete", pods.into()),
+        ("readCoreV1NamespacedPod", "get", format!("{pods}/{{name}}")),
+        ("replaceCoreV1NamespacedPodStatus", "put", format!("{pods}/{{name}}/status")),
+        ("patchCoreV1NamespacedPodResize", "patch", format!("{pods}/{{name}}/resize")),
+        ("readCoreV1NamespacedPodEphemeralcontainers", "get", format!("{pods}/{{name}}/ephemeralcontainers")),
+        ("createCoreV1NamespacedPodBinding", "post", format!("{pods}/{{name}}/binding")),
+        ("readCoreV1NamespacedPodLog", "get", format!("{pods}/{{name}}/log")),
+        ("connectCoreV1GetNamespacedPodExec", "get", format!("{pods}/{{name}}/exec")),
+        ("connectCoreV1PostNamespacedPodAttach", "post", format!("{pods}/{{name}}/attach")),
+        ("connectCoreV1PostNamespacedPodPortforward", "post", format!("{pods}/{{name}}/portforward")),
+        ("connectCoreV1HeadNamespacedPodProxy", "head", format!("{pods}/{{name}}/proxy")),
+        ("connectCoreV1PostNodeProxyWithPath", "post", "/api/v1/nodes/{name}/proxy/{path}".into()),
+        ("watchCoreV1NamespacedPodList", "get", "/api/v1/watch/namespaces/{namespace}/pods".into()),
+        ("watchCoreV1NamespacedPod", "get", "/api/v1/watch/namespaces/{namespace}/pods/{name}".into()),
+        ("watchCoreV1PodListForAllNamespaces", "get", "/api/v1/watch/pods".into()),
+        ("replaceCoreV1NamespaceFinalize", "put", "/api/v1/namespaces/{name}/finalize".into()),
+        (
+            "createCoreV1NamespacedServiceAccountToken",
+            "post",
+            "/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token".into(),
+        ),
+        (
+            "patchAppsV1NamespacedDeploymentScale",
+            "patch",
+            "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale".into(),
+        ),
+        (
+            "replaceCertificatesV1CertificateSigningRequestApproval",
+            "put",
+            "/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/approval".into(),
+        ),
+        ("getAPIVersions", "get", "/apis/".into()),
+        ("getCoreAPIVersions", "get", "/api/".into()),
+        ("getCoreV1APIResources", "get", "/api/v1/".into()),
+        ("getAppsAPIGroup", "get", "/apis/apps/".into()),
+        ("getAppsV1APIResources", "get", "/apis/apps/v1/".into()),
+        ("getCodeVersion", "get", "/version/".into()),
+    ];
     check(&NoCustomSchemas, vec![], |openapi| {
-        let document = parsed(&openapi.v3_document("api/v1").unwrap());
-        let operations = operations(&document);
-        for (id, method, path) in [
-            ("listCoreV1NamespacedPod", "get", "/api/v1/namespaces/{namespace}/pods"),
-            ("listCoreV1PodForAllNamespaces", "get", "/api/v1/pods"),
-            ("createCoreV1NamespacedPod", "post", "/api/v1/namespaces/{namespace}/pods"),
-            ("deleteCoreV1CollectionNamespacedPod", "delete", "/api/v1/namespaces/{namespace}/pods"),
-            ("readCoreV1NamespacedPod", "get", "/api/v1/namespaces/{namespace}/pods/{name}"),
-            ("replaceCoreV1NamespacedPodStatus", "put", "/api/v1/namespaces/{namespace}/pods/{name}/status"),
-            ("readCoreV1NamespacedPodLog", "get", "/api/v1/namespaces/{namespace}/pods/{name}/log"),
-            ("connectCoreV1GetNamespacedPodExec", "get", "/api/v1/namespaces/{namespace}/pods/{name}/exec"),
-            ("connectCoreV1PostNodeProxyWithPath", "post", "/api/v1/nodes/{name}/proxy/{path}"),
-            ("watchCoreV1NamespacedPodList", "get", "/api/v1/watch/namespaces/{namespace}/pods"),
-            ("watchCoreV1PodListForAllNamespaces", "get", "/api/v1/watch/pods"),
-            ("replaceCoreV1NamespaceFinalize", "put", "/api/v1/namespaces/{name}/finalize"),
-            (
-                "patchCoreV1NamespacedReplicationControllerScale",
-                "patch",
-                "/api/v1/namespaces/{namespace}/replicationcontrollers/{name}/scale",
-            ),
-        ] {
+        let operations = operations(&parsed(&openapi.v2_json()));
+        for (id, method, path) in rows {
             let placed = operations.get(id).unwrap_or_else(|| panic!("{id}"));
             assert_eq!((&placed["method"], &placed["path"]), (&json!(method), &json!(path)), "{id}");
         }
-        let patch = &operations["patchCoreV1NamespacedPod"]["operation"];
-        let names: Vec<&str> =
-            patch["parameters"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
-        assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_object());
+        assert!(!operations.contains_key("watchCoreV1ComponentStatusList"), "it cannot be watched");
+    });
+}
+
+/// What an operation is about, what `name` is the name of, its own parameters, its codes, and the types it takes
+/// and gives.
+fn summary(document: &Value, placed: &Value) -> String {
+    let (operation, item) = (&placed["operation"], &document["paths"][placed["path"].as_str().unwrap()]);
+    let shared = item["parameters"].as_array();
+    let about = shared
+        .into_iter()
+        .flatten()
+        .find(|p| p["name"] == "name")
+        .map_or("-", |p| p["description"].as_str().unwrap().strip_prefix("name of the ").unwrap());
+    let words = |value: &Value| {
+        let own: Vec<&str> = value.as_array().into_iter().flatten().map(|p| p["name"].as_str().unwrap()).collect();
+        own.join(" ")
+    };
+    let types = |content: &Value| {
+        let types = content.as_object().into_iter().flatten().map(|(ty, _)| ty.replace("application/", ""));
+        types.collect::<Vec<_>>().join(" ")
+    };
+    let codes: Vec<&str> = operation["responses"].as_object().unwrap().keys().map(String::as_str).collect();
+    format!(
+        "{} | {about} | {} | {} | {} | {}",
+        operation["description"].as_str().unwrap(),
+        words(&operation["parameters"]),
+        codes.join(" "),
+        types(&operation["requestBody"]["content"]),
+        types(&operation["responses"]["200"]["content"]),
+    )
+}
+
+#[test]
+fn operations_say_what_kubernetes_says() {
+    let list = "allowWatchBookmarks continue fieldSelector labelSelector limit resourceVersion resourceVersionMatch \
+                sendInitialEvents timeoutSeconds watch";
+    let object = "json vnd.kubernetes.protobuf yaml";
+    let stream = "json json;stream=watch vnd.kubernetes.protobuf vnd.kubernetes.protobuf;stream=watch yaml";
+    let delete = "dryRun gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential orphanDependents \
+                  propagationPolicy";
+    let collection = "continue dryRun fieldSelector gracePeriodSeconds \
+                      ignoreStoreReadErrorWithClusterBreakingPotential labelSelector limit orphanDependents \
+                      propagationPolicy resourceVersion resourceVersionMatch sendInitialEvents timeoutSeconds";
+    let write = "dryRun fieldManager fieldValidation";
+    let patch = "apply-patch+yaml json-patch+json merge-patch+json strategic-merge-patch+json";
+    let rows = [
+        (
+            "listCoreV1NamespacedEndpoints",
+            format!("list or watch objects of kind Endpoints | - | {list} | 200 401 |  | {stream}"),
+        ),
+        (
+            "listCoreV1ComponentStatus",
+            format!("list objects of kind ComponentStatus | - | {list} | 200 401 |  | {stream}"),
+        ),
+        (
+            "createCoreV1NamespacedEndpoints",
+            format!("create Endpoints | - | {write} | 200 201 202 401 | */* | {object}"),
+        ),
+        ("createCoreV1NamespacedEvent", format!("create an Event | - | {write} | 200 201 202 401 | */* | {object}")),
+        ("readCoreV1NamespacedPod", format!("read the specified Pod | Pod |  | 200 401 |  | {object}")),
+        (
+            "replaceCoreV1NamespacedPod",
+            format!("replace the specified Pod | Pod | {write} | 200 201 401 | */* | {object}"),
+        ),
+        (
+            "patchCoreV1NamespacedPodStatus",
+            format!(
+                "partially update status of the specified Pod | Pod | {write} force | 200 201 401 | {patch} | {object}"
+            ),
+        ),
+        ("deleteCoreV1NamespacedPod", format!("delete a Pod | Pod | {delete} | 200 202 401 | */* | {object}")),
+        (
+            "deleteCoreV1CollectionNamespacedPod",
+            format!("delete collection of Pod | - | {collection} | 200 401 | */* | {object}"),
+        ),
+        (
+            "createCoreV1NamespacedPodEviction",
+            format!("create eviction of a Pod | Eviction | {write} | 200 201 202 401 | */* | {object}"),
+        ),
+        (
+            "readCoreV1NamespacedReplicationControllerScale",
+            format!("read scale of the specified ReplicationController | Scale |  | 200 401 |  | {object}"),
+        ),
+        (
+            "readCoreV1NamespacedPodLog",
+            format!("read log of the specified Pod | Pod |  | 200 401 |  | {object} text/plain"),
+        ),
+        (
+            "connectCoreV1PostNamespacedPodExec",
+            "connect POST requests to exec of Pod | PodExecOptions |  | 200 401 |  | */*".into(),
+        ),
+        ("getCoreV1APIResources", format!("get available resources | - |  | 200 401 |  | {object}")),
+    ];
+    check(&NoCustomSchemas, vec![], |openapi| {
+        let document = parsed(&openapi.v3_document("api/v1").unwrap());
+        let operations = operations(&document);
+        for (id, expected) in rows {
+            let placed = operations.get(id).unwrap_or_else(|| panic!("{id}"));
+            assert_eq!(summary(&document, placed), expected, "{id}");
+        }
         let eviction = &operations["createCoreV1NamespacedPodEviction"]["operation"];
         let kind = json!({"group": "policy", "version": "v1", "kind": "Eviction"});
         assert_eq!(eviction["x-kubernetes-group-version-kind"], kind);
+    });
+}
+
+#[test]
+fn options_of_logs_and_connections_are_parameters() {
+    let pods = "/api/v1/namespaces/{namespace}/pods/{name}";
+    let rows = [
+        (
+            "log",
+            "container:string follow:boolean insecureSkipTLSVerifyBackend:boolean limitBytes:integer pretty:string \
+             previous:boolean sinceSeconds:integer stream:string tailLines:integer timestamps:boolean",
+        ),
+        ("exec", "command:string container:string stderr:boolean stdin:boolean stdout:boolean tty:boolean"),
+        ("attach", "container:string stderr:boolean stdin:boolean stdout:boolean tty:boolean"),
+        ("portforward", "ports:integer"),
+        ("proxy", "path:string"),
+        ("proxy/{path}", "path:string"),
+    ];
+    check(&NoCustomSchemas, vec![], |openapi| {
+        let document = parsed(&openapi.v3_document("api/v1").unwrap());
+        for (part, expected) in rows {
+            let parameters = document["paths"][format!("{pods}/{part}")]["parameters"].as_array().unwrap();
+            let query = parameters.iter().filter(|parameter| parameter["in"] == "query");
+            let mut shown: Vec<String> = query
+                .map(|p| {
+                    assert!(p["description"].as_str().is_some_and(|text| !text.is_empty()), "{part} {p}");
+                    format!("{}:{}", p["name"].as_str().unwrap(), p["schema"]["type"].as_str().unwrap())
+                })
+                .collect();
+            shown.sort();
+            assert_eq!(shown.join(" "), expected, "{part}");
+        }
+    });
+}
+
+#[test]
+fn every_parameter_is_described_and_every_path_parameter_declared() {
+    check(&NoCustomSchemas, vec![], |openapi| {
+        let document = parsed(&openapi.v2_json());
+        for (path, item) in document["paths"].as_object().unwrap() {
+            let declared: BTreeSet<&str> = (item["parameters"].as_array().into_iter().flatten())
+                .map(|parameter| match parameter["$ref"].as_str() {
+                    Some(reference) => &document.pointer(&reference[1..]).unwrap()["name"],
+                    None => &parameter["name"],
+                })
+                .map(|name| name.as_str().unwrap())
+                .collect();
+            for name in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
+                assert!(declared.contains(name), "{path}");
+            }
+        }
+        for (name, parameter) in document["parameters"].as_object().unwrap() {
+            assert!(parameter["description"].as_str().is_some_and(|text| text.len() > 20), "{name}");
+        }
     });
 }
 
@@ -166,8 +340,13 @@ fn definitions_carry_what_patches_and_explain_need() {
         assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
         assert_eq!(containers["x-kubernetes-list-type"], "map");
         assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
-        let item = json!({"allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}], "default": {}});
-        assert_eq!(containers["items"], item);
+        // An empty container would lack its name: no default.
+        assert_eq!(containers["items"], json!({"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}));
+        let statuses = &schemas["io.k8s.api.core.v1.PodStatus"]["properties"]["resourceClaimStatuses"]["items"];
+        assert_eq!(statuses["default"], Value::Null);
+        let terms = &schemas["io.k8s.api.core.v1.NodeSelector"]["properties"]["nodeSelectorTerms"]["items"];
+        let term = "#/components/schemas/io.k8s.api.core.v1.NodeSelectorTerm";
+        assert_eq!(*terms, json!({"allOf": [{"$ref": term}], "default": {}}));
         assert!(containers["description"].as_str().unwrap().starts_with("List of containers"));
         let volumes = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["volumes"];
         assert_eq!(volumes["x-kubernetes-patch-strategy"], "merge,retainKeys");
@@ -184,6 +363,73 @@ fn definitions_carry_what_patches_and_explain_need() {
         let reference = "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString";
         assert_eq!(port["allOf"], json!([{"$ref": reference}]));
         assert_eq!(schemas["io.k8s.api.core.v1.SecretKeySelector"]["x-kubernetes-map-type"], "atomic");
+        let claim = &schemas["io.k8s.api.core.v1.PersistentVolumeClaimSpec"]["properties"];
+        let modes = json!(["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]);
+        assert_eq!(claim["accessModes"]["items"], json!({"type": "string", "enum": modes}));
+        assert_eq!(claim["volumeMode"]["enum"], json!(["Block", "Filesystem"]));
+        let profile = &schemas["io.k8s.api.core.v1.SeccompProfile"];
+        assert_eq!(profile["x-kubernetes-unions"][0]["discriminator"], "type");
+        assert_eq!(profile["properties"]["type"]["default"], Value::Null);
+        assert_eq!(schemas["io.k8s.api.core.v1.Event"]["required"], json!(["involvedObject", "metadata"]));
+    });
+}
+
+/// Definitions that nothing leads to, and defaults that break the schema they stand in.
+fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
+    let definitions = document.pointer(schemas).unwrap().as_object().unwrap();
+    let mut used = BTreeSet::new();
+    references(document, &mut used);
+    let unused = definitions.keys().filter(|name| !used.contains(&format!("{prefix}{name}")));
+    let mut found: Vec<String> = unused.map(|name| format!("{name} is unused")).collect();
+    for (name, definition) in definitions {
+        for (field, property) in definition["properties"].as_object().into_iter().flatten() {
+            for schema in [property, &property["items"], &property["additionalProperties"]] {
+                let target = schema["allOf"][0]["$ref"].as_str().and_then(|r| definitions.get(r.strip_prefix(prefix)?));
+                let default = &schema["default"];
+                let values = schema["enum"].as_array();
+                let fits = default.is_null()
+                    || values.is_none_or(|values| values.contains(default))
+                        && target.is_none_or(|target| target["required"].is_null() && target["type"] == "object");
+                if !fits {
+                    found.push(format!("{name}.{field}: {default}"));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_definition_is_unused_and_no_default_breaks_its_schema() {
+    check(&NoCustomSchemas, vec![], |openapi| {
+        let document = parsed(&openapi.v2_json());
+        assert_eq!(faults(&document, "/definitions", "#/definitions/"), Vec::<String>::new());
+        assert_eq!(faults(&document, "/parameters", "#/parameters/"), Vec::<String>::new());
+        for path in openapi.v3_paths() {
+            let document = parsed(&openapi.v3_document(&path).unwrap());
+            let found = faults(&document, "/components/schemas", "#/components/schemas/");
+            assert_eq!(found, Vec::<String>::new(), "{path}");
+        }
+    });
+}
+
+#[test]
+fn kinds_of_every_group_belong_to_the_built_in_ones() {
+    check(&NoCustomSchemas, tabs(), |openapi| {
+        let document = parsed(&openapi.v3_document("apis/stable.example.com/v1").unwrap());
+        let options = &document["components"]["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"];
+        let kinds = options["x-kubernetes-group-version-kind"].as_array().unwrap();
+        for (group, version, there) in [
+            ("", "v1", true),
+            ("apps", "v1", true),
+            ("admission.k8s.io", "v1", true),
+            ("extensions", "v1beta1", true),
+            // Else a new group would change the documents of all others, whose hashes stay.
+            ("stable.example.com", "v1", false),
+        ] {
+            let kind = json!({"group": group, "kind": "DeleteOptions", "version": version});
+            assert_eq!(kinds.contains(&kind), there, "{kind}");
+        }
     });
 }
 
@@ -275,6 +521,17 @@ fn custom_resources_take_part() {
         let operations = operations(&document);
         let patch = &operations["patchStableExampleComV1NamespacedCronTab"]["operation"];
         assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_null());
+        let rows = [
+            ("listStableExampleComV1NamespacedCronTab", "list objects of kind CronTab"),
+            ("createStableExampleComV1NamespacedCronTab", "create a CronTab"),
+        ];
+        for (id, description) in rows {
+            let operation = &operations[id]["operation"];
+            assert_eq!(operation["description"], description);
+            let types: Vec<&String> = operation["responses"]["200"]["content"].as_object().unwrap().keys().collect();
+            assert_eq!(types, ["application/json", "application/yaml"], "{id}");
+        }
+        assert!(!operations.keys().any(|id| id.starts_with("watch")));
 
         let v2 = parsed(&openapi.v2_json());
         assert_references_resolve(&v2);

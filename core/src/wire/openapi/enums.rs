@@ -1,0 +1,223 @@
+//! What the schema table does not say of a type: the values that a text may take, and which member of a union a
+//! discriminator names.
+
+use serde_json::{Map, Value, json};
+
+/// The values that a field may take, ordered, if they are all known. `message` is a bare name: the versions of a
+/// type agree.
+pub(super) fn values(message: &str, field: &str) -> Option<&'static [&'static str]> {
+    let at = VALUES.binary_search_by(|row| (row.0, row.1).cmp(&(message, field))).ok()?;
+    Some(VALUES[at].2)
+}
+
+/// What stands as `x-kubernetes-unions`, for the definition of this name.
+pub(super) fn unions(definition: &str) -> Option<Value> {
+    let (package, bare) = definition.rsplit_once('.')?;
+    let group = package.strip_prefix("io.k8s.api.")?.split('.').next()?;
+    let (_, _, discriminator, members) = UNIONS.iter().find(|row| (row.0, row.1) == (group, bare))?;
+    let members: Map<String, Value> =
+        members.iter().map(|(field, value)| ((*field).to_owned(), json!(value))).collect();
+    Some(json!([{"discriminator": discriminator, "fields-to-discriminateBy": members}]))
+}
+
+type Values = &'static [&'static str];
+
+const ACCESS_MODES: Values = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const EXPRESSION: Values = &["DoesNotExist", "Exists", "In", "NotIn"];
+const FAILURE_POLICIES: Values = &["Fail", "Ignore"];
+const HONOR_OR_IGNORE: Values = &["Honor", "Ignore"];
+const MATCH_POLICIES: Values = &["Equivalent", "Exact"];
+const METRIC_SOURCES: Values = &["ContainerResource", "External", "Object", "Pods", "Resource"];
+const NONE_OR_CLIENT_IP: Values = &["ClientIP", "None"];
+const ON_DELETE_OR_ROLLING: Values = &["OnDelete", "RollingUpdate"];
+const OPERATIONS: Values = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+const PREEMPTION: Values = &["Never", "PreemptLowerPriority"];
+const PROFILES: Values = &["Localhost", "RuntimeDefault", "Unconfined"];
+const PROTOCOLS: Values = &["SCTP", "TCP", "UDP"];
+const PULL_POLICIES: Values = &["Always", "IfNotPresent", "Never"];
+const QUOTA_SCOPES: Values = &[
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+];
+const REINVOCATION: Values = &["IfNeeded", "Never"];
+const RULE_SCOPES: Values = &["*", "Cluster", "Namespaced"];
+const SIDE_EFFECTS: Values = &["None", "NoneOnDryRun", "Some", "Unknown"];
+const TAINT_EFFECTS: Values = &["NoExecute", "NoSchedule", "PreferNoSchedule"];
+const TERMINATION_MESSAGES: Values = &["FallbackToLogsOnError", "File"];
+const TRAFFIC: Values = &["Cluster", "Local"];
+const VOLUME_MODES: Values = &["Block", "Filesystem"];
+#[rustfmt::skip]
+const USAGES: Values = &[
+    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
+    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
+    "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime",
+    "server auth", "signing", "timestamping",
+];
+
+/// Type, field, values: ordered. Of a list or a map the values are those of its items.
+#[rustfmt::skip]
+const VALUES: &[(&str, &str, Values)] = &[
+    ("AppArmorProfile", "type", PROFILES),
+    ("AzureDiskVolumeSource", "cachingMode", &["None", "ReadOnly", "ReadWrite"]),
+    ("AzureDiskVolumeSource", "kind", &["Dedicated", "Managed", "Shared"]),
+    ("CSIDriverSpec", "fsGroupPolicy", &["File", "None", "ReadWriteOnceWithFSType"]),
+    ("CSIDriverSpec", "volumeLifecycleModes", &["Ephemeral", "Persistent"]),
+    ("CertificateSigningRequestSpec", "usages", USAGES),
+    ("Container", "imagePullPolicy", PULL_POLICIES),
+    ("Container", "terminationMessagePolicy", TERMINATION_MESSAGES),
+    ("ContainerPort", "protocol", PROTOCOLS),
+    ("CronJobSpec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"]),
+    ("DaemonSetUpdateStrategy", "type", ON_DELETE_OR_ROLLING),
+    ("DeploymentStrategy", "type", &["Recreate", "RollingUpdate"]),
+    ("DeviceTaint", "effect", &["NoExecute", "NoSchedule", "None"]),
+    ("EndpointPort", "protocol", PROTOCOLS),
+    ("EndpointSlice", "addressType", &["FQDN", "IPv4", "IPv6"]),
+    ("EphemeralContainer", "imagePullPolicy", PULL_POLICIES),
+    ("EphemeralContainer", "terminationMessagePolicy", TERMINATION_MESSAGES),
+    ("HTTPGetAction", "scheme", &["HTTP", "HTTPS"]),
+    ("HTTPIngressPath", "pathType", &["Exact", "ImplementationSpecific", "Prefix"]),
+    ("HostPathVolumeSource", "type", &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"]),
+    ("ImageVolumeSource", "pullPolicy", PULL_POLICIES),
+    ("JobSpec", "completionMode", &["Indexed", "NonIndexed"]),
+    ("JobSpec", "podReplacementPolicy", &["Failed", "TerminatingOrFailed"]),
+    ("MatchResources", "matchPolicy", MATCH_POLICIES),
+    ("MetricSpec", "type", METRIC_SOURCES),
+    ("MetricStatus", "type", METRIC_SOURCES),
+    ("ModifyVolumeStatus", "status", &["InProgress", "Infeasible", "Pending"]),
+    ("MutatingAdmissionPolicySpec", "failurePolicy", FAILURE_POLICIES),
+    ("MutatingAdmissionPolicySpec", "reinvocationPolicy", REINVOCATION),
+    ("MutatingWebhook", "failurePolicy", FAILURE_POLICIES),
+    ("MutatingWebhook", "matchPolicy", MATCH_POLICIES),
+    ("MutatingWebhook", "reinvocationPolicy", REINVOCATION),
+    ("MutatingWebhook", "sideEffects", SIDE_EFFECTS),
+    ("Mutation", "patchType", &["ApplyConfiguration", "JSONPatch"]),
+    ("NamedRuleWithOperations", "operations", OPERATIONS),
+    ("NamedRuleWithOperations", "scope", RULE_SCOPES),
+    ("NamespaceStatus", "phase", &["Active", "Terminating"]),
+    ("NetworkPolicyPort", "protocol", PROTOCOLS),
+    ("NetworkPolicySpec", "policyTypes", &["Egress", "Ingress"]),
+    ("NodeSelectorRequirement", "operator", &["DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"]),
+    ("NodeStatus", "phase", &["Pending", "Running", "Terminated"]),
+    ("PersistentVolumeClaimSpec", "accessModes", ACCESS_MODES),
+    ("PersistentVolumeClaimSpec", "volumeMode", VOLUME_MODES),
+    ("PersistentVolumeClaimStatus", "accessModes", ACCESS_MODES),
+    ("PersistentVolumeClaimStatus", "phase", &["Bound", "Lost", "Pending"]),
+    ("PersistentVolumeSpec", "accessModes", ACCESS_MODES),
+    ("PersistentVolumeSpec", "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),
+    ("PersistentVolumeSpec", "volumeMode", VOLUME_MODES),
+    ("PersistentVolumeStatus", "phase", &["Available", "Bound", "Failed", "Pending", "Released"]),
+    ("PodDisruptionBudgetSpec", "unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"]),
+    ("PodFailurePolicyOnExitCodesRequirement", "operator", &["In", "NotIn"]),
+    ("PodFailurePolicyRule", "action", &["Count", "FailIndex", "FailJob", "Ignore"]),
+    ("PodSecurityContext", "fsGroupChangePolicy", &["Always", "OnRootMismatch"]),
+    ("PodSecurityContext", "supplementalGroupsPolicy", &["Merge", "Strict"]),
+    ("PodSpec", "dnsPolicy", &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]),
+    ("PodSpec", "preemptionPolicy", PREEMPTION),
+    ("PodSpec", "restartPolicy", &["Always", "Never", "OnFailure"]),
+    ("PodStatus", "phase", &["Failed", "Pending", "Running", "Succeeded", "Unknown"]),
+    ("PodStatus", "qosClass", &["BestEffort", "Burstable", "Guaranteed"]),
+    ("PortStatus", "protocol", PROTOCOLS),
+    ("PriorityClass", "preemptionPolicy", PREEMPTION),
+    ("ResourceQuotaSpec", "scopes", QUOTA_SCOPES),
+    ("RuleWithOperations", "operations", OPERATIONS),
+    ("RuleWithOperations", "scope", RULE_SCOPES),
+    ("ScopedResourceSelectorRequirement", "operator", EXPRESSION),
+    ("ScopedResourceSelectorRequirement", "scopeName", QUOTA_SCOPES),
+    ("SeccompProfile", "type", PROFILES),
+    ("SecurityContext", "procMount", &["Default", "Unmasked"]),
+    ("ServicePort", "protocol", PROTOCOLS),
+    ("ServiceSpec", "externalTrafficPolicy", TRAFFIC),
+    ("ServiceSpec", "internalTrafficPolicy", TRAFFIC),
+    ("ServiceSpec", "ipFamilies", &["", "IPv4", "IPv6"]),
+    ("ServiceSpec", "ipFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"]),
+    ("ServiceSpec", "sessionAffinity", NONE_OR_CLIENT_IP),
+    ("ServiceSpec", "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]),
+    ("StatefulSetSpec", "podManagementPolicy", &["OrderedReady", "Parallel"]),
+    ("StatefulSetUpdateStrategy", "type", ON_DELETE_OR_ROLLING),
+    ("StorageClass", "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
+    ("Taint", "effect", TAINT_EFFECTS),
+    ("Toleration", "effect", TAINT_EFFECTS),
+    ("Toleration", "operator", &["Equal", "Exists", "Gt", "Lt"]),
+    ("TopologySpreadConstraint", "nodeAffinityPolicy", HONOR_OR_IGNORE),
+    ("TopologySpreadConstraint", "nodeTaintsPolicy", HONOR_OR_IGNORE),
+    ("TopologySpreadConstraint", "whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
+    ("ValidatingAdmissionPolicyBindingSpec", "validationActions", &["Audit", "Deny", "Warn"]),
+    ("ValidatingAdmissionPolicySpec", "failurePolicy", FAILURE_POLICIES),
+    ("ValidatingWebhook", "failurePolicy", FAILURE_POLICIES),
+    ("ValidatingWebhook", "matchPolicy", MATCH_POLICIES),
+    ("ValidatingWebhook", "sideEffects", SIDE_EFFECTS),
+    ("VolumeMount", "mountPropagation", &["Bidirectional", "HostToContainer", "None"]),
+];
+
+/// Group (as packages call it), type, discriminator, and the value that stands for each member.
+type Union = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+#[rustfmt::skip]
+const UNIONS: &[Union] = &[
+    ("core", "AppArmorProfile", "type", &[("localhostProfile", "LocalhostProfile")]),
+    ("core", "SeccompProfile", "type", &[("localhostProfile", "LocalhostProfile")]),
+    ("flowcontrol", "LimitResponse", "type", &[("queuing", "Queuing")]),
+    ("flowcontrol", "PriorityLevelConfigurationSpec", "type", &[("exempt", "Exempt"), ("limited", "Limited")]),
+    ("flowcontrol", "Subject", "kind", &[("group", "Group"), ("serviceAccount", "ServiceAccount"), ("user", "User")]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Message, Type, schema};
+
+    fn named(bare: &str) -> impl Iterator<Item = &'static Message> {
+        let end = format!(".{bare}");
+        schema().messages.iter().filter(move |message| message.name.ends_with(&end))
+    }
+
+    #[test]
+    fn rows_are_ordered_and_about_texts_that_exist() {
+        assert!(VALUES.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)));
+        for (bare, field, values) in VALUES {
+            assert!(values.is_sorted_by(|a, b| a < b), "{bare}.{field}");
+            let fields: Vec<_> = named(bare).filter_map(|message| message.field(field)).collect();
+            assert!(!fields.is_empty(), "{bare}.{field}");
+            assert!(fields.iter().all(|field| field.ty == Type::String), "{bare}.{field}");
+            assert_eq!(super::values(bare, field), Some(*values));
+        }
+        assert_eq!(values("PodSpec", "nodeName"), None);
+    }
+
+    #[test]
+    fn defaults_are_among_the_values() {
+        for message in &schema().messages {
+            let bare = message.name.rsplit('.').next().unwrap();
+            for field in &message.fields {
+                let (Some(values), Some(default)) = (values(bare, &field.json), &field.default) else { continue };
+                let default: String = serde_json::from_str(default).unwrap();
+                assert!(values.contains(&default.as_str()), "{}.{}: {default}", message.name, field.json);
+            }
+        }
+    }
+
+    #[test]
+    fn unions_are_about_fields_that_exist() {
+        for (group, bare, discriminator, members) in UNIONS {
+            let start = format!("io.k8s.api.{group}.");
+            let messages: Vec<_> = named(bare).filter(|message| message.name.starts_with(&start)).collect();
+            assert!(!messages.is_empty(), "{group} {bare}");
+            for message in messages {
+                assert!(message.field(discriminator).is_some(), "{}", message.name);
+                assert!(unions(&message.name).is_some(), "{}", message.name);
+                for (member, _) in *members {
+                    assert!(message.field(member).is_some(), "{}.{member}", message.name);
+                }
+            }
+        }
+        assert_eq!(unions("io.k8s.api.rbac.v1.Subject"), None);
+        let expected =
+            json!([{"discriminator": "type", "fields-to-discriminateBy": {"localhostProfile": "LocalhostProfile"}}]);
+        assert_eq!(unions("io.k8s.api.core.v1.SeccompProfile"), Some(expected));
+    }
+}
