@@ -12,7 +12,9 @@ use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Optio
 use holdfast_core::schema::{check, defaults, schema};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
-use holdfast_core::wire::table::{Form, IncludeObject, MetaVersion, partial_object_metadata, row};
+use holdfast_core::wire::table::{
+    Form, IncludeObject, ListMeta, MetaVersion, Source, cells, partial_object_metadata, table,
+};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
@@ -172,9 +174,12 @@ fn check_entry(kind: &Kind, entry: &Entry) {
         assert_eq!(unknown.as_deref(), Ok(&[][..]), "{} fits its schema: {shown}", kind.versions[version].message);
     }
     let form = Form { version: MetaVersion::V1, include: IncludeObject::Object, headers: true };
-    let shown = row(&kind.columns, &document, 1_795_000_000, form);
-    serde_json::from_slice::<Value>(&shown).expect("a row is JSON");
-    let partial = partial_object_metadata(&document, MetaVersion::V1);
+    let source = Source { hub: entry.json.clone(), served: entry.json.clone() };
+    let shown = table(&kind.shown, [source], 1_795_000_000, form, &ListMeta::default());
+    let shown = serde_json::from_slice::<Value>(&shown).expect("a table is JSON");
+    let cells = cells(&kind.shown.columns, &document, 1_795_000_000);
+    assert_eq!(shown["rows"][0]["cells"], Value::Array(cells), "a glance is enough");
+    let partial = partial_object_metadata(&entry.json, MetaVersion::V1);
     serde_json::from_slice::<Value>(&partial).expect("a partial object is JSON");
 
     let moved = entry.at_version(entry.offset.next());

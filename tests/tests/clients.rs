@@ -41,6 +41,11 @@ fn python() {
 }
 
 #[test]
+fn openapi() {
+    script("openapi.py", None);
+}
+
+#[test]
 fn node() {
     script("node_client.mjs", Some("node"));
 }

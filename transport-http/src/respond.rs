@@ -20,7 +20,6 @@ use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
@@ -172,7 +171,7 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
         }
         return bytes(code, entry.json_in(kind, version), shape);
     }
-    let json = document_form(kind, version, &entry.document(), shape, now, true);
+    let json = form(kind, version, entry, shape, now, true);
     bytes(code, json.into(), shape)
 }
 
@@ -181,41 +180,32 @@ pub fn document(code: u16, document: &Document, shape: Shape) -> Response {
     bytes(code, encode::document(document).into(), shape)
 }
 
-/// One hub document in the form that the client sees.
-pub fn document_form(kind: &Kind, version: usize, hub: &Value, shape: Shape, now: i64, headers: bool) -> Vec<u8> {
-    let served = served(kind, version, hub, shape.links);
+/// One object in the form that the client sees.
+pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, headers: bool) -> Vec<u8> {
+    let served = served(kind, version, entry, shape.links);
     match shape.form {
         Form::Table(meta, include) => {
-            let list = ListMeta {
-                resource_version: hub["metadata"]["resourceVersion"].as_str().unwrap_or(""),
-                ..ListMeta::default()
-            };
-            let source = table::Source { hub, served: &served };
-            table::table(&kind.columns, [source], now, table::Form { version: meta, include, headers }, &list)
+            let resource_version = entry.offset.to_string();
+            let list = ListMeta { resource_version: &resource_version, ..ListMeta::default() };
+            let source = table::Source { hub: entry.json.clone(), served };
+            table::table(&kind.shown, [source], now, table::Form { version: meta, include, headers }, &list)
         }
         Form::Metadata(meta) => table::partial_object_metadata(&served, meta),
-        Form::Object => {
-            let mut out = Vec::new();
-            encode::encode(&mut out, &served);
-            out
-        }
+        Form::Object => served.into(),
     }
 }
 
-fn served<'a>(kind: &Kind, version: usize, hub: &'a Value, links: bool) -> Cow<'a, Value> {
-    if version == 0 && !links {
-        return Cow::Borrowed(hub);
+fn served(kind: &Kind, version: usize, entry: &Entry, links: bool) -> Bytes {
+    if !links {
+        return entry.json_in(kind, version);
     }
-    let mut served = hub.clone();
-    if let Value::Object(document) = &mut served {
-        if version != 0 {
-            holdfast_core::decide::from_hub(kind, version, document);
+    match entry.document_in(kind, version) {
+        Value::Object(mut document) => {
+            link(kind, version, &mut document);
+            encode::document(&document).into()
         }
-        if links {
-            link(kind, version, document);
-        }
+        _ => entry.json.clone(),
     }
-    Cow::Owned(served)
 }
 
 fn link(kind: &Kind, version: usize, document: &mut Document) {
@@ -237,16 +227,17 @@ pub fn self_link(kind: &Kind, version: usize, namespace: &str) -> String {
 pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
     let resource_version = page.offset.to_string();
     if let Form::Table(meta, include) = shape.form {
-        let hubs: Vec<Value> = page.entries.iter().map(|entry| entry.document()).collect();
-        let all: Vec<Cow<Value>> = hubs.iter().map(|hub| served(kind, version, hub, shape.links)).collect();
         let list = ListMeta {
             resource_version: &resource_version,
             continue_token: &head.continue_token,
             remaining_item_count: page.remaining.map(|count| count as i64),
         };
-        let sources = hubs.iter().zip(&all).map(|(hub, served)| table::Source { hub, served });
+        let sources = page
+            .entries
+            .iter()
+            .map(|entry| table::Source { hub: entry.json.clone(), served: served(kind, version, entry, shape.links) });
         let form = table::Form { version: meta, include, headers: true };
-        return bytes(200, table::table(&kind.columns, sources, now, form, &list).into(), shape);
+        return bytes(200, table::table(&kind.shown, sources, now, form, &list).into(), shape);
     }
     if shape.form == Form::Object
         && shape.encoding == Encoding::Protobuf
@@ -276,13 +267,7 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
     let converted = match shape.form {
         Form::Object if version == 0 && !shape.links => None,
         Form::Object if !shape.links => each(&|entry| entry.json_in(kind, version)),
-        _ => each(&|entry| {
-            let mut form = document_form(kind, version, &entry.document(), shape, now, false);
-            if !whole {
-                form.push(b'\n');
-            }
-            form.into()
-        }),
+        _ => each(&|entry| form(kind, version, entry, shape, now, false).into()),
     };
     let items = Items { head: start.into(), entries: page.entries, converted, whole };
     let size = items.size();

@@ -202,7 +202,7 @@ impl Feeder {
         let entry = delivery.event.shown(delivery.change_type);
         let now = self.api.engine.stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
-        let json = respond::document_form(&self.kind, self.version, &entry.document(), self.shape, now, headers);
+        let json = respond::form(&self.kind, self.version, &entry, self.shape, now, headers);
         self.written(delivery.change_type.as_str(), json.into())
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
-use super::{Column, Convert, Hooks, Kind, ScalePaths, Scope, Selectable, Subresource, Validate, Version};
+use super::{Column, Convert, Hooks, Kind, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version};
+use crate::object::glance::Glance;
 use serde_json::Value;
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
@@ -50,7 +51,7 @@ impl Kind {
             verbs: ALL_VERBS.into(),
             subresources: Vec::new(),
             selectable: Vec::new(),
-            columns: Vec::new(),
+            shown: Shown::default(),
             generation: false,
             create_on_update: false,
             unconditional_update: true,
@@ -154,7 +155,16 @@ impl Kind {
     }
 
     pub fn columns(mut self, columns: Vec<Column>) -> Self {
-        self.columns = columns;
+        if columns.is_empty() {
+            self.shown.glance = Glance::at(&[]);
+        }
+        self.shown.columns = columns;
+        self
+    }
+
+    /// What the columns look at below the metadata, where that is little of a document.
+    pub fn glance(mut self, paths: &[&'static str]) -> Self {
+        self.shown.glance = Glance::at(paths);
         self
     }
 

@@ -36,6 +36,7 @@ pub mod storagemigration;
 pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
 
+use crate::object::glance::Glance;
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
 
@@ -60,8 +61,7 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
-    /// Columns of the Table form. Empty: Name and Created At.
-    pub columns: Vec<Column>,
+    pub shown: Shown,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,
     /// A PUT to a name that is free creates the object.
@@ -125,6 +125,14 @@ pub struct Selectable {
     pub group: Option<String>,
     /// Its value in the hub version, as text; empty when unset.
     pub read: fn(&Value) -> String,
+}
+
+/// How a kind looks in a Table. Without columns of its own it shows Name and Created At.
+#[derive(Default)]
+pub struct Shown {
+    pub columns: Vec<Column>,
+    /// What the columns look at.
+    pub glance: Glance,
 }
 
 /// One column of the Table form.

@@ -5,6 +5,7 @@
 pub mod decode;
 pub mod encode;
 pub mod export;
+pub mod glance;
 pub mod meta;
 pub mod names;
 pub mod validate;

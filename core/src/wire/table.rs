@@ -4,7 +4,9 @@
 
 use super::jsonpath::JsonPath;
 use crate::kinds::cells::{self, epoch_seconds, text};
-use crate::kinds::{Cell, Column};
+use crate::kinds::{Cell, Column, Shown};
+use crate::object::glance::{Glance, Seen};
+use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Number, Value};
 use std::sync::LazyLock;
@@ -46,23 +48,17 @@ pub struct ListMeta<'a> {
     pub remaining_item_count: Option<i64>,
 }
 
-/// One object: as its columns read it, and as this client sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
-    pub hub: &'a Value,
-    pub served: &'a Value,
-}
-
-impl<'a> From<&'a Value> for Source<'a> {
-    fn from(hub: &'a Value) -> Self {
-        Self { hub, served: hub }
-    }
+/// One object: as it is stored, and as this client sees it, both in canonical JSON.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub hub: Bytes,
+    pub served: Bytes,
 }
 
 /// A whole `Table` document: of a list, of one object, or of one watch event.
-pub fn table<'a, S: Into<Source<'a>>>(
-    columns: &[Column],
-    objects: impl IntoIterator<Item = S>,
+pub fn table(
+    shown: &Shown,
+    objects: impl IntoIterator<Item = Source>,
     now_seconds: i64,
     form: Form,
     list: &ListMeta,
@@ -73,7 +69,7 @@ pub fn table<'a, S: Into<Source<'a>>>(
     out.extend_from_slice(br#","metadata":"#);
     put(&mut out, list);
     out.extend_from_slice(br#","columnDefinitions":"#);
-    let columns = or_default(columns);
+    let columns = or_default(&shown.columns);
     if form.headers {
         put(&mut out, &columns.iter().map(Definition::from).collect::<Vec<_>>());
     } else {
@@ -85,7 +81,7 @@ pub fn table<'a, S: Into<Source<'a>>>(
         if index > 0 {
             out.push(b',');
         }
-        put_row(&mut out, &readers, object.into(), now_seconds, form);
+        put_row(&mut out, &readers, &shown.glance, &object, now_seconds, form);
     }
     out.extend_from_slice(b"]}");
     out
@@ -97,18 +93,10 @@ pub fn cells(columns: &[Column], hub: &Value, now_seconds: i64) -> Vec<Value> {
     readers(columns).iter().map(|reader| reader.cell(hub, now_seconds)).collect()
 }
 
-/// One row of a table, for callers that keep rows apart: `{"cells":[…],"object":…}`.
-pub fn row<'a>(columns: &[Column], object: impl Into<Source<'a>>, now_seconds: i64, form: Form) -> Vec<u8> {
-    let columns = or_default(columns);
-    let mut out = Vec::with_capacity(512);
-    put_row(&mut out, &readers(columns), object.into(), now_seconds, form);
-    out
-}
-
-/// `PartialObjectMetadata` of an object.
-pub fn partial_object_metadata(object: &Value, version: MetaVersion) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
-    put_partial(&mut out, object, version);
+/// `PartialObjectMetadata` of an object, given in canonical JSON.
+pub fn partial_object_metadata(json: &[u8], version: MetaVersion) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    put_partial(&mut out, Glance::at(&[]).look(json).metadata, version);
     out
 }
 
@@ -258,16 +246,17 @@ fn put_sorted(out: &mut String, value: &Value) {
     }
 }
 
-fn put_row(out: &mut Vec<u8>, readers: &[Reader], object: Source, now_seconds: i64, form: Form) {
+fn put_row(out: &mut Vec<u8>, readers: &[Reader], glance: &Glance, object: &Source, now_seconds: i64, form: Form) {
+    let Seen { document: hub, metadata } = glance.look(&object.hub);
     out.extend_from_slice(br#"{"cells":["#);
     for (index, reader) in readers.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        put(out, &reader.cell(object.hub, now_seconds));
+        put(out, &reader.cell(&hub, now_seconds));
     }
     out.push(b']');
-    if let Some((reason, message)) = completed(object.hub) {
+    if let Some((reason, message)) = completed(&hub) {
         let condition = RowCondition { ty: "Completed", status: "True", reason, message };
         out.extend_from_slice(br#","conditions":"#);
         put(out, &[condition]);
@@ -275,8 +264,10 @@ fn put_row(out: &mut Vec<u8>, readers: &[Reader], object: Source, now_seconds: i
     out.extend_from_slice(br#","object":"#);
     match form.include {
         IncludeObject::None => out.extend_from_slice(b"null"),
-        IncludeObject::Metadata => put_partial(out, object.served, form.version),
-        IncludeObject::Object => put(out, object.served),
+        // Versions differ in many things, but never in their metadata.
+        IncludeObject::Metadata if object.hub == object.served => put_partial(out, metadata, form.version),
+        IncludeObject::Metadata => put_partial(out, Glance::at(&[]).look(&object.served).metadata, form.version),
+        IncludeObject::Object => out.extend_from_slice(object.served.trim_ascii_end()),
     }
     out.push(b'}');
 }
@@ -302,14 +293,11 @@ fn completed(hub: &Value) -> Option<(&'static str, &'static str)> {
     }
 }
 
-fn put_partial(out: &mut Vec<u8>, object: &Value, version: MetaVersion) {
+fn put_partial(out: &mut Vec<u8>, metadata: &[u8], version: MetaVersion) {
     out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"#);
     put(out, version.api_version());
     out.extend_from_slice(br#","metadata":"#);
-    match object.get("metadata") {
-        Some(metadata) => put(out, metadata),
-        None => out.extend_from_slice(b"{}"),
-    }
+    out.extend_from_slice(metadata);
     out.push(b'}');
 }
 
@@ -334,15 +322,20 @@ mod tests {
         })
     }
 
+    fn source(hub: &Value, served: &Value) -> Source {
+        let json = |value: &Value| value.as_object().map(crate::object::encode::document).unwrap_or_default().into();
+        Source { hub: json(hub), served: json(served) }
+    }
+
     fn read(table: &[u8]) -> Value {
         serde_json::from_slice(table).unwrap()
     }
 
     #[test]
     fn pods() {
-        let columns = crate::kinds::core::columns::of("Pod");
+        let shown = Shown { columns: crate::kinds::core::columns::of("Pod"), glance: Glance::default() };
         let list = ListMeta { resource_version: "9", continue_token: "more", remaining_item_count: Some(3) };
-        let document = read(&table(&columns, [&pod()], NOW, FORM, &list));
+        let document = read(&table(&shown, [source(&pod(), &pod())], NOW, FORM, &list));
         assert_eq!(document["kind"], "Table");
         assert_eq!(document["apiVersion"], "meta.k8s.io/v1");
         assert_eq!(document["metadata"], json!({"resourceVersion": "9", "continue": "more", "remainingItemCount": 3}));
@@ -374,7 +367,13 @@ mod tests {
     #[test]
     fn kinds_without_columns() {
         let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-09T23:55:00Z"}});
-        let document = read(&table(&[], [&object, &json!({})], NOW, FORM, &ListMeta::default()));
+        let document = read(&table(
+            &Shown::default(),
+            [source(&object, &object), source(&json!({}), &json!({}))],
+            NOW,
+            FORM,
+            &ListMeta::default(),
+        ));
         assert_eq!(document["metadata"], json!({}));
         let headers: Vec<_> =
             document["columnDefinitions"].as_array().unwrap().iter().map(|c| (&c["name"], &c["type"])).collect();
@@ -390,11 +389,9 @@ mod tests {
         let served = json!({"kind": "Older", "metadata": {"name": "web"}});
         let object = |include, version| {
             let form = Form { include, version, headers: false };
-            let source = Source { hub: &hub, served: &served };
-            let document = read(&table(&[], [source], NOW, form, &ListMeta::default()));
+            let document = read(&table(&Shown::default(), [source(&hub, &served)], NOW, form, &ListMeta::default()));
             assert_eq!(document["columnDefinitions"], Value::Null);
             assert_eq!(document["apiVersion"], version.api_version());
-            assert_eq!(document["rows"][0], read(&row(&[], source, NOW, form)));
             document["rows"][0]["object"].clone()
         };
         assert_eq!(object(IncludeObject::None, MetaVersion::V1), Value::Null);
@@ -403,13 +400,12 @@ mod tests {
             "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1beta1", "metadata": {"name": "web"},
         });
         assert_eq!(object(IncludeObject::Metadata, MetaVersion::V1Beta1), partial);
-        assert_eq!(read(&partial_object_metadata(&served, MetaVersion::V1Beta1)), partial);
+        assert_eq!(read(&partial_object_metadata(&source(&hub, &served).served, MetaVersion::V1Beta1)), partial);
     }
 
     #[test]
     fn an_empty_list_has_rows() {
-        let none: [&Value; 0] = [];
-        assert_eq!(read(&table(&[], none, NOW, FORM, &ListMeta::default()))["rows"], json!([]));
+        assert_eq!(read(&table(&Shown::default(), [], NOW, FORM, &ListMeta::default()))["rows"], json!([]));
     }
 
     #[test]

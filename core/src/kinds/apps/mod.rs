@@ -24,6 +24,13 @@ pub fn kinds() -> Vec<Kind> {
             .short(["deploy"])
             .category("all")
             .columns(columns::of("Deployment"))
+            .glance(&[
+                "spec.replicas",
+                "spec.selector",
+                "status",
+                "spec.template.spec.containers.name",
+                "spec.template.spec.containers.image",
+            ])
             .validate(validate::deployment)
             .scale()
             .status()
@@ -34,6 +41,13 @@ pub fn kinds() -> Vec<Kind> {
             .short(["ds"])
             .category("all")
             .columns(columns::of("DaemonSet"))
+            .glance(&[
+                "spec.selector",
+                "spec.template.spec.nodeSelector",
+                "status",
+                "spec.template.spec.containers.name",
+                "spec.template.spec.containers.image",
+            ])
             .validate(validate::daemon_set)
             .status()
             .generation()
@@ -45,6 +59,13 @@ pub fn kinds() -> Vec<Kind> {
             .short(["rs"])
             .category("all")
             .columns(columns::of("ReplicaSet"))
+            .glance(&[
+                "spec.replicas",
+                "spec.selector",
+                "status",
+                "spec.template.spec.containers.name",
+                "spec.template.spec.containers.image",
+            ])
             .validate(validate::replica_set)
             .scale()
             .status()
@@ -55,6 +76,13 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sts"])
             .category("all")
             .columns(columns::of("StatefulSet"))
+            .glance(&[
+                "spec.replicas",
+                "spec.selector",
+                "status",
+                "spec.template.spec.containers.name",
+                "spec.template.spec.containers.image",
+            ])
             .validate(validate::stateful_set)
             .scale()
             .status()

@@ -19,6 +19,15 @@ pub fn kinds() -> Vec<Kind> {
             .short(["cj"])
             .category("all")
             .columns(columns::of("CronJob"))
+            .glance(&[
+                "spec.schedule",
+                "spec.timeZone",
+                "spec.suspend",
+                "spec.jobTemplate.spec.selector",
+                "spec.jobTemplate.spec.template.spec.containers.name",
+                "spec.jobTemplate.spec.template.spec.containers.image",
+                "status",
+            ])
             .validate(validate::cron_job)
             .status()
             .generation(),
@@ -26,6 +35,14 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1"])
             .category("all")
             .columns(columns::of("Job"))
+            .glance(&[
+                "spec.completions",
+                "spec.parallelism",
+                "spec.selector",
+                "status",
+                "spec.template.spec.containers.name",
+                "spec.template.spec.containers.image",
+            ])
             .validate(validate::job)
             .status()
             .generation()

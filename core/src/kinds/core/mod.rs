@@ -31,6 +31,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["cm"])
             .columns(columns::of("ConfigMap"))
+            .glance(&["data.*", "binaryData.*"])
             .validate(validate::config_map),
         Kind::namespaced("Endpoints", "endpoints")
             .versions("", PACKAGE, ["v1"])
@@ -72,6 +73,13 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
+            .glance(&[
+                "spec.replicas",
+                "spec.selector",
+                "status",
+                "spec.template.spec.containers.name",
+                "spec.template.spec.containers.image",
+            ])
             .validate(super::apps::validate::replication_controller)
             .scale()
             .status()
@@ -85,6 +93,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Secret", "secrets")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Secret"))
+            .glance(&["type", "data.*"])
             .validate(validate::secret)
             .select("type", |object| text(object, "/type"))
             .prepare_create(secret::prepare_create)

@@ -11,6 +11,7 @@ pub fn kind() -> Kind {
         .short(["no"])
         .storage("minions")
         .columns(columns::of("Node"))
+        .glance(&["spec.unschedulable", "status.addresses", "status.conditions", "status.nodeInfo"])
         .proxy("NodeProxyOptions")
         .status()
         .select("spec.unschedulable", |node| text_or(node, "/spec/unschedulable", "false"))

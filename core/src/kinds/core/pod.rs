@@ -12,6 +12,14 @@ pub fn kind() -> Kind {
         .short(["po"])
         .category("all")
         .columns(columns::of("Pod"))
+        .glance(&[
+            "spec.containers.name",
+            "spec.initContainers.name",
+            "spec.initContainers.restartPolicy",
+            "spec.nodeName",
+            "spec.readinessGates",
+            "status",
+        ])
         .validate(validate::pod)
         .part("attach", Some(["", "v1", "PodAttachOptions"]), &STREAM)
         .part("binding", Some(["", "v1", "Binding"]), &["create"])
