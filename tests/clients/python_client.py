@@ -5,8 +5,9 @@ import json
 import os
 import sys
 import threading
+import time
 
-from kubernetes import client, config, dynamic, watch
+from kubernetes import client, config, dynamic, informer, watch
 from kubernetes.client.exceptions import ApiException
 
 SPACE = "python-client"
@@ -25,6 +26,7 @@ def main():
         step("deployments", lambda: deployments(apps))
         step("pages", lambda: pages(core))
         step("list then watch", lambda: list_then_watch(core))
+        step("informer", lambda: shared_informer(core))
         step("errors", lambda: errors(core, apps))
         step("dynamic client", dynamic_client)
     finally:
@@ -128,6 +130,39 @@ def list_then_watch(core):
             watcher.stop()
     writer.join()
     expect(events, [("ADDED", "between"), ("MODIFIED", "before"), ("DELETED", "between")])
+
+
+def shared_informer(core):
+    """Its cache ends up as the cluster is, over several watches, and each change is told once."""
+    labels = {"set": "informer"}
+    for n in range(3):
+        core.create_namespaced_config_map(SPACE, config_map(f"informed-{n}", labels=labels))
+    told = []
+    shared = informer.SharedInformer(core.list_namespaced_config_map, namespace=SPACE, label_selector="set=informer")
+    for kind in ("ADDED", "MODIFIED", "DELETED"):
+        shared.add_event_handler(kind, lambda found, kind=kind: told.append((kind, found.metadata.name)))
+    shared.start()
+    try:
+        wait_for(lambda: len(shared.cache.list_keys()) == 3)
+        core.patch_namespaced_config_map(
+            "informed-0", SPACE, {"data": {"x": "y"}}, _content_type="application/merge-patch+json")
+        core.create_namespaced_config_map(SPACE, config_map("informed-3", labels=labels))
+        core.delete_namespaced_config_map("informed-1", SPACE)
+        wait_for(lambda: ("DELETED", "informed-1") in told)
+    finally:
+        shared.stop()
+    listed = core.list_namespaced_config_map(SPACE, label_selector="set=informer").items
+    expect(sorted((found.metadata.name, found.metadata.resource_version) for found in shared.cache.list()),
+           sorted((found.metadata.name, found.metadata.resource_version) for found in listed))
+    expect(sorted(told), sorted([("ADDED", f"informed-{n}") for n in range(4)]
+                                + [("MODIFIED", "informed-0"), ("DELETED", "informed-1")]))
+
+
+def wait_for(condition):
+    until = time.monotonic() + 20
+    while not condition():
+        expect_true(time.monotonic() < until, "in time")
+        time.sleep(0.05)
 
 
 def errors(core, apps):

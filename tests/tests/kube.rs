@@ -16,8 +16,9 @@ use kube::api::{
     Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
     WatchEvent, WatchParams,
 };
-use kube::runtime::{WatchStreamExt, reflector, watcher};
-use kube::{Client, Error, ResourceExt};
+use kube::runtime::controller::Action;
+use kube::runtime::{Controller, WatchStreamExt, finalizer, reflector, watcher};
+use kube::{Client, Error, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -113,7 +114,7 @@ macro_rules! cases {
 cases! {
     create_read_update_delete, json_patch, merge_patch, strategic_merge_patch, server_side_apply, status_and_scale,
     selectors, pages_while_writing, exact_and_future_versions, watching, bookmarks_and_initial_events,
-    watching_a_selection, watchers_and_reflectors, delete_collection, finalizers, namespace_deletion,
+    watching_a_selection, watchers_and_reflectors, controllers, delete_collection, finalizers, namespace_deletion,
     propagation_and_preconditions, eviction, binding, tokens, access_reviews, dry_run, tables_and_metadata, refusals,
     generated_names, services_get_addresses, discovery,
 }
@@ -484,6 +485,81 @@ async fn watchers_and_reflectors(cluster: Cluster) {
         .await;
         follower.abort();
     }
+}
+
+/// An operator in small: every Deployment gets a ConfigMap of its own by server-side apply, and a finalizer's clean-up.
+async fn controllers(cluster: Cluster) {
+    const FINALIZER: &str = "tests.holdfast.dev/cleanup";
+    async fn reconcile(owner: Arc<Deployment>, client: Arc<Client>) -> Result<Action, finalizer::Error<Error>> {
+        let deployments: Api<Deployment> = Api::namespaced((*client).clone(), "default");
+        let maps: Api<ConfigMap> = Api::namespaced((*client).clone(), "default");
+        let name = format!("{}-settings", owner.name_any());
+        let parameters = PatchParams::apply("operator").force();
+        let reconciled = |event: finalizer::Event<Deployment>| async {
+            match event {
+                finalizer::Event::Apply(owner) => {
+                    let owned: ConfigMap = from(json!({
+                        "apiVersion": "v1", "kind": "ConfigMap",
+                        "metadata": {"name": name, "ownerReferences": [owner.controller_owner_ref(&()).unwrap()]},
+                        "data": {"replicas": owner.spec.as_ref().unwrap().replicas.unwrap_or(1).to_string()},
+                    }));
+                    maps.patch(&name, &parameters, &Patch::Apply(&owned)).await?;
+                    let status = json!({
+                        "apiVersion": "apps/v1", "kind": "Deployment",
+                        "status": {"observedGeneration": owner.metadata.generation},
+                    });
+                    let parameters = PatchParams::apply("operator").force();
+                    deployments.patch_status(&owner.name_any(), &parameters, &Patch::Apply(status)).await?;
+                }
+                finalizer::Event::Cleanup(_) => {
+                    maps.delete(&name, &DeleteParams::default()).await?;
+                }
+            }
+            Ok(Action::await_change())
+        };
+        finalizer(&deployments, FINALIZER, owner, reconciled).await
+    }
+
+    let deployments: Api<Deployment> = cluster.api();
+    let maps: Api<ConfigMap> = cluster.api();
+    let controller = Controller::new(deployments.clone(), watcher::Config::default())
+        .owns(maps.clone(), watcher::Config::default())
+        .run(reconcile, |_, _, _| Action::requeue(Duration::from_millis(200)), Arc::new(cluster.client.clone()));
+    let controller = tokio::spawn(controller.for_each(|done| async move { println!("{done:?}") }));
+    deployments.create(&PostParams::default(), &deployment("owner")).await.unwrap();
+    let replicas = |wanted: &'static str| {
+        let maps = &maps;
+        eventually(PATIENCE, move || async move {
+            let map = maps.get("owner-settings").await.map_err(|error| error.to_string())?;
+            let found = map.data.unwrap_or_default().remove("replicas").unwrap_or_default();
+            if found == wanted { Ok(()) } else { Err(format!("{found} replicas, not {wanted}")) }
+        })
+    };
+    replicas("1").await;
+    let patch = Patch::Merge(json!({"spec": {"replicas": 5}}));
+    deployments.patch("owner", &PatchParams::default(), &patch).await.unwrap();
+    replicas("5").await;
+    // What it owns is put back when somebody else deletes or changes it.
+    maps.delete("owner-settings", &DeleteParams::default()).await.unwrap();
+    replicas("5").await;
+    let patch = Patch::Merge(json!({"data": {"replicas": "9"}}));
+    maps.patch("owner-settings", &PatchParams::default(), &patch).await.unwrap();
+    replicas("5").await;
+    eventually(PATIENCE, || async {
+        let found = deployments.get("owner").await.map_err(|error| error.to_string())?;
+        let observed = found.status.and_then(|status| status.observed_generation);
+        if observed == found.metadata.generation { Ok(()) } else { Err(format!("observed {observed:?}")) }
+    })
+    .await;
+    deployments.delete("owner", &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, || async {
+        match (deployments.get_opt("owner").await.unwrap(), maps.get_opt("owner-settings").await.unwrap()) {
+            (None, None) => Ok(()),
+            (owner, owned) => Err(format!("still there: {} {}", owner.is_some(), owned.is_some())),
+        }
+    })
+    .await;
+    controller.abort();
 }
 
 async fn delete_collection(cluster: Cluster) {

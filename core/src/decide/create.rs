@@ -185,7 +185,7 @@ pub(super) fn track(context: &Context, old: Option<&Document>, document: &mut Do
             manager: context.manager(),
             subresource: context.request.target.subresource.as_deref().unwrap_or(""),
             now: &context.stamp.rfc3339(),
-            reset: &[],
+            reset: context.reset_fields(),
             convert: None,
         },
     );

@@ -220,6 +220,16 @@ impl Context<'_> {
         }
     }
 
+    /// What the path's endpoint puts back to what it was: nobody comes to own that by writing there.
+    fn reset_fields(&self) -> &'static [&'static [&'static str]] {
+        match self.request.target.subresource.as_deref() {
+            None if self.kind.subresource("status").is_some() => &[&["status"]],
+            None => &[],
+            Some("status") => &[&["spec"], &["metadata", "labels"]],
+            Some(_) => &[&["metadata", "labels"], &["metadata", "annotations"]],
+        }
+    }
+
     /// Encodes a hub document into a write.
     ///
     /// What clients send is bounded in depth, but conversion and managed fields may deepen it, and a record that no

@@ -155,13 +155,6 @@ fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Ref
     }
     let live = existing.as_ref().map(|entry| live_document(context, entry));
     let convert = |document: &Value, api_version: &str| convert(context, document, api_version);
-    // What the endpoint puts back, nobody comes to own.
-    let reset: &[&[&str]] = match scope {
-        update::Scope::Main if context.kind.subresource("status").is_some() => &[&["status"]],
-        update::Scope::Main => &[],
-        update::Scope::Status => &[&["spec"], &["metadata", "labels"]],
-        _ => &[&["metadata", "labels"], &["metadata", "annotations"]],
-    };
     let merged = apply::apply(apply::ApplyRequest {
         live: live.as_ref(),
         config: &Value::Object(config),
@@ -173,7 +166,7 @@ fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Ref
             manager: request.options.field_manager.as_deref().unwrap_or(""),
             subresource: request.target.subresource.as_deref().unwrap_or(""),
             now: &context.stamp.rfc3339(),
-            reset,
+            reset: context.reset_fields(),
             convert: Some(&convert),
         },
     })?;
