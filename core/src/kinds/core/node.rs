@@ -1,6 +1,6 @@
 //! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
 
-use super::{PACKAGE, columns};
+use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{keep_old, text_or};
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ pub fn kind() -> Kind {
         .columns(columns::of("Node"))
         .proxy("NodeProxyOptions")
         .status()
+        .validate(validate::node)
+        .validate_part("status", validate::node)
         .select("spec.unschedulable", |node| text_or(node, "/spec/unschedulable", "false"))
         // The status stays: a kubelet sends it with the first request.
         .prepare_create(pair_addresses)
