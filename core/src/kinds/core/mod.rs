@@ -8,6 +8,7 @@ mod node;
 mod pod;
 mod secret;
 mod service;
+mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
 
@@ -81,6 +82,7 @@ pub fn kinds() -> Vec<Kind> {
             .scale()
             .status()
             .validate_part("status", validate::controller_status)
+            .prepare_create(status::controller)
             .generation()
             .select("status.replicas", |object| text_or(object, "/status/replicas", "0")),
         Kind::namespaced("ResourceQuota", "resourcequotas")
@@ -89,7 +91,8 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ResourceQuota"))
             .validate(validate::resource_quota)
             .status()
-            .validate_part("status", validate::resource_quota_status),
+            .validate_part("status", validate::resource_quota_status)
+            .prepare_create(status::quota),
         Kind::namespaced("Secret", "secrets")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Secret"))
@@ -109,6 +112,7 @@ pub fn kinds() -> Vec<Kind> {
             .proxy("ServiceProxyOptions")
             .status()
             .validate_part("status", validate::service_status)
+            .prepare_create(status::service)
             .prepare_update(service::prepare_update)
             .select("spec.clusterIP", |object| text(object, "/spec/clusterIP"))
             .select("spec.type", |object| text(object, "/spec/type")),

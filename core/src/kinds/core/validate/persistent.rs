@@ -2,13 +2,14 @@
 
 use super::checked;
 use super::placement::{node_selector, same_but_for_old_labels};
-use super::resources::{amount, positive};
+use super::resources::{amount, positive, text};
 use super::source::{Owner, PERSISTENT, check};
 use crate::kinds::rules::{
     At, compare, immutable, is_less, labels, named_if_any, need, need_one_of, one_of, same, selector,
 };
 use crate::object::{names, validate};
 use crate::refusal::Cause;
+use crate::schema::quantity;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 
@@ -67,8 +68,8 @@ fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
     if capacity.value["storage"].is_null() || capacity.len() > 1 {
         causes.push(capacity.not_supported(&["storage"]));
     }
-    for (resource, size) in capacity.entries() {
-        amount(resource, size, causes);
+    for (_, size) in capacity.entries() {
+        not_less_than_nothing(size, causes);
         positive(size, causes);
     }
     let policy = spec.get("persistentVolumeReclaimPolicy");
@@ -103,6 +104,16 @@ fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
         let driver = spec.get("csi");
         if !driver.is_set() {
             causes.push(driver.required("has to be specified when using volumeAttributesClassName"));
+        }
+    }
+}
+
+/// Kubernetes shows such an amount as a whole number.
+fn not_less_than_nothing(size: At, causes: &mut Vec<Cause>) {
+    if let Some(nanos) = quantity::nanos(&text(size.value)).filter(|nanos| *nanos < 0) {
+        let shown = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MIN);
+        if shown < 0 {
+            causes.push(size.invalid_as(shown, "must be a valid resource quantity"));
         }
     }
 }
@@ -250,9 +261,7 @@ pub fn claim_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let root = At::root(new);
     let status = root.get("status");
     for (_, size) in status.get("capacity").entries() {
-        if is_less(size.value, &json!("0")) {
-            causes.push(size.invalid("must be a valid resource quantity"));
-        }
+        not_less_than_nothing(size, &mut causes);
     }
     let states = status.get("allocatedResourceStatus");
     for (resource, state) in status.get("allocatedResourceStatuses").entries() {
@@ -366,7 +375,7 @@ mod tests {
             "status",
             &[
                 ("/status/capacity/storage", json!("2Gi"), ""),
-                ("/status/capacity/storage", json!("-1"), "status.capacity[storage]: Invalid value: \"-1\": must be a"),
+                ("/status/capacity/storage", json!("-1"), "status.capacity[storage]: Invalid value: -1: must be a val"),
                 (
                     "/status/allocatedResources",
                     json!({"cpu": "1"}),

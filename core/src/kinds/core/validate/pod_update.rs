@@ -517,7 +517,9 @@ mod tests {
     #[test]
     fn a_resize_changes_cpu_and_memory() {
         let mut old = good();
-        old["spec"]["initContainers"] = json!([{"name": "i", "image": "i:1"}]);
+        let fixed = json!({"cpu": "1", "memory": "1Gi"});
+        old["spec"]["initContainers"] =
+            json!([{"name": "i", "image": "i:1", "resources": {"requests": fixed, "limits": fixed}}]);
         old["status"] = json!({"qosClass": "Burstable"});
         let at = |field: &str| format!("/spec/containers/0/{field}");
         check_part(
@@ -534,7 +536,7 @@ mod tests {
                 ),
                 (
                     &at("resources"),
-                    json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}),
+                    json!({"requests": fixed, "limits": fixed}),
                     "spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing",
                 ),
                 (
@@ -544,7 +546,7 @@ mod tests {
                 ),
                 (
                     "/spec/initContainers/0/resources",
-                    json!({"requests": {"cpu": "1"}}),
+                    json!({"requests": fixed, "limits": {"cpu": "2", "memory": "1Gi"}}),
                     "spec: Forbidden: resources for non-sidecar init containers are immutable",
                 ),
                 ("/spec/containers", json!([]), "spec: Forbidden: only cpu and memory resources are mutable"),

@@ -291,7 +291,7 @@ mod tests {
             &good,
             &[
                 ("/spec/hard/pods", json!("20"), ""),
-                ("/spec/scopes", json!([]), "spec.scopes: Invalid value: []: field is immutable"),
+                ("/spec/scopes", json!([]), "spec.scopes: Invalid value: null: field is immutable"),
             ],
         );
         check_part(

@@ -54,8 +54,9 @@ pub fn service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
+/// The server fills each of the two fields from the other.
 pub(super) fn is_headless(spec: &Value) -> bool {
-    spec["clusterIPs"] == json!(["None"])
+    spec["clusterIPs"] == json!(["None"]) || (spec["clusterIPs"].is_null() && spec["clusterIP"] == "None")
 }
 
 /// Whether clients from outside the cluster may reach the service.
@@ -168,7 +169,6 @@ fn addresses(spec: At, causes: &mut Vec<Cause>) {
     let (single, list, families) = (spec.get("clusterIP"), spec.get("clusterIPs"), spec.get("ipFamilies"));
     let first = list.value[0].as_str().unwrap_or_default();
     match (single.is_empty(), list.is_empty()) {
-        (false, true) => causes.push(list.required("")),
         (false, false) if first != single.text() => causes.push(list.invalid("first value must match `clusterIP`")),
         (true, false) => causes.push(list.invalid("must be empty when `clusterIP` is not specified")),
         _ => {}
