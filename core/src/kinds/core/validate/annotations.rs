@@ -5,6 +5,7 @@ use super::security::CONTAINER_LISTS;
 use crate::kinds::rules::{At, descending_path};
 use crate::refusal::Cause;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -15,6 +16,8 @@ const LOCALHOST: &str = "localhost/";
 
 /// The annotations alone.
 pub(super) fn check(annotations: At, spec: At, causes: &mut Vec<Cause>) {
+    let lists = CONTAINER_LISTS.iter().filter_map(|list| spec.value[*list].as_array()).flatten();
+    let containers: BTreeSet<&str> = lists.filter_map(|container| container["name"].as_str()).collect();
     for (key, at) in annotations.entries() {
         let text = at.text();
         if key == MIRROR && spec.get("nodeName").is_empty() {
@@ -29,7 +32,7 @@ pub(super) fn check(annotations: At, spec: At, causes: &mut Vec<Cause>) {
                 None => causes.push(at.invalid("must be a valid seccomp profile")),
             }
         } else if let Some(container) = key.strip_prefix(APP_ARMOR) {
-            if !has_container(spec, container) {
+            if !containers.contains(container) {
                 causes.push(at.invalid_as(container, "container not found"));
             }
             if !matches!(text, "" | "runtime/default" | "unconfined") && !text.starts_with(LOCALHOST) {
@@ -100,10 +103,6 @@ pub(super) fn update(new: At, old: &Value, causes: &mut Vec<Cause>) {
 fn is_cost(text: &str) -> bool {
     let plain = text == "0" || text.starts_with('-') || text.starts_with(|c: char| matches!(c, '1'..='9'));
     plain && text.parse::<i32>().is_ok()
-}
-
-fn has_container(spec: At, name: &str) -> bool {
-    CONTAINER_LISTS.iter().any(|list| spec.get(list).items().any(|container| container.value["name"] == name))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod object;
 mod persistent;
 mod placement;
 mod pod;
+mod pod_parts;
 mod pod_update;
 mod probe;
 mod quota;
@@ -29,7 +30,7 @@ pub use object::{event, namespace, namespace_finalize, namespace_status, service
 pub use persistent::{claim, claim_status, volume as persistent_volume};
 pub(in crate::kinds) use pod::template;
 pub use pod::{pod, pod_template};
-pub use pod_update::{ephemeral_containers, resize, status as pod_status};
+pub use pod_parts::{ephemeral_containers, resize, status as pod_status};
 pub use quota::{limit_range, resource_quota, resource_quota_status};
 pub use replication::controller_status;
 pub use service::{service, service_status};

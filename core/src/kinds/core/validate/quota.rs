@@ -26,6 +26,7 @@ const OPPOSITES: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["Terminatin
 const ONLY_EXISTS: &str = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
                            ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
                            ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+const UNSUITED: &str = "unsupported scope applied to resource";
 const LIMIT_TYPES: &[&str] = &["Container", "PersistentVolumeClaim", "Pod"];
 
 pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
@@ -34,10 +35,15 @@ pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = root.get("spec");
     let (hard, scopes) = (spec.get("hard"), spec.get("scopes"));
     amounts(hard, &mut causes);
-    for scope in scopes.items() {
-        suits(scope.text(), hard, scopes, scopes, &mut causes);
+    // Each of these shows the whole list, so that one of a sort is enough.
+    let named: BTreeSet<&str> = scopes.items().map(|scope| scope.text()).collect();
+    if named.iter().any(|scope| fitting(scope).is_none()) {
+        causes.push(scopes.invalid("unsupported scope"));
     }
-    no_opposites(scopes.items().map(|scope| scope.text()).collect(), scopes, scopes.value, &mut causes);
+    if named.iter().any(|scope| !suits(scope, hard)) {
+        causes.push(scopes.invalid(UNSUITED));
+    }
+    no_opposites(&named, scopes, scopes.value, &mut causes);
     selector(spec, &mut causes);
     if let Some(old) = old {
         let set = |list: &Value| -> BTreeSet<String> {
@@ -66,18 +72,18 @@ fn amounts(map: At, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The scope exists and suits every resource that is counted; `at` is where Kubernetes tells of the first, `shown`
-/// of the second.
-fn suits(scope: &str, hard: At, at: At, shown: At, causes: &mut Vec<Cause>) {
-    let Some((_, resources)) = SCOPES.iter().find(|(known, _)| *known == scope) else {
-        causes.push(at.invalid("unsupported scope"));
-        return;
-    };
-    let unsuited = hard.entries().filter(|(name, _)| is_quota_resource(name) && !resources.contains(name));
-    causes.extend(unsuited.map(|_| shown.invalid("unsupported scope applied to resource")));
+/// The resources that a scope can narrow.
+fn fitting(scope: &str) -> Option<&'static [&'static str]> {
+    SCOPES.iter().find(|(known, _)| *known == scope).map(|(_, resources)| *resources)
 }
 
-fn no_opposites(scopes: BTreeSet<&str>, at: At, shown: &Value, causes: &mut Vec<Cause>) {
+/// Whether the scope, if it exists, can narrow every resource that is counted.
+fn suits(scope: &str, hard: At) -> bool {
+    let Some(resources) = fitting(scope) else { return true };
+    hard.entries().all(|(name, _)| !is_quota_resource(name) || resources.contains(&name))
+}
+
+fn no_opposites(scopes: &BTreeSet<&str>, at: At, shown: &Value, causes: &mut Vec<Cause>) {
     let conflicts = OPPOSITES.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope)));
     causes.extend(conflicts.map(|_| Cause::invalid(at.path(), shown, "conflicting scopes")));
 }
@@ -86,16 +92,21 @@ fn no_opposites(scopes: BTreeSet<&str>, at: At, shown: &Value, causes: &mut Vec<
 fn selector(spec: At, causes: &mut Vec<Cause>) {
     let selector = spec.get("scopeSelector");
     let list = selector.get("matchExpressions");
-    let mut seen = BTreeSet::new();
+    let named: BTreeSet<&str> =
+        list.items().map(|expression| expression.value["scopeName"].as_str().unwrap_or_default()).collect();
+    if named.iter().any(|scope| !suits(scope, spec.get("hard"))) {
+        causes.push(Cause::invalid(list.path(), selector.value, UNSUITED));
+    }
     for expression in list.items() {
         let (scope, operator, values) =
             (expression.get("scopeName"), expression.get("operator"), expression.get("values"));
-        let scope_at = list.get("scopeName");
-        suits(scope.text(), spec.get("hard"), scope_at.holding(scope.value), list.holding(selector.value), causes);
+        if fitting(scope.text()).is_none() {
+            causes.push(Cause::invalid(list.get("scopeName").path(), scope.value, "unsupported scope"));
+        }
         let told = list.get("operator");
         let told = told.holding(operator.value);
         let of_values = matches!(scope.text(), "PriorityClass" | "VolumeAttributesClass");
-        if !of_values && SCOPES.iter().any(|(known, _)| *known == scope.text()) && operator.text() != "Exists" {
+        if !of_values && fitting(scope.text()).is_some() && operator.text() != "Exists" {
             causes.push(told.invalid(ONLY_EXISTS));
         }
         match operator.text() {
@@ -110,9 +121,8 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             _ => causes.push(told.invalid("not a valid selector operator")),
         }
-        seen.insert(scope.text().to_owned());
     }
-    no_opposites(seen.iter().map(String::as_str).collect(), list, &spec.value["scopes"], causes);
+    no_opposites(&named, list, &spec.value["scopes"], causes);
 }
 
 pub fn limit_range(new: &Value, _: Option<&Value>) -> Vec<Cause> {

@@ -33,6 +33,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("storage", ""),
 ];
 const HUGE_PAGES: &str = "hugepages-";
+/// How many names of claims a fault lists.
+const NAMES_SHOWN_MAX: usize = 100;
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// A check of the name of a resource; the place is that of its amount.
@@ -171,6 +173,12 @@ fn is_extended(name: &str) -> bool {
 
 /// Claims of a container, which refer to those of the pod: each whole claim, or each of its requests, once.
 fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
+    // So long a list that it would fill the answer is told of without its names.
+    let known = if claims.len() <= NAMES_SHOWN_MAX {
+        claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    } else {
+        format!("{} names", claims.len())
+    };
     // By claim: whether it was named as a whole, and the requests of it that were.
     let mut seen: BTreeMap<&str, (bool, BTreeSet<&str>)> = BTreeMap::new();
     for claim in list.items() {
@@ -192,7 +200,6 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
         }
         *whole |= request.is_empty();
         if !claims.contains(name) {
-            let known = claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let end = if known.is_empty() { " which is empty".to_owned() } else { format!(": {known}") };
             let cause = Cause::not_found(claim.path(), &shown);
             let message = format!("{}: must be one of the names in pod.spec.resourceClaims{end}", cause.message);
