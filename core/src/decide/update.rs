@@ -77,9 +77,14 @@ pub(super) fn replace(
     causes.extend(validate::metadata_update(metadata(&new), metadata(&old)));
     causes.extend(immutable(context, &new, &old));
     // A status obeys no rule of the spec. The other parts have subresources of their own just because an ordinary
-    // update may not change them, so that only the rules for a new object hold there.
-    if let Some(rule) = context.kind.hooks.validate.filter(|_| scope != Scope::Status) {
-        let old = (scope == Scope::Main).then(|| Value::Object(old.clone()));
+    // update may not change them, so that the rules for a new object hold there, unless the part has its own.
+    let part = context.request.target.subresource.as_deref().and_then(|part| context.kind.subresource(part));
+    let (rule, compared) = match part.and_then(|part| part.validate) {
+        Some(rule) => (Some(rule), true),
+        None => (context.kind.hooks.validate.filter(|_| scope != Scope::Status), scope == Scope::Main),
+    };
+    if let Some(rule) = rule {
+        let old = compared.then(|| Value::Object(old.clone()));
         causes.extend(rule(&Value::Object(new.clone()), old.as_ref()));
     }
     if !causes.is_empty() {

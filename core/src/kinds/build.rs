@@ -118,7 +118,8 @@ impl Kind {
     /// A subresource with its own body kind, given as group, version and kind.
     pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
         let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
-        self.subresources.push(Subresource { name: name.into(), body, verbs: verbs.into(), scale: None });
+        let verbs = verbs.into();
+        self.subresources.push(Subresource { name: name.into(), body, verbs, scale: None, validate: None });
         self
     }
 
@@ -139,6 +140,7 @@ impl Kind {
             body: Some(("autoscaling".into(), "v1".into(), "Scale".into())),
             verbs: VIEW.into(),
             scale: Some(scale),
+            validate: None,
         });
         self
     }
@@ -198,6 +200,14 @@ impl Kind {
     /// The rules of this kind beyond its schema.
     pub fn validate(mut self, rules: Validate) -> Self {
         self.hooks.validate = Some(rules);
+        self
+    }
+
+    /// The rules for a write through a subresource that the kind has.
+    pub fn validate_part(mut self, name: &str, rules: Validate) -> Self {
+        for part in self.subresources.iter_mut().filter(|part| part.name == name) {
+            part.validate = Some(rules);
+        }
         self
     }
 

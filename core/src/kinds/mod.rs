@@ -107,6 +107,8 @@ pub struct Subresource {
     pub verbs: Vec<&'static str>,
     /// Present for `scale`.
     pub scale: Option<ScalePaths>,
+    /// Rules for a write through it, where they are not those of a new object: `(new, old)`.
+    pub validate: Option<Validate>,
 }
 
 /// Where a kind keeps what `/scale` shows, as dotted paths.

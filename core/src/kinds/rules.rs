@@ -16,6 +16,7 @@ pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 pub(super) const IMMUTABLE: &str = "field is immutable";
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 const PORT: &str = "must be between 1 and 65535, inclusive";
+const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// A value of a document and where it stands.
@@ -130,6 +131,33 @@ impl<'a> At<'a> {
     pub fn not_supported(&self, supported: &[&str]) -> Cause {
         let value = if self.value.is_null() { &Value::from("") } else { self.value };
         Cause::not_supported(self.path(), value, supported)
+    }
+
+    /// For a field that Kubernetes reports with another value than its own.
+    pub fn invalid_as(&self, shown: impl Into<Value>, detail: &str) -> Cause {
+        Cause::invalid(self.path(), &shown.into(), detail)
+    }
+
+    pub fn not_found(&self) -> Cause {
+        Cause::not_found(self.path(), &Value::from(self.text()))
+    }
+
+    /// How many items or entries there are.
+    pub fn len(&self) -> usize {
+        match self.value {
+            Value::Array(list) => list.len(),
+            Value::Object(map) => map.len(),
+            _ => 0,
+        }
+    }
+
+    /// A number, of which none is zero.
+    pub fn number_or_zero(&self) -> i64 {
+        self.number().unwrap_or(0)
+    }
+
+    pub fn is_false(&self) -> bool {
+        self.value == &Value::Bool(false)
     }
 }
 
@@ -276,6 +304,7 @@ pub(super) fn labels(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// Amounts that are not negative, by resource.
+#[allow(dead_code)]
 pub(super) fn quantities(at: At, causes: &mut Vec<Cause>) {
     for (_, amount) in at.entries() {
         if is_less(amount.value, &Value::from("0")) {
@@ -393,6 +422,115 @@ impl Seen {
     }
 }
 
+/// A text that must be there and be one of a few.
+pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
+    if at.is_empty() { causes.push(at.required("")) } else { one_of(at, supported, causes) }
+}
+
+/// A name, where there is one.
+pub(super) fn named_if_any(at: At, check: fn(&str) -> Vec<String>, causes: &mut Vec<Cause>) {
+    if !at.is_empty() {
+        named(at, check, causes);
+    }
+}
+
+/// An address as Kubernetes has always read them: numbers of the older family may begin with zeros.
+pub(super) fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok().or_else(|| {
+        let parts: Vec<&str> = text.split('.').collect();
+        let plain = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if parts.len() != 4 || !parts.iter().all(plain) {
+            return None;
+        }
+        let mut octets = [0; 4];
+        for (octet, part) in octets.iter_mut().zip(parts) {
+            let digits = part.trim_start_matches('0');
+            *octet = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+        }
+        Some(IpAddr::from(octets))
+    })
+}
+
+/// An IP address; true when it is one.
+pub(super) fn ip(at: At, causes: &mut Vec<Cause>) -> bool {
+    let found = address(at.text()).is_some();
+    if !found {
+        causes.push(at.invalid_as(at.text(), ADDRESS));
+    }
+    found
+}
+
+/// An address that means one host wherever it is used.
+pub(super) fn ordinary_ip(at: At, causes: &mut Vec<Cause>) {
+    let text = at.text();
+    let Some(address) = address(text) else {
+        causes.push(at.invalid_as(text, "must be a valid IP address"));
+        return;
+    };
+    let address = address.to_canonical();
+    if address.is_unspecified() {
+        causes.push(at.invalid_as(text, &format!("may not be unspecified ({text})")));
+    }
+    if address.is_loopback() {
+        causes.push(at.invalid_as(text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"));
+    }
+    let (link_local, link_local_multicast) = match address {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
+    };
+    if link_local {
+        causes.push(at.invalid_as(text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
+    }
+    if link_local_multicast {
+        causes.push(at.invalid_as(text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+    }
+}
+
+/// Whether addresses or networks are one of each family.
+pub(super) fn is_dual_stack<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
+    let families: Vec<bool> = texts
+        .filter_map(|text| address(text.split('/').next().unwrap_or_default()))
+        .map(|address| address.is_ipv4())
+        .collect();
+    families.contains(&true) && families.contains(&false)
+}
+
+/// A path that does not lead upwards.
+pub(super) fn no_backsteps(at: At, causes: &mut Vec<Cause>) {
+    if has_backsteps(at.text()) {
+        causes.push(at.invalid("must not contain '..'"));
+    }
+}
+
+pub(super) fn has_backsteps(path: &str) -> bool {
+    path.split('/').any(|part| part == "..")
+}
+
+/// A path that leads down from where it is used.
+pub(super) fn descending_path(at: At, causes: &mut Vec<Cause>) {
+    if at.text().starts_with('/') {
+        causes.push(at.invalid("must be a relative path"));
+    }
+    no_backsteps(at, causes);
+}
+
+/// The same, without the names that kubelets use themselves.
+pub(super) fn file_path(at: At, causes: &mut Vec<Cause>) {
+    descending_path(at, causes);
+    let text = at.text();
+    // The check for `..` has told of these already.
+    if text.starts_with("..") && text != ".." && !text.starts_with("../") {
+        causes.push(at.invalid("must not start with '..'"));
+    }
+}
+
+/// Permissions of a file.
+pub(super) fn file_mode(mode: At, causes: &mut Vec<Cause>) {
+    if mode.number().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
+        causes.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::testing::faults;
@@ -492,8 +630,21 @@ pub(super) mod testing {
 
     /// The same for changes of an object that exists.
     pub fn check_updates(good: &Value, rows: &[(&str, Value, &str)]) {
-        let (old, rules) = settled(good);
-        let rules = rules.expect("the kind has rules");
+        let (_, rules) = settled(good);
+        check_changes(good, rules.expect("the kind has rules"), rows);
+    }
+
+    /// The same for changes through a subresource.
+    pub fn check_part(good: &Value, part: &str, rows: &[(&str, Value, &str)]) {
+        let api_version = good["apiVersion"].as_str().expect("an apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (id, _) = registry().find_kind(group, version, good["kind"].as_str().expect("a kind")).expect("a kind");
+        let rules = registry().get(id).subresource(part).and_then(|part| part.validate);
+        check_changes(good, rules.expect("the subresource has rules"), rows);
+    }
+
+    fn check_changes(good: &Value, rules: Validate, rows: &[(&str, Value, &str)]) {
+        let (old, _) = settled(good);
         assert_eq!(rules(&old, Some(&old)), [], "no change");
         for (pointer, value, expected) in rows {
             let (new, _) = settled(&with(good, pointer, value));

@@ -36,6 +36,11 @@ pub fn compare(a: &str, b: &str) -> Option<std::cmp::Ordering> {
     parse(a).ok()?.nanos()?.partial_cmp(&parse(b).ok()?.nanos()?)
 }
 
+/// The amount in billionths, rounded up; `None` for what is no quantity, or too long to compute with.
+pub fn nanos(text: &str) -> Option<i128> {
+    parse(text).ok()?.nanos()
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Parts<'a> {
     negative: bool,

@@ -7,6 +7,8 @@ mod namespace;
 mod node;
 mod pod;
 mod secret;
+mod service;
+mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
 
@@ -38,12 +40,14 @@ pub fn kinds() -> Vec<Kind> {
             .short(["ep"])
             .storage("services/endpoints")
             .columns(columns::of("Endpoints"))
+            .validate(validate::endpoints)
             .create_on_update(),
         event::kind(),
         Kind::namespaced("LimitRange", "limitranges")
             .versions("", PACKAGE, ["v1"])
             .short(["limits"])
             .columns(columns::of("LimitRange"))
+            .validate(validate::limit_range)
             .create_on_update(),
         namespace::kind(),
         node::kind(),
@@ -51,6 +55,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["pv"])
             .columns(columns::of("PersistentVolume"))
+            .validate(validate::persistent_volume)
             .status()
             .prepare_create(volume::prepare_create),
         Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
@@ -59,6 +64,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PersistentVolumeClaim"))
             .validate(validate::claim)
             .status()
+            .validate_part("status", validate::claim_status)
             .prepare_create(volume::prepare_claim_create)
             .prepare_update(volume::prepare_claim_update),
         pod::kind(),
@@ -83,13 +89,18 @@ pub fn kinds() -> Vec<Kind> {
             .validate(super::apps::validate::replication_controller)
             .scale()
             .status()
+            .validate_part("status", validate::controller_status)
+            .prepare_create(status::controller)
             .generation()
             .select("status.replicas", |object| text_or(object, "/status/replicas", "0")),
         Kind::namespaced("ResourceQuota", "resourcequotas")
             .versions("", PACKAGE, ["v1"])
             .short(["quota"])
             .columns(columns::of("ResourceQuota"))
-            .status(),
+            .validate(validate::resource_quota)
+            .status()
+            .validate_part("status", validate::resource_quota_status)
+            .prepare_create(status::quota),
         Kind::namespaced("Secret", "secrets")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Secret"))
@@ -109,12 +120,16 @@ pub fn kinds() -> Vec<Kind> {
             .create_on_update()
             .proxy("ServiceProxyOptions")
             .status()
+            .validate_part("status", validate::service_status)
+            .prepare_create(status::service)
+            .prepare_update(service::prepare_update)
             .select("spec.clusterIP", |object| text(object, "/spec/clusterIP"))
             .select("spec.type", |object| text(object, "/spec/type")),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
+            .validate(validate::service_account)
             .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]
 }

@@ -1,6 +1,6 @@
 //! Namespace: it is finalized through its own subresource, by a finalizer of its spec.
 
-use super::{PACKAGE, columns};
+use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{VIEW, keep_old, text};
 use serde_json::{Value, json};
@@ -14,6 +14,9 @@ pub fn kind() -> Kind {
         .verbs(["create", "delete", "get", "list", "patch", "update", "watch"])
         .part("finalize", None, &["update"])
         .part("status", None, &VIEW)
+        .validate(validate::namespace)
+        .validate_part("finalize", validate::namespace_finalize)
+        .validate_part("status", validate::namespace_status)
         .select("status.phase", |namespace| text(namespace, "/status/phase"))
         .prepare_create(prepare_create)
         .prepare_update(prepare_update)

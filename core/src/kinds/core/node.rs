@@ -1,6 +1,6 @@
 //! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
 
-use super::{PACKAGE, columns};
+use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{keep_old, text_or};
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ pub fn kind() -> Kind {
         .glance(&["spec.unschedulable", "status.addresses", "status.conditions", "status.nodeInfo"])
         .proxy("NodeProxyOptions")
         .status()
+        .validate(validate::node)
+        .validate_part("status", validate::node)
         .select("spec.unschedulable", |node| text_or(node, "/spec/unschedulable", "false"))
         // The status stays: a kubelet sends it with the first request.
         .prepare_create(pair_addresses)

@@ -31,6 +31,9 @@ pub fn kind() -> Kind {
         .proxy("PodProxyOptions")
         .view("resize")
         .status()
+        .validate_part("ephemeralcontainers", validate::ephemeral_containers)
+        .validate_part("resize", validate::resize)
+        .validate_part("status", validate::pod_status)
         .generation()
         .select("spec.nodeName", |pod| text(pod, "/spec/nodeName"))
         .select("spec.host", |pod| text(pod, "/spec/nodeName"))
@@ -65,7 +68,7 @@ fn prepare_create(pod: &mut Value) {
 
 /// `Guaranteed` when every container limits CPU and memory to just what it requests, `BestEffort` when nothing is
 /// requested or limited, else `Burstable`. Resources of the whole pod, where given, count instead of its containers'.
-fn qos_class(spec: &Value) -> &'static str {
+pub(super) fn qos_class(spec: &Value) -> &'static str {
     let whole = &spec["resources"];
     let resources: Vec<&Value> = if counted(&whole["requests"]).is_some() || counted(&whole["limits"]).is_some() {
         vec![whole]

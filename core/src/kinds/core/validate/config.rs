@@ -1,32 +1,36 @@
 //! ConfigMaps and Secrets: keys, size, and what the types of secrets promise.
 
-use crate::kinds::rules::{At, config_key, immutable};
+use super::checked;
+use crate::kinds::rules::{At, config_key, immutable, need};
 use crate::refusal::Cause;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 /// Bytes that the values may take together.
 const BYTES_MAX: usize = 1024 * 1024;
 
 pub fn config_map(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = checked(new);
     let root = At::root(new);
     let (data, binary) = (root.get("data"), root.get("binaryData"));
     keys(data, &mut causes);
     keys(binary, &mut causes);
-    for (key, at) in binary.entries() {
-        if data.value.get(key).is_some() {
-            causes.push(Cause::invalid(at.path(), &Value::from(key), "duplicate of key present in data"));
+    for (key, at) in data.entries() {
+        if binary.value.get(key).is_some() {
+            causes.push(at.invalid_as(key, "duplicate of key present in binaryData"));
         }
     }
     let bytes = data.entries().map(|(_, at)| at.text().len()).sum::<usize>() + decoded_bytes(binary);
     if bytes > BYTES_MAX {
-        causes.push(Cause::too_long("", BYTES_MAX));
+        // The whole object is meant, which Kubernetes writes as an index of nothing.
+        causes.push(Cause::too_long("[]", BYTES_MAX));
     }
     causes
 }
 
 pub fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = checked(new);
     let root = At::root(new);
     if let Some(old) = old {
         immutable(root.get("type"), &old["type"], &mut causes);
@@ -36,22 +40,17 @@ pub fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     if decoded_bytes(data) > BYTES_MAX {
         causes.push(Cause::too_long("data", BYTES_MAX));
     }
-    let mut need = |key: &str| {
-        if data.value.get(key).is_none() {
-            causes.push(data.key(key).required(""));
-        }
-    };
     match root.get("type").text() {
-        "kubernetes.io/dockercfg" => need(".dockercfg"),
-        "kubernetes.io/dockerconfigjson" => need(".dockerconfigjson"),
-        "kubernetes.io/ssh-auth" => need("ssh-privatekey"),
+        "kubernetes.io/dockercfg" => docker_config(data.key(".dockercfg"), &mut causes),
+        "kubernetes.io/dockerconfigjson" => docker_config(data.key(".dockerconfigjson"), &mut causes),
+        "kubernetes.io/ssh-auth" => need(data.key("ssh-privatekey"), &mut causes),
         "kubernetes.io/tls" => {
-            need("tls.crt");
-            need("tls.key");
+            for key in ["tls.crt", "tls.key"].iter().filter(|key| data.value.get(**key).is_none()) {
+                causes.push(data.key(key).required(""));
+            }
         }
         "kubernetes.io/basic-auth" if data.value.get("username").is_none() && data.value.get("password").is_none() => {
-            need("username");
-            need("password");
+            causes.extend(["username", "password"].map(|key| data.key(key).required("")));
         }
         "kubernetes.io/service-account-token" => {
             const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -65,6 +64,42 @@ pub fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         _ => {}
     }
     causes
+}
+
+/// A file of JSON, whose contents are nobody's business.
+fn docker_config(at: At, causes: &mut Vec<Cause>) {
+    let Some(text) = at.value.as_str() else {
+        causes.push(at.required(""));
+        return;
+    };
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    if let Err(problem) = go_json_object(&bytes) {
+        causes.push(at.invalid_as("<secret contents redacted>", &problem));
+    }
+}
+
+/// Whether the bytes are one JSON object, or what Go says of them.
+fn go_json_object(bytes: &[u8]) -> Result<(), String> {
+    let found = match serde_json::from_slice(bytes) {
+        Ok(Value::Object(_) | Value::Null) => return Ok(()),
+        Ok(Value::Array(_)) => "array",
+        Ok(Value::String(_)) => "string",
+        Ok(Value::Number(_)) => "number",
+        Ok(Value::Bool(_)) => "bool",
+        Err(problem) if problem.is_eof() => return Err("unexpected end of JSON input".into()),
+        Err(problem) => {
+            let at = problem.column().saturating_sub(1) + line_start(bytes, problem.line());
+            let found = bytes.get(at).map_or(' ', |byte| char::from(*byte));
+            return Err(format!("invalid character '{found}' looking for beginning of value"));
+        }
+    };
+    Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+}
+
+/// Where a line begins, counted from 1.
+fn line_start(bytes: &[u8], line: usize) -> usize {
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    std::iter::once(0).chain(ends).nth(line.saturating_sub(1)).unwrap_or(0)
 }
 
 fn keys(map: At, causes: &mut Vec<Cause>) {
@@ -96,9 +131,10 @@ mod tests {
             &[
                 ("/data/bad key", json!(""), "data[bad key]: Invalid value: \"bad key\": a valid config key must con"),
                 ("/data/..", json!(""), "data[..]: Invalid value: \"..\": must not be '..'"),
-                ("/binaryData", json!({"a.b": "AAAA"}), "binaryData[a.b]: Invalid value: \"a.b\": duplicate of key"),
+                ("/binaryData", json!({"a.b": "AAAA"}), "data[a.b]: Invalid value: \"a.b\": duplicate of key present"),
+                ("/binaryData", json!({"a c": "AAAA"}), "binaryData[a c]: Invalid value: \"a c\": a valid config key"),
                 ("/data/a.b", json!("x".repeat(1 << 20)), ""),
-                ("/data/a.b", json!("x".repeat((1 << 20) + 1)), ": Too long: may not be more than 1048576 bytes"),
+                ("/data/a.b", json!("x".repeat((1 << 20) + 1)), "[]: Too long: may not be more than 1048576 bytes"),
             ],
         );
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"a": "AAAA"}});
@@ -110,6 +146,35 @@ mod tests {
                 ("/type", json!("kubernetes.io/tls"), "data[tls.crt]: Required value"),
                 ("/type", json!("kubernetes.io/basic-auth"), "data[username]: Required value"),
                 ("/type", json!("mine/own"), ""),
+                ("/type", json!("kubernetes.io/dockerconfigjson"), "data[.dockerconfigjson]: Required value"),
+                ("/type", json!("kubernetes.io/ssh-auth"), "data[ssh-privatekey]: Required value"),
+                (
+                    "/type",
+                    json!("kubernetes.io/service-account-token"),
+                    "metadata.annotations[kubernetes.io/service-account.name]: Required value",
+                ),
+            ],
+        );
+        let docker = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"},
+            "type": "kubernetes.io/dockercfg", "data": {".dockercfg": "e30="}});
+        check_rows(
+            &docker,
+            &[
+                (
+                    "/data/.dockercfg",
+                    json!("eA=="),
+                    "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": invalid character 'x' looking",
+                ),
+                (
+                    "/data/.dockercfg",
+                    json!(""),
+                    "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": unexpected end of JSON input",
+                ),
+                (
+                    "/data/.dockercfg",
+                    json!("W10="),
+                    "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": json: cannot unmarshal array",
+                ),
             ],
         );
         check_updates(

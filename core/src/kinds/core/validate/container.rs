@@ -1,278 +1,377 @@
-//! Containers: images, ports, environment, mounts, resources and probes.
+//! Containers of every kind: those of the pod, those that run before them, and those that are added to debug.
 
-use crate::kinds::rules::{
-    At, PROTOCOLS, between, compare, config_key, distinct, env_name, named, need, need_name, none_negative, one_of,
-    port, port_name, port_number, quantities,
-};
+use super::environment;
+use super::mount::mounts_and_devices;
+use super::probe::probes_and_hooks;
+use super::resources::{container_resource, requirements};
+use super::security::container_context;
+use super::volume::Volumes;
+use crate::kinds::rules::{At, PROTOCOLS, Seen, named, need, need_name, need_one_of, port_name, port_number};
 use crate::object::names;
 use crate::refusal::Cause;
-use crate::schema::quantity;
 use serde_json::Value;
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-const ONE_HANDLER: &str = "may not specify more than 1 handler type";
-const NO_HANDLER: &str = "must specify a handler type";
 const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const NOT_IN_INIT: &str = "may not be set for init containers without restartPolicy=Always";
-const USER_MAX: i64 = i32::MAX as i64;
+const NOT_IN_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
+/// What only a container that the pod was made with can have.
+const LASTING: &[&str] = &[
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+];
+const RESTART_RULES_MAX: usize = 20;
+const EXIT_CODES_MAX: usize = 255;
 
-/// Names that the containers of a pod refer to, or may not share.
-pub(super) struct Names {
-    pub volumes: BTreeSet<String>,
-    pub containers: BTreeSet<String>,
+/// What the containers of a pod refer to.
+pub(super) struct Surroundings<'a> {
+    pub volumes: &'a Volumes<'a>,
+    pub claims: &'a BTreeSet<String>,
+    /// Pods are checked more closely than templates.
+    pub is_pod: bool,
 }
 
-/// `containers` and `initContainers` of a pod's spec.
-pub(super) fn containers(spec: At, names: &mut Names, causes: &mut Vec<Cause>) {
+/// All containers of a pod's spec.
+pub(super) fn containers(spec: At, around: &Surroundings, causes: &mut Vec<Cause>) {
+    let grace = spec.get("terminationGracePeriodSeconds").number();
     let list = spec.get("containers");
+    let mut names = Seen::default();
     if list.is_empty() {
         causes.push(list.required(""));
     }
-    let mut host_ports = BTreeSet::new();
-    let on_host = spec.get("hostNetwork").is_true();
     for container in list.items() {
-        common(container, names, causes);
-        ports(container.get("ports"), on_host, &mut host_ports, causes);
-        probes(container, causes);
+        common(spec, container, around, causes);
+        unique_name(container, &mut names, causes);
+        probes_and_hooks(container, grace, causes);
+        restart_policy(container, causes);
     }
-    for container in spec.get("initContainers").items() {
-        common(container, names, causes);
-        // Those that end before the next one starts may use the same ports.
-        ports(container.get("ports"), on_host, &mut BTreeSet::new(), causes);
+    let mut host_ports = Seen::default();
+    for container in list.items() {
+        unique_host_ports(container.get("ports"), &mut host_ports, causes);
+    }
+    init_containers(spec, grace, around, &mut names, causes);
+    ephemeral_containers(spec, around, &mut names, causes);
+    host_network_ports(spec, around.is_pod, causes);
+}
+
+fn init_containers(spec: At, grace: Option<i64>, around: &Surroundings, names: &mut Seen, causes: &mut Vec<Cause>) {
+    let list = spec.get("initContainers");
+    let Some(first) = list.items().next() else { return };
+    for container in list.items() {
+        common(spec, container, around, causes);
+        restart_policy(container, causes);
+        unique_name(container, names, causes);
+        // Those that end before the next one starts may use the same ports, so that Kubernetes looks at each alone,
+        // and then takes it for the first.
+        unique_host_ports(first.holding(container.value).get("ports"), &mut Seen::default(), causes);
         if container.get("restartPolicy").text() == "Always" {
-            probes(container, causes);
+            probes_and_hooks(container, grace, causes);
             continue;
         }
         for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-            let probe = container.get(field);
-            if probe.is_set() {
-                causes.push(probe.forbidden(NOT_IN_INIT));
+            let at = container.get(field);
+            if at.is_set() {
+                causes.push(at.forbidden(NOT_IN_INIT));
             }
         }
     }
 }
 
-fn common(container: At, names: &mut Names, causes: &mut Vec<Cause>) {
-    let name = container.get("name");
-    need_name(name, names::label, causes);
-    if !name.is_empty() && !names.containers.insert(name.text().to_owned()) {
-        causes.push(name.duplicate());
-    }
-    need(container.get("image"), causes);
-    one_of(container.get("imagePullPolicy"), PULL_POLICIES, causes);
-    one_of(container.get("terminationMessagePolicy"), &["FallbackToLogsOnError", "File"], causes);
-    for variable in container.get("env").items() {
-        environment(variable, causes);
-    }
-    for source in container.get("envFrom").items() {
-        environment_source(source, causes);
-    }
-    mounts(container.get("volumeMounts"), &names.volumes, causes);
-    for device in container.get("volumeDevices").items() {
-        let name = device.get("name");
-        if name.is_empty() {
-            causes.push(name.required(""));
-        } else if !names.volumes.contains(name.text()) {
-            causes.push(Cause::not_found(name.path(), name.value));
+fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, causes: &mut Vec<Cause>) {
+    let others: BTreeSet<&str> = ["containers", "initContainers"]
+        .iter()
+        .filter_map(|list| spec.value[*list].as_array())
+        .flatten()
+        .filter_map(|container| container["name"].as_str())
+        .collect();
+    for container in spec.get("ephemeralContainers").items() {
+        common(spec, container, around, causes);
+        if !around.is_pod {
+            bare_image(container.get("image"), causes);
+        }
+        unique_name(container, names, causes);
+        let target = container.get("targetContainerName");
+        if !target.is_empty() && !others.contains(target.text()) {
+            causes.push(target.not_found());
+        }
+        for field in LASTING {
+            let at = container.get(field);
+            if !at.is_empty() {
+                causes.push(at.forbidden(NOT_IN_EPHEMERAL));
+            }
+        }
+        for mount in container.get("volumeMounts").items() {
+            for field in ["subPath", "subPathExpr"] {
+                let at = mount.get(field);
+                if !at.is_empty() {
+                    causes.push(at.forbidden(NOT_IN_EPHEMERAL));
+                }
+            }
         }
     }
-    resources(container.get("resources"), causes);
-    security_context(container.get("securityContext"), causes);
 }
 
-fn ports(list: At, on_host: bool, host_ports: &mut BTreeSet<String>, causes: &mut Vec<Cause>) {
-    distinct(list, "name", causes);
+/// What holds for every container.
+fn common(spec: At, container: At, around: &Surroundings, causes: &mut Vec<Cause>) {
+    need_name(container.get("name"), names::label, causes);
+    need(container.get("image"), causes);
+    if around.is_pod {
+        bare_image(container.get("image"), causes);
+    }
+    need_one_of(container.get("terminationMessagePolicy"), &["File", "FallbackToLogsOnError"], causes);
+    ports(container.get("ports"), causes);
+    environment::variables(container.get("env"), around.volumes, causes);
+    environment::sources(container.get("envFrom"), causes);
+    mounts_and_devices(container, around.volumes, causes);
+    need_one_of(container.get("imagePullPolicy"), PULL_POLICIES, causes);
+    requirements(container.get("resources"), container_resource, around.claims, causes);
+    resize_policies(container.get("resizePolicy"), spec.get("restartPolicy").text(), causes);
+    container_context(container.get("securityContext"), !spec.get("hostUsers").is_false(), causes);
+}
+
+fn unique_name(container: At, names: &mut Seen, causes: &mut Vec<Cause>) {
+    let name = container.get("name");
+    if !name.is_empty() && names.again(name.value) {
+        causes.push(name.duplicate());
+    }
+}
+
+pub(super) fn bare_image(image: At, causes: &mut Vec<Cause>) {
+    if image.text().trim() != image.text() {
+        causes.push(image.invalid("must not have leading or trailing whitespace"));
+    }
+}
+
+fn ports(list: At, causes: &mut Vec<Cause>) {
+    let mut names = Seen::default();
     for entry in list.items() {
         let name = entry.get("name");
         if !name.is_empty() {
-            named(name, port_name, causes);
+            if !port_name(name.text()).is_empty() {
+                named(name, port_name, causes);
+            } else if names.again(name.value) {
+                causes.push(name.duplicate());
+            }
         }
         let number = entry.get("containerPort");
-        match number.number() {
-            None | Some(0) => causes.push(number.required("")),
-            Some(_) => port_number(number, causes),
+        match number.number_or_zero() {
+            0 => causes.push(number.required("")),
+            _ => port_number(number, causes),
         }
-        one_of(entry.get("protocol"), PROTOCOLS, causes);
         let host = entry.get("hostPort");
-        let Some(host_number) = host.number().filter(|number| *number != 0) else { continue };
-        port_number(host, causes);
-        if on_host && number.number() != Some(host_number) {
-            causes.push(number.invalid("must match `hostPort` when `hostNetwork` is true"));
+        if host.number_or_zero() != 0 {
+            port_number(host, causes);
         }
-        let claim = format!("{}/{}/{host_number}", entry.get("protocol").text(), entry.get("hostIP").text());
-        let shown = Value::from(claim.as_str());
-        if !host_ports.insert(claim) {
-            causes.push(Cause::duplicate(host.path(), &shown));
+        need_one_of(entry.get("protocol"), PROTOCOLS, causes);
+    }
+}
+
+fn unique_host_ports(list: At, seen: &mut Seen, causes: &mut Vec<Cause>) {
+    for entry in list.items() {
+        let host = entry.get("hostPort");
+        let number = host.number_or_zero();
+        if number == 0 {
+            continue;
+        }
+        let (protocol, address) = (entry.get("protocol"), entry.get("hostIP"));
+        let claim = Value::from(format!("{}/{}/{number}", protocol.text(), address.text()));
+        if seen.again(&claim) {
+            causes.push(Cause::duplicate(host.path(), &claim));
         }
     }
 }
 
-fn environment(variable: At, causes: &mut Vec<Cause>) {
-    need_name(variable.get("name"), env_name, causes);
-    let source = variable.get("valueFrom");
-    if !source.is_set() {
+/// On the host's network a container's port is the host's. A template may leave the second one open.
+fn host_network_ports(spec: At, is_pod: bool, causes: &mut Vec<Cause>) {
+    if !spec.get("hostNetwork").is_true() {
         return;
     }
-    let count = source.value.as_object().map_or(0, |sources| sources.values().filter(|value| !value.is_null()).count());
-    if count == 0 {
-        let detail = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or \
-                      `secretKeyRef`";
-        causes.push(source.invalid_unshown(detail));
-    }
-    if !variable.get("value").is_empty() {
-        if count != 0 {
-            causes.push(source.invalid_unshown("may not be specified when `value` is not empty"));
-        }
-    } else if count > 1 {
-        causes.push(source.invalid_unshown("may not have more than one field specified at a time"));
-    }
-    for reference in ["configMapKeyRef", "secretKeyRef"] {
-        let reference = source.get(reference);
-        if reference.is_set() {
-            need_name(reference.get("key"), config_key, causes);
-        }
-    }
-    let field = source.get("fieldRef");
-    if field.is_set() {
-        need(field.get("fieldPath"), causes);
-    }
-    let resource = source.get("resourceFieldRef");
-    if resource.is_set() {
-        need(resource.get("resource"), causes);
-    }
-}
-
-fn environment_source(source: At, causes: &mut Vec<Cause>) {
-    match (source.get("configMapRef").is_set(), source.get("secretRef").is_set()) {
-        (false, false) => causes.push(source.invalid_unshown("must specify one of: `configMapRef` or `secretRef`")),
-        (true, true) => causes.push(source.invalid_unshown("may not have more than one field specified at a time")),
-        _ => {}
-    }
-    for reference in ["configMapRef", "secretRef"] {
-        let reference = source.get(reference);
-        if reference.is_set() {
-            need(reference.get("name"), causes);
-        }
-    }
-}
-
-fn mounts(list: At, volumes: &BTreeSet<String>, causes: &mut Vec<Cause>) {
-    let mut paths = BTreeSet::new();
-    for mount in list.items() {
-        let name = mount.get("name");
-        if name.is_empty() {
-            causes.push(name.required(""));
-        }
-        if !volumes.contains(name.text()) {
-            causes.push(Cause::not_found(name.path(), &Value::from(name.text())));
-        }
-        let path = mount.get("mountPath");
-        if path.is_empty() {
-            causes.push(path.required(""));
-        }
-        if !paths.insert(path.text().to_owned()) {
-            causes.push(path.invalid("must be unique"));
-        }
-        let below = mount.get("subPath");
-        if below.text().starts_with('/') {
-            causes.push(below.invalid("must be a relative path"));
-        }
-        if below.text().split('/').any(|part| part == "..") {
-            causes.push(below.invalid("must not contain '..'"));
-        }
-        let expanded = mount.get("subPathExpr");
-        if !expanded.is_empty() && !below.is_empty() {
-            causes.push(expanded.invalid("subPathExpr and subPath are mutually exclusive"));
-        }
-    }
-}
-
-fn resources(resources: At, causes: &mut Vec<Cause>) {
-    let (requests, limits) = (resources.get("requests"), resources.get("limits"));
-    quantities(limits, causes);
-    quantities(requests, causes);
-    for (name, request) in requests.entries() {
-        let limit = &limits.value[name];
-        let order = compare(request.value, limit);
-        let shown = canonical(limit);
-        // What cannot be shared is limited to just what is requested.
-        let fixed = name.starts_with("hugepages-") || (name.contains('/') && !name.contains("kubernetes.io/"));
-        let detail = match order {
-            Some(Ordering::Less | Ordering::Greater) if fixed => format!("must be equal to {name} limit of {shown}"),
-            Some(Ordering::Greater) => format!("must be less than or equal to {name} limit of {shown}"),
-            _ => continue,
-        };
-        causes.push(Cause::invalid(requests.path(), &Value::from(canonical(request.value)), &detail));
-    }
-}
-
-/// A quantity as Kubernetes writes it.
-fn canonical(amount: &Value) -> String {
-    let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
-    quantity::canonical(&text).unwrap_or(text)
-}
-
-fn security_context(context: At, causes: &mut Vec<Cause>) {
-    between(context.get("runAsUser"), 0, USER_MAX, causes);
-    between(context.get("runAsGroup"), 0, USER_MAX, causes);
-    let escalation = context.get("allowPrivilegeEscalation");
-    if escalation.value == &Value::Bool(false) && context.get("privileged").is_true() {
-        causes.push(context.invalid("cannot set `allowPrivilegeEscalation` to false and `privileged` to true"));
-    }
-}
-
-fn probes(container: At, causes: &mut Vec<Cause>) {
-    for (field, only_one) in [("livenessProbe", true), ("readinessProbe", false), ("startupProbe", true)] {
-        let probe = container.get(field);
-        if !probe.is_set() {
-            continue;
-        }
-        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], causes);
-        none_negative(
-            probe,
-            &["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"],
-            causes,
-        );
-        let threshold = probe.get("successThreshold");
-        if only_one && threshold.number().is_some_and(|number| number != 1) {
-            causes.push(threshold.invalid("must be 1"));
-        }
-    }
-    let lifecycle = container.get("lifecycle");
-    for field in ["postStart", "preStop"] {
-        let hook = lifecycle.get(field);
-        if hook.is_set() {
-            handler(hook, &["exec", "httpGet", "tcpSocket", "sleep"], causes);
-        }
-    }
-}
-
-/// Just one way to ask or tell a container.
-fn handler(at: At, ways: &[&str], causes: &mut Vec<Cause>) {
-    let mut found = 0;
-    for way in ways {
-        let handler = at.get(way);
-        if !handler.is_set() {
-            continue;
-        }
-        found += 1;
-        if found > 1 {
-            causes.push(handler.forbidden(ONE_HANDLER));
-            continue;
-        }
-        match *way {
-            "exec" => need(handler.get("command"), causes),
-            "httpGet" => {
-                need(handler.get("path"), causes);
-                port(handler.get("port"), causes);
-                one_of(handler.get("scheme"), &["HTTP", "HTTPS"], causes);
+    for container in spec.get("containers").items() {
+        for entry in container.get("ports").items() {
+            let host = entry.get("hostPort");
+            let number = host.number_or_zero();
+            if (is_pod || number != 0) && number != entry.get("containerPort").number_or_zero() {
+                causes.push(host.invalid_as(number, "must match `containerPort` when `hostNetwork` is true"));
             }
-            "tcpSocket" | "grpc" => port(handler.get("port"), causes),
-            _ => {}
         }
     }
-    if found == 0 {
-        causes.push(at.required(NO_HANDLER));
+}
+
+/// What a container does when it ends, and rules that depend on how it ended.
+fn restart_policy(container: At, causes: &mut Vec<Cause>) {
+    let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
+    if !policy.is_set() {
+        if !rules.is_empty() {
+            causes.push(policy.required("must specify restartPolicy when restart rules are used"));
+        }
+        return;
+    }
+    if !matches!(policy.text(), "Always" | "Never" | "OnFailure") {
+        causes.push(policy.not_supported(&["Always", "Never", "OnFailure"]));
+    }
+    if rules.len() > RESTART_RULES_MAX {
+        causes.push(Cause::too_many(rules.path(), rules.len(), RESTART_RULES_MAX));
+    }
+    for rule in rules.items() {
+        let (action, codes) = (rule.get("action"), rule.get("exitCodes"));
+        if action.text() != "Restart" {
+            causes.push(action.not_supported(&["Restart"]));
+        }
+        if !codes.is_set() {
+            causes.push(codes.required("must be specified"));
+            continue;
+        }
+        let (operator, values) = (codes.get("operator"), codes.get("values"));
+        if !matches!(operator.text(), "In" | "NotIn") {
+            causes.push(operator.not_supported(&["In", "NotIn"]));
+        }
+        if values.len() > EXIT_CODES_MAX {
+            causes.push(Cause::too_many(values.path(), values.len(), EXIT_CODES_MAX));
+        }
+    }
+}
+
+/// What a change of resources does to the container. Kubernetes tells of these at the list.
+fn resize_policies(list: At, pod_restarts: &str, causes: &mut Vec<Cause>) {
+    let mut seen = Seen::default();
+    for policy in list.items() {
+        let (resource, restart) = (policy.get("resourceName"), policy.get("restartPolicy"));
+        if seen.again(resource.value) {
+            causes.push(Cause::duplicate(policy.path(), resource.value));
+        }
+        need_one_of(list.holding(resource.value), &["cpu", "memory"], causes);
+        need_one_of(list.holding(restart.value), &["NotRequired", "RestartContainer"], causes);
+        if pod_restarts == "Never" && restart.text() != "NotRequired" {
+            let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+            causes.push(list.invalid_as(restart.text(), detail));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::rules::testing::check_rows;
+    use serde_json::json;
+
+    #[test]
+    fn each_rule_of_containers() {
+        let good = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
+            "spec": {
+                "containers": [{"name": "a", "image": "a", "ports": [{"name": "http", "containerPort": 80}]}],
+                "initContainers": [{"name": "i", "image": "i"}],
+                "volumes": [{"name": "v"}],
+            },
+        });
+        let (ports, init) = ("/spec/containers/0/ports", "/spec/initContainers/0");
+        check_rows(
+            &good,
+            &[
+                ("/spec/containers", json!([]), "spec.containers: Required value"),
+                ("/spec/containers/0/name", json!("A"), "spec.containers[0].name: Invalid value: \"A\""),
+                ("/spec/containers/0/image", json!(null), "spec.containers[0].image: Required value"),
+                (
+                    "/spec/containers/0/image",
+                    json!(" a"),
+                    "spec.containers[0].image: Invalid value: \" a\": must not h",
+                ),
+                (
+                    "/spec/containers/1",
+                    json!({"name": "a", "image": "b"}),
+                    "spec.containers[1].name: Duplicate value: \"a\"",
+                ),
+                (
+                    "/spec/containers/0/imagePullPolicy",
+                    json!("Maybe"),
+                    "spec.containers[0].imagePullPolicy: Unsupported value: \"Maybe\": supported values: \"Always\", ",
+                ),
+                (
+                    "/spec/containers/0/terminationMessagePolicy",
+                    json!("Shout"),
+                    "spec.containers[0].terminationMessagePolicy: Unsupported value: \"Shout\": supported values: \"Fi",
+                ),
+                (
+                    ports,
+                    json!([{"containerPort": 70000}]),
+                    "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535",
+                ),
+                (
+                    ports,
+                    json!([{"containerPort": 1, "protocol": "ICMP"}]),
+                    "spec.containers[0].ports[0].protocol: Unsupported value: \"ICMP\": supported values: \"SCTP\", ",
+                ),
+                (
+                    ports,
+                    json!([{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}]),
+                    "spec.containers[0].ports[1].name: Duplicate value: \"a\"",
+                ),
+                (
+                    ports,
+                    json!([{"name": "a", "containerPort": 1, "hostPort": 5}, {"containerPort": 2, "hostPort": 5}]),
+                    "spec.containers[0].ports[1].hostPort: Duplicate value: \"TCP//5\"",
+                ),
+                (
+                    "/spec",
+                    json!({"hostNetwork": true,
+                        "containers": [{"name": "a", "image": "a", "ports": [{"containerPort": 1, "hostPort": 2}]}]}),
+                    "spec.containers[0].ports[0].hostPort: Invalid value: 2: must match `containerPort` when",
+                ),
+                (init, json!({"name": "a", "image": "b"}), "spec.initContainers[0].name: Duplicate value: \"a\""),
+                (
+                    init,
+                    json!({"name": "i", "image": "b", "readinessProbe": {"exec": {"command": ["a"]}}}),
+                    "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without",
+                ),
+                (
+                    init,
+                    json!({"name": "i", "image": "b", "restartPolicy": "Always",
+                        "readinessProbe": {"exec": {"command": ["a"]}}}),
+                    "",
+                ),
+                (
+                    "/spec/containers/0/restartPolicy",
+                    json!("Perhaps"),
+                    "spec.containers[0].restartPolicy: Unsupported value: \"Perhaps\": supported values: \"Always\"",
+                ),
+                (
+                    "/spec/containers/0/restartPolicyRules",
+                    json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]),
+                    "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules",
+                ),
+                (
+                    "/spec/containers/0/resizePolicy",
+                    json!([{"resourceName": "disk", "restartPolicy": "NotRequired"}]),
+                    "spec.containers[0].resizePolicy: Unsupported value: \"disk\": supported values: \"cpu\", \"mem",
+                ),
+                (
+                    "/spec/ephemeralContainers",
+                    json!([{"name": "e", "image": "e"}]),
+                    "spec.ephemeralContainers: Forbidden: cannot be set on create",
+                ),
+                (
+                    "/spec/ephemeralContainers",
+                    json!([{"name": "e", "image": "e", "ports": [{"containerPort": 1}]}]),
+                    "spec.ephemeralContainers[0].ports: Forbidden: cannot be set for an Ephemeral Container",
+                ),
+                (
+                    "/spec/ephemeralContainers",
+                    json!([{"name": "e", "image": "e", "targetContainerName": "x"}]),
+                    "spec.ephemeralContainers[0].targetContainerName: Not found: \"x\"",
+                ),
+                (
+                    "/spec/ephemeralContainers",
+                    json!([{"name": "e", "image": "e",
+                        "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a"}]}]),
+                    "spec.ephemeralContainers[0].volumeMounts[0].subPath: Forbidden: cannot be set for an Ephemeral",
+                ),
+            ],
+        );
     }
 }

@@ -1,14 +1,45 @@
 //! The rules of the core group's kinds.
 
+mod annotations;
 mod config;
 mod container;
+mod endpoints;
+mod environment;
+mod mount;
+mod node;
+mod object;
+mod persistent;
 mod placement;
 mod pod;
+mod pod_parts;
+mod pod_update;
+mod probe;
+mod quota;
+mod replication;
+mod resources;
+mod security;
 mod service;
+mod service_update;
+mod source;
 mod volume;
 
 pub use config::{config_map, secret};
+pub use endpoints::endpoints;
+pub use node::node;
+pub use object::{event, namespace, namespace_finalize, namespace_status, service_account};
+pub use persistent::{claim, claim_status, volume as persistent_volume};
 pub(in crate::kinds) use pod::template;
 pub use pod::{pod, pod_template};
-pub use service::service;
-pub use volume::claim;
+pub use pod_parts::{ephemeral_containers, resize, status as pod_status};
+pub use quota::{limit_range, resource_quota, resource_quota_status};
+pub use replication::controller_status;
+pub use service::{service, service_status};
+
+use crate::object::validate;
+use crate::refusal::Cause;
+use serde_json::Value;
+
+/// What Kubernetes' own kinds ask of metadata beyond what all objects do, to begin a kind's causes with.
+fn checked(object: &Value) -> Vec<Cause> {
+    object["metadata"].as_object().map_or_else(Vec::new, validate::standard_finalizers)
+}

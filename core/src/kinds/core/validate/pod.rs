@@ -1,36 +1,66 @@
 //! Pods, and the templates that they are made from.
 
-use super::container::{Names, containers};
-use super::placement;
+use super::checked;
+use super::container::{Surroundings, containers};
+use super::resources::{container_resource, pod_requirements, requirements};
 use super::volume::volumes;
-use crate::kinds::rules::{At, between, labels, named, one_of, same};
+use super::{annotations, placement, security};
+use crate::kinds::rules::{At, Seen, between, ip, labels, named, named_if_any, need_one_of};
 use crate::object::{names, validate};
 use crate::refusal::Cause;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What an update of a pod may change, in the words of Kubernetes.
-const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
-                     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions \
-                     to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
-                     previously negative)";
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
-const USER_MAX: i64 = i32::MAX as i64;
+const NAMESERVERS_MAX: usize = 3;
+const SEARCHES_MAX: usize = 32;
+const SEARCH_BYTES_MAX: usize = 2048;
+const HOSTNAME_BYTES_MAX: usize = 64;
 
 pub fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = pod_itself(new);
     let root = At::root(new);
     let spec = root.get("spec");
-    match old {
-        Some(old) => update(spec, &old["spec"], &mut causes),
-        None => pod_spec(spec, &mut causes),
+    if let Some(old) = old {
+        super::pod_update::update(root, old, &mut causes);
+        return causes;
+    }
+    let debugging = spec.get("ephemeralContainers");
+    if !debugging.is_empty() {
+        causes.push(debugging.forbidden("cannot be set on create"));
+    }
+    let node = spec.get("nodeName");
+    if !node.is_empty() && !spec.get("schedulingGates").is_empty() {
+        causes.push(node.forbidden("cannot be set until all schedulingGates have been cleared"));
+    }
+    annotations::agree(&new["metadata"]["annotations"], spec, &mut causes);
+    causes
+}
+
+/// What holds for a pod at any time.
+pub(super) fn pod_itself(pod: &Value) -> Vec<Cause> {
+    let mut causes = checked(pod);
+    let root = At::root(pod);
+    let (metadata, spec) = (root.get("metadata"), root.get("spec"));
+    annotations::check(metadata.get("annotations"), spec, &mut causes);
+    pod_spec(spec, metadata.get("name").text(), true, &mut causes);
+    if spec.get("serviceAccountName").is_empty() {
+        for volume in spec.get("volumes").items() {
+            let projected = volume.get("projected");
+            for source in projected.get("sources").items() {
+                let token = source.get("serviceAccountToken");
+                if token.is_set() {
+                    causes.push(token.forbidden("must not be specified when serviceAccountName is not set"));
+                }
+            }
+        }
     }
     causes
 }
 
 pub fn pod_template(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = checked(new);
     template(At::root(new).get("template"), &mut causes);
     causes
 }
@@ -40,293 +70,329 @@ pub(in crate::kinds) fn template(at: At, causes: &mut Vec<Cause>) {
     let metadata = at.get("metadata");
     // Kubernetes leaves `metadata` out of these paths.
     labels(at.get("labels").holding(&metadata.value["labels"]), causes);
-    if let Value::Object(map) = &metadata.value["annotations"] {
-        validate::annotations(map, &at.get("annotations").path(), causes);
+    let noted = at.get("annotations").holding(&metadata.value["annotations"]);
+    if let Value::Object(map) = noted.value {
+        validate::annotations(map, &noted.path(), causes);
     }
     let spec = at.get("spec");
-    pod_spec(spec, causes);
+    annotations::check(noted, spec, causes);
+    pod_spec(spec, "", false, causes);
+    annotations::agree(noted.value, spec, causes);
     let ephemeral = spec.get("ephemeralContainers");
     if !ephemeral.is_empty() {
         causes.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));
     }
 }
 
-fn pod_spec(spec: At, causes: &mut Vec<Cause>) {
-    let mut volume_names = BTreeSet::new();
-    volumes(spec.get("volumes"), &mut volume_names, causes);
-    let mut names = Names { volumes: volume_names, containers: BTreeSet::new() };
-    containers(spec, &mut names, causes);
-    one_of(spec.get("restartPolicy"), RESTART_POLICIES, causes);
-    dns(spec, causes);
-    security_context(spec.get("securityContext"), causes);
-    let deadline = spec.get("activeDeadlineSeconds");
-    between(deadline, 1, i64::from(i32::MAX), causes);
+/// The spec of a pod, whose name is known, or of a template.
+fn pod_spec(spec: At, pod: &str, is_pod: bool, causes: &mut Vec<Cause>) {
+    let grace = spec.get("terminationGracePeriodSeconds");
+    if !grace.is_set() {
+        causes.push(grace.required(""));
+    }
+    let volumes_at = spec.get("volumes");
+    let volumes = volumes(volumes_at, pod, is_pod, causes);
+    let claims = resource_claims(spec.get("resourceClaims"), causes);
+    containers(spec, &Surroundings { volumes: &volumes, claims: &claims, is_pod }, causes);
+    pod_requirements(spec, &claims, causes);
+    need_one_of(spec.get("restartPolicy"), RESTART_POLICIES, causes);
+    need_one_of(spec.get("dnsPolicy"), DNS_POLICIES, causes);
     labels(spec.get("nodeSelector"), causes);
+    security::pod_context(spec, causes);
+    placement::affinity(spec.get("affinity"), causes);
+    dns(spec, causes);
+    for gate in spec.get("readinessGates").items() {
+        let condition = gate.get("conditionType");
+        let messages = names::qualified_name(condition.text());
+        causes.extend(messages.iter().map(|message| condition.invalid_as(condition.text(), message)));
+    }
+    scheduling_gates(spec.get("schedulingGates"), causes);
+    placement::spread(spec.get("topologySpreadConstraints"), causes);
+    security::host_processes(spec, causes);
+    security::host_users(spec, causes);
+    names_of(spec, causes);
+    between(spec.get("activeDeadlineSeconds"), 1, i64::from(i32::MAX), causes);
+    placement::tolerations(spec.get("tolerations"), causes);
+    for alias in spec.get("hostAliases").items() {
+        ip(alias.get("ip"), causes);
+        alias.get("hostnames").items().for_each(|name| named(name, names::subdomain, causes));
+    }
+    let preemption = spec.get("preemptionPolicy");
+    if preemption.is_set() {
+        need_one_of(preemption, &["PreemptLowerPriority", "Never"], causes);
+    }
+    let overhead = spec.get("overhead");
+    if overhead.is_set() {
+        // Overhead is told of as the limits of a container.
+        let limits = json!({ "limits": overhead.value });
+        requirements(overhead.holding(&limits), container_resource, &BTreeSet::new(), causes);
+    }
+    security::operating_system(spec, causes);
+}
+
+fn names_of(spec: At, causes: &mut Vec<Cause>) {
     for (field, check) in [
         ("serviceAccountName", names::subdomain as fn(&str) -> Vec<String>),
         ("nodeName", names::subdomain),
         ("hostname", names::label),
         ("subdomain", names::label),
+        ("hostnameOverride", names::subdomain),
         ("priorityClassName", names::subdomain),
-        ("runtimeClassName", names::subdomain),
     ] {
-        let name = spec.get(field);
-        if !name.is_empty() {
-            named(name, check, causes);
-        }
+        named_if_any(spec.get(field), check, causes);
     }
-    placement::tolerations(spec.get("tolerations"), causes);
-    placement::affinity(spec.get("affinity"), causes);
-    placement::spread(spec.get("topologySpreadConstraints"), causes);
-}
-
-fn dns(spec: At, causes: &mut Vec<Cause>) {
-    one_of(spec.get("dnsPolicy"), DNS_POLICIES, causes);
-    if spec.get("dnsPolicy").text() != "None" {
+    let class = spec.get("runtimeClassName");
+    if class.is_set() {
+        named(class, names::subdomain, causes);
+    }
+    let whole = spec.get("hostnameOverride");
+    if whole.is_empty() {
         return;
     }
-    let config = spec.get("dnsConfig");
-    let servers = config.get("nameservers");
-    if !config.is_set() {
-        causes.push(config.required("must provide `dnsConfig` when `dnsPolicy` is None"));
-    } else if servers.is_empty() {
-        causes.push(servers.required("must provide at least one DNS nameserver when `dnsPolicy` is None"));
+    if whole.text().len() > HOSTNAME_BYTES_MAX {
+        causes.push(Cause::too_long(whole.path(), HOSTNAME_BYTES_MAX));
     }
-}
-
-fn security_context(context: At, causes: &mut Vec<Cause>) {
-    for field in ["runAsUser", "runAsGroup", "fsGroup"] {
-        between(context.get(field), 0, USER_MAX, causes);
-    }
-    for group in context.get("supplementalGroups").items() {
-        between(group, 0, USER_MAX, causes);
-    }
-    one_of(context.get("fsGroupChangePolicy"), &["Always", "OnRootMismatch"], causes);
-}
-
-/// A pod that runs keeps its spec but for images, a shorter deadline and more tolerations.
-fn update(spec: At, old: &Value, causes: &mut Vec<Cause>) {
-    for list in ["initContainers", "containers"] {
-        let containers = spec.get(list);
-        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
-        if count(containers.value) != count(&old[list]) {
-            causes.push(containers.forbidden("pod updates may not add or remove containers"));
-            return;
+    for field in ["setHostnameAsFQDN", "hostNetwork"] {
+        if spec.get(field).is_true() {
+            causes.push(whole.forbidden(&format!("may not be specified when {field} is true")));
         }
-        for container in containers.items() {
-            let image = container.get("image");
-            if image.is_empty() && list == "containers" {
-                causes.push(image.required(""));
+    }
+}
+
+/// Claims of devices, each made beforehand or from a template; the names are for containers to refer to.
+fn resource_claims(list: At, causes: &mut Vec<Cause>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for claim in list.items() {
+        let name = claim.get("name");
+        if name.is_empty() {
+            causes.push(name.required(""));
+        } else if !found.insert(name.text().to_owned()) {
+            causes.push(name.duplicate());
+        } else {
+            named(name, names::label, causes);
+        }
+        let (made, template) = (claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"));
+        match (made.is_set(), template.is_set()) {
+            (true, true) => {
+                let detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                causes.push(claim.invalid(detail));
+            }
+            (false, false) => {
+                let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+                causes.push(claim.invalid(detail));
+            }
+            _ => {}
+        }
+        for reference in [made, template] {
+            if reference.is_set() {
+                named(reference, names::subdomain, causes);
             }
         }
     }
-    deadline(spec.get("activeDeadlineSeconds"), &old["activeDeadlineSeconds"], causes);
-    let tolerations = spec.get("tolerations");
-    let added_only = old["tolerations"]
-        .as_array()
-        .is_none_or(|old| old.iter().all(|kept| tolerations.items().any(|new| tolerates(new.value, kept))));
-    if !added_only {
-        causes.push(tolerations.forbidden("existing toleration can not be modified except its tolerationSeconds"));
-    }
-    placement::tolerations(tolerations, causes);
-    if !same(&settled(spec.value, old), old) {
-        causes.push(spec.forbidden(FIXED));
-    }
+    found
 }
 
-fn deadline(deadline: At, old: &Value, causes: &mut Vec<Cause>) {
-    between(deadline, 1, i64::from(i32::MAX), causes);
-    match (deadline.number(), old.as_i64()) {
-        (Some(new), Some(old)) if new > old => {
-            causes.push(deadline.invalid("must be less than or equal to previous value"));
-        }
-        (None, Some(_)) => causes.push(deadline.invalid("must not update from a positive integer to nil value")),
-        _ => {}
-    }
-}
-
-fn tolerates(new: &Value, old: &Value) -> bool {
-    ["key", "operator", "value", "effect"].iter().all(|field| same(&new[field], &old[field]))
-}
-
-/// The new spec with everything that may change put back.
-fn settled(new: &Value, old: &Value) -> Value {
-    let mut spec = new.clone();
-    for list in ["initContainers", "containers"] {
-        for (at, container) in spec[list].as_array_mut().into_iter().flatten().enumerate() {
-            container["image"] = old[list][at]["image"].clone();
+fn dns(spec: At, causes: &mut Vec<Cause>) {
+    let config = spec.get("dnsConfig");
+    let (servers, searches) = (config.get("nameservers"), config.get("searches"));
+    if spec.get("dnsPolicy").text() == "None" {
+        if !config.is_set() {
+            causes.push(config.required("must provide `dnsConfig` when `dnsPolicy` is None"));
+            return;
+        } else if servers.is_empty() {
+            causes.push(servers.required("must provide at least one DNS nameserver when `dnsPolicy` is None"));
+            return;
         }
     }
-    let mut back = vec!["activeDeadlineSeconds", "tolerations"];
-    if old["terminationGracePeriodSeconds"].as_i64().is_some_and(|old| old < 0)
-        && new["terminationGracePeriodSeconds"] == json!(1)
-    {
-        back.push("terminationGracePeriodSeconds");
+    if servers.len() > NAMESERVERS_MAX {
+        causes.push(servers.invalid(&format!("must not have more than {NAMESERVERS_MAX} nameservers")));
     }
-    // A pod that has not been let loose yet may lose gates, and be told more narrowly where to run.
-    let gates = |spec: &Value| spec["schedulingGates"].as_array().cloned().unwrap_or_default();
-    let old_gates = gates(old);
-    if !old_gates.is_empty() && gates(new).iter().all(|gate| old_gates.contains(gate)) {
-        back.extend(["schedulingGates", "nodeSelector", "affinity"]);
+    for server in servers.items() {
+        ip(server, causes);
     }
-    for field in back {
-        spec[field] = old[field].clone();
+    if searches.len() > SEARCHES_MAX {
+        causes.push(searches.invalid(&format!("must not have more than {SEARCHES_MAX} search paths")));
     }
-    // The two names of one field.
-    if spec["serviceAccount"].is_null() {
-        spec["serviceAccount"] = old["serviceAccount"].clone();
+    let bytes: usize = searches.items().map(|search| search.text().len() + 1).sum();
+    if bytes > SEARCH_BYTES_MAX + 1 {
+        let detail =
+            format!("must not have more than {SEARCH_BYTES_MAX} characters (including spaces) in the search list");
+        causes.push(searches.invalid(&detail));
     }
-    spec
+    for search in searches.items().filter(|search| search.text() != ".") {
+        let name = search.text().strip_suffix('.').unwrap_or(search.text());
+        causes.extend(search_path(name).iter().map(|message| search.invalid_as(name, message)));
+    }
+    for option in config.get("options").items() {
+        if option.get("name").is_empty() {
+            causes.push(option.required("must not be empty"));
+        }
+    }
+}
+
+/// A subdomain whose labels may begin with an underscore, or hold one.
+fn search_path(name: &str) -> Vec<String> {
+    const PATTERN: &str = r"[a-z0-9_]([-_a-z0-9]*[a-z0-9])?(\.[a-z0-9_]([-_a-z0-9]*[a-z0-9])?)*";
+    let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-', '_', or '.', \
+                and must start and end with an alphanumeric character";
+    let mut messages = Vec::new();
+    if name.len() > 253 {
+        messages.push(names::too_long(253));
+    }
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let good = name.split('.').all(|label| match label.as_bytes() {
+        [] => false,
+        [only] => plain(*only) || *only == b'_',
+        [first, inner @ .., last] => {
+            (plain(*first) || *first == b'_')
+                && plain(*last)
+                && inner.iter().all(|byte| plain(*byte) || matches!(byte, b'-' | b'_'))
+        }
+    });
+    if !good {
+        messages.push(names::pattern(rule, &["example.com"], PATTERN));
+    }
+    messages
+}
+
+/// Kubernetes tells of a gate, not of its name.
+fn scheduling_gates(list: At, causes: &mut Vec<Cause>) {
+    let mut seen = Seen::default();
+    for gate in list.items() {
+        let name = gate.value["name"].as_str().unwrap_or_default();
+        causes.extend(names::qualified_name(name).iter().map(|message| gate.invalid_as(name, message)));
+        if seen.again(&name.into()) {
+            causes.push(Cause::duplicate(gate.path(), &name.into()));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_updates};
+    use crate::kinds::rules::testing::check_rows;
     use serde_json::{Value, json};
-
-    fn good() -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
-            "spec": {
-                "containers": [{"name": "a", "image": "a:1", "ports": [{"containerPort": 80}],
-                    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-                    "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "0.1"}},
-                    "readinessProbe": {"httpGet": {"port": "http"}},
-                    "env": [{"name": "A", "value": "b"}]}],
-                "volumes": [{"name": "v"}],
-                "tolerations": [{"key": "a", "operator": "Exists"}],
-            },
-        })
-    }
 
     #[test]
     fn each_rule_of_a_pod() {
+        let good = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
+            "spec": {"containers": [{"name": "a", "image": "a:1"}]},
+        });
         check_rows(
-            &good(),
+            &good,
             &[
-                ("/spec/containers", json!([]), "spec.containers: Required value"),
-                ("/spec/containers/0/name", json!("A"), "spec.containers[0].name: Invalid value: \"A\""),
-                ("/spec/containers/0/image", Value::Null, "spec.containers[0].image: Required value"),
                 (
-                    "/spec/containers/1",
-                    json!({"name": "a", "image": "b"}),
-                    "spec.containers[1].name: Duplicate value: \"a\"",
-                ),
-                (
-                    "/spec/initContainers/0",
-                    json!({"name": "a", "image": "b"}),
-                    "spec.initContainers[0].name: Duplicate value: \"a\"",
-                ),
-                (
-                    "/spec/initContainers/0",
-                    json!({"name": "i", "image": "b", "readinessProbe": {"exec": {"command": ["a"]}}}),
-                    "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without",
-                ),
-                (
-                    "/spec/initContainers/0",
-                    json!({"name": "i", "image": "b", "restartPolicy": "Always",
-                        "readinessProbe": {"exec": {"command": ["a"]}}}),
-                    "",
+                    "/metadata/finalizers",
+                    json!(["mine"]),
+                    "metadata.finalizers[0]: Invalid value: \"mine\": name is nei",
                 ),
                 ("/spec/restartPolicy", json!("Sometimes"), "spec.restartPolicy: Unsupported value: \"Sometimes\""),
-                ("/spec/dnsPolicy", json!("Mine"), "spec.dnsPolicy: Unsupported value"),
-                ("/spec/dnsPolicy", json!("None"), "spec.dnsConfig: Required value"),
                 ("/spec/activeDeadlineSeconds", json!(0), "spec.activeDeadlineSeconds: Invalid value: 0: must be bet"),
                 ("/spec/terminationGracePeriodSeconds", json!(-1), ""),
+                ("/spec/dnsPolicy", json!("Mine"), "spec.dnsPolicy: Unsupported value"),
+                ("/spec/dnsPolicy", json!("None"), "spec.dnsConfig: Required value"),
                 (
-                    "/spec/containers/0/ports/0/containerPort",
-                    json!(70000),
-                    "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535",
+                    "/spec/dnsConfig",
+                    json!({"nameservers": ["1.1.1.1", "1.1.1.1", "1.1.1.1", "1.1.1.1"]}),
+                    "spec.dnsConfig.nameservers: Invalid value: [\"1.1.1.1\",",
                 ),
                 (
-                    "/spec/containers/0/ports/0/protocol",
-                    json!("ICMP"),
-                    "spec.containers[0].ports[0].protocol: Unsupported value: \"ICMP\": supported values: \"SCTP\", ",
+                    "/spec/dnsConfig/nameservers",
+                    json!(["x"]),
+                    "spec.dnsConfig.nameservers[0]: Invalid value: \"x\": mu",
+                ),
+                ("/spec/dnsConfig/searches", json!(["_sip._tcp.a.", "."]), ""),
+                (
+                    "/spec/dnsConfig/searches",
+                    json!(["A"]),
+                    "spec.dnsConfig.searches[0]: Invalid value: \"A\": a lowerc",
                 ),
                 (
-                    "/spec/containers/0/volumeMounts/0/name",
-                    json!("missing"),
-                    "spec.containers[0].volumeMounts[0].name: Not found: \"missing\"",
+                    "/spec/dnsConfig/options",
+                    json!([{}]),
+                    "spec.dnsConfig.options[0]: Required value: must not be empty",
                 ),
                 (
-                    "/spec/containers/0/volumeMounts/1",
-                    json!({"name": "v", "mountPath": "/v"}),
-                    "spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"/v\": must be unique",
+                    "/spec/hostAliases",
+                    json!([{"ip": "x"}]),
+                    "spec.hostAliases[0].ip: Invalid value: \"x\": must be a v",
                 ),
                 (
-                    "/spec/containers/0/resources/requests/cpu",
-                    json!("200m"),
-                    "spec.containers[0].resources.requests: Invalid value: \"200m\": must be less than or equal to \
-                     cpu limit of 100m",
+                    "/spec/hostAliases",
+                    json!([{"ip": "1.2.3.4", "hostnames": ["A"]}]),
+                    "spec.hostAliases[0].hostnames[0]: Invalid value: \"A\"",
                 ),
                 (
-                    "/spec/containers/0/resources/requests/cpu",
-                    json!("-1"),
-                    "spec.containers[0].resources.requests[cpu]: Invalid value: \"-1\": must be greater than or equal",
+                    "/spec/readinessGates",
+                    json!([{"conditionType": ""}]),
+                    "spec.readinessGates[0].conditionType: Invalid",
+                ),
+                ("/spec/schedulingGates", json!([{"name": "a b"}]), "spec.schedulingGates[0]: Invalid value: \"a b\""),
+                (
+                    "/spec/schedulingGates",
+                    json!([{"name": "a"}, {"name": "a"}]),
+                    "spec.schedulingGates[1]: Duplicate value: \"a\"",
                 ),
                 (
-                    "/spec/containers/0/env/0/valueFrom",
-                    json!({"fieldRef": {"fieldPath": "metadata.name"}}),
-                    "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is",
+                    "/spec",
+                    json!({"containers": [{"name": "a", "image": "a"}], "nodeName": "n",
+                        "schedulingGates": [{"name": "a"}]}),
+                    "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",
                 ),
-                ("/spec/containers/0/env/0/name", json!("a=b"), "spec.containers[0].env[0].name: Invalid value"),
-                ("/spec/containers/0/env/0/name", json!("a.b c"), ""),
+                ("/spec/hostname", json!("a.b"), "spec.hostname: Invalid value: \"a.b\": must not contain dots"),
+                ("/spec/subdomain", json!("A"), "spec.subdomain: Invalid value: \"A\""),
+                ("/spec/serviceAccountName", json!("A"), "spec.serviceAccountName: Invalid value: \"A\""),
+                ("/spec/priorityClassName", json!("A"), "spec.priorityClassName: Invalid value: \"A\""),
+                ("/spec/runtimeClassName", json!(""), "spec.runtimeClassName: Invalid value: \"\""),
                 (
-                    "/spec/containers/0/readinessProbe",
-                    json!({"periodSeconds": 1}),
-                    "spec.containers[0].readinessProbe: Required value: must specify a handler type",
+                    "/spec/preemptionPolicy",
+                    json!("X"),
+                    "spec.preemptionPolicy: Unsupported value: \"X\": supported val",
                 ),
                 (
-                    "/spec/containers/0/readinessProbe/tcpSocket",
-                    json!({"port": 1}),
-                    "spec.containers[0].readinessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type",
+                    "/spec/overhead",
+                    json!({"cpu": "-1"}),
+                    "spec.overhead.limits[cpu]: Invalid value: \"-1\": must be gre",
+                ),
+                ("/spec/overhead", json!({"cpu": "1"}), ""),
+                (
+                    "/spec/resourceClaims",
+                    json!([{"name": "a"}]),
+                    "spec.resourceClaims[0]: Invalid value: {\"name\":\"a",
                 ),
                 (
-                    "/spec/containers/0/livenessProbe",
-                    json!({"tcpSocket": {"port": 1}, "successThreshold": 2}),
-                    "spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1",
+                    "/spec/resourceClaims",
+                    json!([{"name": "a", "resourceClaimName": "A"}]),
+                    "spec.resourceClaims[0].resourceClaimName: Invalid value: \"A\"",
                 ),
-                ("/spec/volumes/1", json!({"name": "v"}), "spec.volumes[1].name: Duplicate value: \"v\""),
                 (
-                    "/spec/volumes/0",
-                    json!({"name": "v", "emptyDir": {}, "secret": {"secretName": "a"}}),
-                    "spec.volumes[0].secret: Forbidden: may not specify more than 1 volume type",
+                    "/spec/volumes",
+                    json!([{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]),
+                    "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when",
                 ),
-                ("/spec/volumes/0/secret", json!({}), "spec.volumes[0].secret.secretName: Required value"),
-                ("/spec/tolerations/0/value", json!("x"), "spec.tolerations[0].operator: Invalid value"),
-                ("/spec/tolerations/0/effect", json!("Now"), "spec.tolerations[0].effect: Unsupported value: \"Now\""),
-                (
-                    "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution",
-                    json!({"nodeSelectorTerms": []}),
-                    "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: \
-                     Required value",
-                ),
-                ("/spec/securityContext/runAsUser", json!(-1), "spec.securityContext.runAsUser: Invalid value: -1"),
+                ("/spec/nodeSelector", json!({"a b": ""}), "spec.nodeSelector: Invalid value: \"a b\": name part must"),
             ],
         );
     }
 
     #[test]
-    fn a_pod_keeps_its_spec() {
-        check_updates(
-            &good(),
+    fn each_rule_of_a_template() {
+        let good = json!({
+            "apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "a", "namespace": "default"},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": " a"}]}},
+        });
+        check_rows(
+            &good,
             &[
-                ("/spec/containers/0/image", json!("a:2"), ""),
-                ("/metadata/labels", json!({"a": "b"}), ""),
-                ("/spec/activeDeadlineSeconds", json!(5), ""),
-                ("/spec/tolerations/1", json!({"key": "b", "operator": "Exists"}), ""),
+                ("/template/spec/containers", Value::Null, "template.spec.containers: Required value"),
+                ("/template/metadata/labels", json!({"a b": ""}), "template.labels: Invalid value: \"a b\""),
+                ("/template/metadata/annotations", json!({"a b": ""}), "template.annotations: Invalid value: \"a b\""),
                 (
-                    "/spec/tolerations",
-                    json!([]),
-                    "spec.tolerations: Forbidden: existing toleration can not be modified",
+                    "/template/spec/ephemeralContainers",
+                    json!([{"name": "e", "image": "e"}]),
+                    "template.spec.ephemeralContainers: Forbidden: ephemeral containers not allowed in pod template",
                 ),
-                ("/spec/nodeName", json!("n"), "spec: Forbidden: pod updates may not change fields other than `spec"),
-                ("/spec/containers/0/env/0/value", json!("c"), "spec: Forbidden: pod updates may not change fields"),
-                (
-                    "/spec/containers/1",
-                    json!({"name": "b", "image": "b"}),
-                    "spec.containers: Forbidden: pod updates may not add or remove containers",
-                ),
+                ("/template/spec/volumes", json!([{"name": "i", "image": {}}]), ""),
             ],
         );
     }

@@ -1,131 +1,145 @@
-//! Volumes of pods, and claims of volumes.
+//! Volumes of pods.
 
-use crate::kinds::rules::{At, is_less, need, need_name, one_of, same, selector};
+use super::source::{OF_PODS, Owner, check};
+use crate::kinds::rules::{At, Seen, need_name};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-const FIXED: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
-                     bound claims";
-/// What names the object that a volume is made from.
-const NAMES: &[(&str, &str)] =
-    &[("secret", "secretName"), ("configMap", "name"), ("persistentVolumeClaim", "claimName"), ("hostPath", "path")];
+/// Source of each volume without a fault, by the volume's name.
+pub(super) type Volumes<'a> = BTreeMap<&'a str, &'static str>;
 
-/// Collects the volumes' names for the mounts to refer to.
-pub(super) fn volumes(list: At, seen: &mut BTreeSet<String>, causes: &mut Vec<Cause>) {
-    for volume in list.items() {
+/// The volumes for mounts to refer to. `pod` is the name of the pod, where it is known.
+pub(super) fn volumes<'a>(list: At<'a>, pod: &str, is_pod: bool, causes: &mut Vec<Cause>) -> Volumes<'a> {
+    let created: BTreeSet<String> = list
+        .items()
+        .filter(|volume| !pod.is_empty() && !volume.value["ephemeral"].is_null())
+        .map(|volume| format!("{pod}-{}", volume.value["name"].as_str().unwrap_or_default()))
+        .collect();
+    let mut found = Volumes::new();
+    let mut seen = Seen::default();
+    for (volume, value) in list.items().zip(list.value.as_array().into_iter().flatten()) {
+        let before = causes.len();
         let name = volume.get("name");
+        let owner = Owner { volume, name: name.text(), pod, is_pod };
+        let source = check(volume, OF_PODS, &owner, causes);
         need_name(name, names::label, causes);
-        if !name.is_empty() && !seen.insert(name.text().to_owned()) {
+        if !name.is_empty() && seen.again(name.value) {
             causes.push(name.duplicate());
         }
-        let sources = volume.value.as_object().into_iter().flatten();
-        let sources = sources.filter(|(field, value)| *field != "name" && !value.is_null());
-        for (field, _) in sources.skip(1) {
-            causes.push(volume.get(field).forbidden("may not specify more than 1 volume type"));
+        if let (Some(source), true) = (source, causes.len() == before) {
+            found.insert(value["name"].as_str().unwrap_or_default(), source.field);
         }
-        for (source, named) in NAMES {
-            let source = volume.get(source);
-            if source.is_set() {
-                need(source.get(named), causes);
-                file_mode(source.get("defaultMode"), causes);
-                items(source.get("items"), causes);
-            }
+        let claim = volume.get("persistentVolumeClaim");
+        let claimed = claim.get("claimName");
+        if created.contains(claimed.text()) {
+            causes.push(claimed.invalid("must not reference a PVC that gets created for an ephemeral volume"));
         }
     }
-}
-
-fn items(list: At, causes: &mut Vec<Cause>) {
-    for item in list.items() {
-        need(item.get("key"), causes);
-        need(item.get("path"), causes);
-        file_mode(item.get("mode"), causes);
-    }
-}
-
-fn file_mode(mode: At, causes: &mut Vec<Cause>) {
-    if mode.number().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-        causes.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
-    }
-}
-
-/// A PersistentVolumeClaim.
-pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let root = At::root(new);
-    let spec = root.get("spec");
-    match old {
-        None => claim_spec(spec, &mut causes),
-        Some(old) => {
-            let old = &old["spec"];
-            let mut kept = spec.value.clone();
-            for field in ["resources", "volumeAttributesClassName"] {
-                kept[field] = old[field].clone();
-            }
-            for field in ["volumeName", "storageClassName"] {
-                // A controller binds a claim, and gives one without a class the default one.
-                if old[field].as_str().is_none_or(str::is_empty) {
-                    kept[field] = old[field].clone();
-                }
-            }
-            if !same(&kept, old) {
-                causes.push(spec.forbidden(FIXED));
-            }
-        }
-    }
-    causes
-}
-
-fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
-    let modes = spec.get("accessModes");
-    if modes.is_empty() {
-        causes.push(modes.required("at least 1 access mode is required"));
-    }
-    for mode in modes.items() {
-        one_of(mode, ACCESS_MODES, causes);
-    }
-    selector(spec.get("selector"), causes);
-    let resources = spec.get("resources");
-    let path = resources.key("storage").path();
-    match resources.value["requests"].get("storage") {
-        None | Some(Value::Null) => causes.push(Cause::required(path, "")),
-        Some(size) if !is_less(&Value::from("0"), size) => {
-            causes.push(Cause::invalid(path, size, "must be greater than zero"));
-        }
-        Some(_) => {}
-    }
-    one_of(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
+    found
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_updates};
+    use crate::kinds::rules::testing::check_rows;
     use serde_json::{Value, json};
 
+    /// A source of the volume `v`, and the fault that it has, if any.
     #[test]
-    fn each_rule_of_a_claim() {
+    fn each_rule_of_volumes() {
         let good = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
+            "spec": {"containers": [{"name": "a", "image": "a"}], "volumes": [{"name": "v"}],
+                "serviceAccountName": "robot"},
         });
+        let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        let template = json!({"ephemeral": {"volumeClaimTemplate": {"spec": claim}}});
+        let rows = [
+            (json!({"emptyDir": {}, "secret": {"secretName": "a"}}), "secret: Forbidden: may not specify more than 1"),
+            (json!({"emptyDir": {"sizeLimit": "-1"}}), "emptyDir.sizeLimit: Forbidden: SizeLimit field must be"),
+            (json!({"hostPath": {"path": "/a/../b"}}), "hostPath.path: Invalid value: \"/a/../b\": must not contain"),
+            (json!({"hostPath": {"path": "/a", "type": "X"}}), "hostPath.type: Unsupported value: \"X\": supported v"),
+            (json!({"secret": {}}), "secret.secretName: Required value"),
+            (json!({"secret": {"secretName": "a", "defaultMode": 512}}), "secret.defaultMode: Invalid value: 512: mus"),
+            (
+                json!({"secret": {"secretName": "a", "items": [{"key": "a", "path": "..b"}]}}),
+                "secret.items[0].path: Invalid value: \"..b\": must not start with '..'",
+            ),
+            (json!({"configMap": {"items": []}}), "configMap.name: Required value"),
+            (json!({"nfs": {"server": "a", "path": "b"}}), "nfs.path: Invalid value: \"b\": must be an absolute path"),
+            (
+                json!({"iscsi": {"targetPortal": "a", "iqn": "x", "lun": 0}}),
+                "iscsi.iqn: Invalid value: \"x\": must be valid format starting with iqn, eui, or naa",
+            ),
+            (json!({"iscsi": {"targetPortal": "a", "iqn": "iqn.2001-04.com.example:disk", "lun": 0}}), ""),
+            (
+                json!({"gcePersistentDisk": {"pdName": "a", "partition": 300}}),
+                "persistentDisk.partition: Invalid value: 300: must be between 1 and 255, inclusive",
+            ),
+            (json!({"persistentVolumeClaim": {}}), "persistentVolumeClaim.claimName: Required value"),
+            (json!({"downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.labels"}}]}}), ""),
+            (
+                json!({"downwardAPI": {"items": [{"path": "a"}]}}),
+                "downwardAPI: Required value: one of fieldRef and resourceFieldRef is required",
+            ),
+            (
+                json!({"downwardAPI": {"items": [{"path": "a", "resourceFieldRef": {"resource": "limits.cpu"}}]}}),
+                "downwardAPI.resourceFieldRef.containerName: Required value",
+            ),
+            (
+                json!({"projected": {"sources": [
+                    {"secret": {"name": "a", "items": [{"key": "a", "path": "p"}]}},
+                    {"configMap": {"name": "b", "items": [{"key": "b", "path": "p"}]}}]}}),
+                "projected: Invalid value: \"b\": conflicting duplicate paths",
+            ),
+            (
+                json!({"projected": {"sources": [{"secret": {"name": "a"}, "configMap": {"name": "b"}}]}}),
+                "projected.sources[0]: Forbidden: may not specify more than 1 volume type per source",
+            ),
+            (
+                json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 60}}]}}),
+                "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 60: may not specify a",
+            ),
+            (
+                json!({"projected": {"sources": [{"clusterTrustBundle": {"path": "t"}}]}}),
+                "projected.sources[0].clusterTrustBundle: Required value: either name or signerName must be specif",
+            ),
+            (json!({"csi": {"driver": "A_B"}}), "csi.driver: Invalid value: \"A_B\": a lowercase RFC 1123 subdomain"),
+            (json!({"flexVolume": {"driver": "a", "options": {"kubernetes.io/x": "y"}}}), "flexVolume.options[kubern"),
+            (template.clone(), ""),
+            (json!({"ephemeral": {}}), "ephemeral.volumeClaimTemplate: Required value"),
+            (
+                json!({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
+                "ephemeral.volumeClaimTemplate.spec.accessModes: Required value: at least 1 access mode is required",
+            ),
+            (json!({"image": {}}), "image.reference: Required value"),
+            (json!({"rbd": {"image": "a"}}), "rbd.monitors: Required value"),
+            (json!({"azureDisk": {"diskName": "a", "diskURI": "b"}}), "azureDisk.diskURI: Unsupported value: \"b\""),
+        ];
+        let rows: Vec<(&str, Value, String)> = rows
+            .into_iter()
+            .map(|(mut source, fault)| {
+                source["name"] = json!("v");
+                let path = if fault.is_empty() { String::new() } else { format!("spec.volumes[0].{fault}") };
+                ("/spec/volumes/0", source, path)
+            })
+            .collect();
+        let rows: Vec<(&str, Value, &str)> =
+            rows.iter().map(|(at, v, fault)| (*at, v.clone(), fault.as_str())).collect();
+        check_rows(&good, &rows);
+
+        let mut own = template;
+        own["name"] = json!("v");
         check_rows(
             &good,
             &[
-                ("/spec/accessModes", json!([]), "spec.accessModes: Required value: at least 1 access mode"),
-                ("/spec/accessModes/0", json!("Write"), "spec.accessModes[0]: Unsupported value: \"Write\""),
-                ("/spec/resources", Value::Null, "spec.resources[storage]: Required value"),
-                ("/spec/resources/requests/storage", json!("0"), "spec.resources[storage]: Invalid value: \"0\""),
-                ("/spec/volumeMode", json!("Tape"), "spec.volumeMode: Unsupported value: \"Tape\""),
-            ],
-        );
-        check_updates(
-            &good,
-            &[
-                ("/spec/resources/requests/storage", json!("2Gi"), ""),
-                ("/spec/volumeName", json!("v"), ""),
-                ("/spec/accessModes/0", json!("ReadOnlyMany"), "spec: Forbidden: spec is immutable after creation"),
+                ("/spec/volumes/1", json!({"name": "v"}), "spec.volumes[1].name: Duplicate value: \"v\""),
+                ("/spec/volumes/0/name", json!("V"), "spec.volumes[0].name: Invalid value: \"V\""),
+                (
+                    "/spec/volumes",
+                    json!([own, {"name": "w", "persistentVolumeClaim": {"claimName": "a-v"}}]),
+                    "spec.volumes[1].persistentVolumeClaim.claimName: Invalid value: \"a-v\": must not reference a PVC",
+                ),
             ],
         );
     }

@@ -1,0 +1,102 @@
+//! Service: what belongs to a type goes when the type does.
+
+use crate::kinds::build::keep_old;
+use serde_json::{Map, Value};
+
+/// A client that changes the type need not clear what only the old type had, as long as it leaves it as it was.
+pub fn prepare_update(new: &mut Value, old: &Value) {
+    keep_old(new, old, "status");
+    let old = &old["spec"];
+    let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if has_node_ports(&old["type"]) && !has_node_ports(&spec_type(spec)) {
+        drop_node_ports(spec, old);
+    }
+    for (field, belongs) in DEPENDENT {
+        let now = Value::Object(spec.clone());
+        if belongs(old) && !belongs(&now) && spec.get(*field).is_some_and(|value| *value == old[*field]) {
+            spec.remove(*field);
+        }
+    }
+}
+
+type Belongs = fn(&Value) -> bool;
+
+/// Fields and the services that have them, the dependent ones first.
+const DEPENDENT: &[(&str, Belongs)] = &[
+    ("healthCheckNodePort", |spec| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"),
+    ("externalTrafficPolicy", |spec| {
+        has_node_ports(&spec["type"])
+            || (spec["type"] == "ClusterIP" && spec["externalIPs"].as_array().is_some_and(|list| !list.is_empty()))
+    }),
+    ("allocateLoadBalancerNodePorts", |spec| spec["type"] == "LoadBalancer"),
+    ("loadBalancerClass", |spec| spec["type"] == "LoadBalancer"),
+];
+
+fn has_node_ports(ty: &Value) -> bool {
+    *ty == "NodePort" || *ty == "LoadBalancer"
+}
+
+fn spec_type(spec: &Map<String, Value>) -> Value {
+    spec.get("type").cloned().unwrap_or_default()
+}
+
+/// Only when none of them has changed: otherwise the client means them, and is told that it cannot.
+fn drop_node_ports(spec: &mut Map<String, Value>, old: &Value) {
+    let numbers = |ports: Option<&Value>| -> Vec<i64> {
+        ports
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(|port| port["nodePort"].as_i64().unwrap_or(0))
+            .collect()
+    };
+    if numbers(spec.get("ports")) != numbers(old.get("ports")) {
+        return;
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(port) = port.as_object_mut() {
+            port.remove("nodePort");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_belongs_to_a_type_goes_with_it() {
+        let balanced = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001,
+            "allocateLoadBalancerNodePorts": true, "loadBalancerClass": "a/b", "ports": [{"port": 1, "nodePort": 30000}]});
+        let node = json!({"type": "NodePort", "ports": [{"port": 1, "nodePort": 30000}]});
+        let with = |base: &Value, change: Value| {
+            let mut spec = base.clone();
+            change.as_object().expect("fields").iter().for_each(|(key, value)| spec[key] = value.clone());
+            spec
+        };
+        for (old, new, expected) in [
+            (
+                &balanced,
+                with(&balanced, json!({"type": "ClusterIP"})),
+                json!({"type": "ClusterIP", "ports": [{"port": 1}]}),
+            ),
+            (
+                &balanced,
+                with(&balanced, json!({"type": "NodePort"})),
+                json!({"type": "NodePort", "externalTrafficPolicy": "Local",
+                    "ports": [{"port": 1, "nodePort": 30000}]}),
+            ),
+            (
+                &node,
+                with(&node, json!({"type": "ClusterIP", "ports": [{"port": 1, "nodePort": 30002}]})),
+                json!({"type": "ClusterIP", "ports": [{"port": 1, "nodePort": 30002}]}),
+            ),
+            (&node, node.clone(), node.clone()),
+        ] {
+            let mut service = json!({ "spec": new, "status": {"x": 1} });
+            prepare_update(&mut service, &json!({ "spec": old }));
+            assert_eq!(service, json!({ "spec": expected }), "{new}");
+        }
+    }
+}

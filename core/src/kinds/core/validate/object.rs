@@ -1,0 +1,179 @@
+//! Kinds with few rules: namespaces, events and service accounts.
+
+use super::checked;
+use crate::kinds::rules::{At, named};
+use crate::object::names;
+use crate::refusal::Cause;
+use serde_json::Value;
+
+const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+const NAME_BYTES_MAX: usize = 128;
+const NOTE_BYTES_MAX: usize = 1024;
+
+/// Finalizers of the spec change through a subresource of their own.
+pub fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = checked(new);
+    if old.is_some() {
+        return causes;
+    }
+    let root = At::root(new);
+    let spec = root.get("spec");
+    let list = spec.get("finalizers");
+    for finalizer in list.items() {
+        // A new namespace is told of its finalizers at the list.
+        finalizer_name(list.holding(finalizer.value), &mut causes);
+    }
+    causes
+}
+
+pub fn namespace_finalize(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = checked(new);
+    let root = At::root(new);
+    let spec = root.get("spec");
+    spec.get("finalizers").items().for_each(|finalizer| finalizer_name(finalizer, &mut causes));
+    causes
+}
+
+fn finalizer_name(at: At, causes: &mut Vec<Cause>) {
+    named(at, names::qualified_name, causes);
+    if !at.text().contains('/') && !STANDARD.contains(&at.text()) {
+        causes.push(at.invalid("name is neither a standard finalizer name nor is it fully qualified"));
+    }
+}
+
+/// The phase follows from the deletion.
+pub fn namespace_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let root = At::root(new);
+    let (metadata, status) = (root.get("metadata"), root.get("status"));
+    let phase = status.get("phase");
+    let (expected, state) =
+        if metadata.get("deletionTimestamp").is_empty() { ("Active", "empty") } else { ("Terminating", "not empty") };
+    if phase.text() == expected {
+        return Vec::new();
+    }
+    let detail = format!("may only be '{expected}' if `deletionTimestamp` is {state}");
+    vec![status.get("Phase").invalid_as(phase.text(), &detail)]
+}
+
+/// The rules of the older of an event's two groups.
+pub fn event(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let object = root.get("involvedObject");
+    let metadata = root.get("metadata");
+    let (namespace, about) = (metadata.get("namespace").text(), object.get("namespace"));
+    let is_new = !root.get("eventTime").is_empty();
+    let matches = match (is_new, about.is_empty()) {
+        (false, true) => matches!(namespace, "" | "default"),
+        (false, false) => namespace == about.text(),
+        (true, true) => matches!(namespace, "default" | "kube-system"),
+        (true, false) => true,
+    };
+    if !matches {
+        causes.push(about.invalid_as(about.text(), "does not match event.namespace"));
+    }
+    if is_new {
+        let reporter = root.get("reportingComponent");
+        if reporter.is_empty() {
+            causes.push(reporter.required(""));
+        }
+        let messages = names::qualified_name(reporter.text());
+        causes.extend(messages.iter().map(|message| reporter.invalid_as(reporter.text(), message)));
+        for (field, bytes_max, needed) in [
+            ("reportingInstance", NAME_BYTES_MAX, true),
+            ("action", NAME_BYTES_MAX, true),
+            ("reason", NAME_BYTES_MAX, true),
+            ("message", NOTE_BYTES_MAX, false),
+        ] {
+            let at = root.get(field);
+            if needed && at.is_empty() {
+                causes.push(at.required(""));
+            }
+            if at.text().len() > bytes_max {
+                causes.push(at.invalid_unshown(&format!("can have at most {bytes_max} characters")));
+            }
+        }
+    }
+    let at = root.get("namespace");
+    causes.extend(names::subdomain(namespace).iter().map(|message| at.invalid_as(namespace, message)));
+    causes
+}
+
+pub fn service_account(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    checked(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::rules::testing::{check_part, check_rows};
+    use serde_json::json;
+
+    #[test]
+    fn each_rule_of_a_namespace() {
+        let good = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"},
+            "spec": {"finalizers": ["kubernetes"]}});
+        check_rows(
+            &good,
+            &[
+                ("/spec/finalizers/1", json!("example.com/wait"), ""),
+                ("/spec/finalizers/1", json!("wait"), "spec.finalizers: Invalid value: \"wait\": name is neither a st"),
+                ("/spec/finalizers/1", json!("a/b/c"), "spec.finalizers: Invalid value: \"a/b/c\": a qualified name"),
+                (
+                    "/metadata/finalizers",
+                    json!(["wait"]),
+                    "metadata.finalizers[0]: Invalid value: \"wait\": name is ne",
+                ),
+            ],
+        );
+        check_part(
+            &good,
+            "finalize",
+            &[
+                ("/spec/finalizers", json!([]), ""),
+                ("/spec/finalizers/1", json!("wait"), "spec.finalizers[1]: Invalid value: \"wait\": name is neither"),
+            ],
+        );
+        check_part(
+            &good,
+            "status",
+            &[
+                ("/status/conditions", json!([]), ""),
+                (
+                    "/status/phase",
+                    json!("Terminating"),
+                    "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn each_rule_of_an_event() {
+        let old = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a", "namespace": "web"},
+            "involvedObject": {"namespace": "web"}});
+        let mismatch = "involvedObject.namespace: Invalid value: \"\": does not match event.namespace";
+        check_rows(
+            &old,
+            &[
+                ("/involvedObject", json!({}), mismatch),
+                ("/involvedObject/namespace", json!("b"), "involvedObject.namespace: Invalid value: \"b\": does not"),
+                ("/message", json!("x".repeat(2000)), ""),
+            ],
+        );
+        let new = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a", "namespace": "web"},
+            "involvedObject": {"namespace": "web"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingComponent": "example.com/c", "reportingInstance": "c-0", "action": "Pulled", "reason": "Ready"});
+        check_rows(
+            &new,
+            &[
+                ("/involvedObject", json!({}), mismatch),
+                ("/reportingComponent", json!(""), "reportingComponent: Required value"),
+                ("/reportingComponent", json!("a b"), "reportingComponent: Invalid value: \"a b\": name part must"),
+                ("/reportingInstance", json!(""), "reportingInstance: Required value"),
+                ("/action", json!("x".repeat(129)), "action: Invalid value: \"\": can have at most 128 characters"),
+                ("/reason", json!(""), "reason: Required value"),
+                ("/message", json!("x".repeat(2000)), "message: Invalid value: \"\": can have at most 1024 characters"),
+            ],
+        );
+    }
+}

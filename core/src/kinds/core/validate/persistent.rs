@@ -1,0 +1,467 @@
+//! Persistent volumes, and claims of them.
+
+use super::checked;
+use super::placement::{node_selector, same_but_for_old_labels};
+use super::resources::{amount, positive, text};
+use super::source::{Owner, PERSISTENT, check};
+use crate::kinds::rules::{
+    At, compare, immutable, is_less, labels, named_if_any, need, need_one_of, one_of, same, selector,
+};
+use crate::object::{names, validate};
+use crate::refusal::Cause;
+use crate::schema::quantity;
+use serde_json::{Value, json};
+use std::cmp::Ordering;
+
+const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const CLAIM_FIXED: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName \
+                           for bound claims";
+const SOURCE_FIXED: &str = "spec.persistentvolumesource is immutable after creation";
+const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const RESIZE_STATES: &[&str] = &[
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = checked(new);
+    let root = At::root(new);
+    let metadata = root.get("metadata");
+    let spec = root.get("spec");
+    volume_spec(spec, metadata.get("name").text(), &mut causes);
+    let Some(old) = old else { return causes };
+    let old = &old["spec"];
+    let mut source = sources_of(spec.value);
+    if old["csi"].is_object() && old["csi"]["controllerExpandSecretRef"].is_null() {
+        // A volume may learn later how to grow.
+        if let Some(csi) = source["csi"].as_object_mut() {
+            csi.remove("controllerExpandSecretRef");
+        }
+    }
+    if !same(&source, &sources_of(old)) {
+        causes.push(spec.get("persistentvolumesource").forbidden(SOURCE_FIXED));
+    }
+    // Kubernetes leaves `spec` out of the paths of these two.
+    immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old["volumeMode"], &mut causes);
+    let affinity = root.get("nodeAffinity").holding(&spec.value["nodeAffinity"]);
+    if old["nodeAffinity"].is_object() && !same_but_for_old_labels(affinity.value, &old["nodeAffinity"]) {
+        causes.push(affinity.invalid("field is immutable, except for updating from beta label to GA"));
+    }
+    let class = spec.get("volumeAttributesClassName");
+    if !old["volumeAttributesClassName"].is_null() && !class.is_set() {
+        causes.push(class.forbidden("update from non-nil value to nil is forbidden"));
+    }
+    causes
+}
+
+fn sources_of(spec: &Value) -> Value {
+    PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
+}
+
+fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
+    access_modes(spec.get("accessModes"), "", causes);
+    let capacity = spec.get("capacity");
+    need(capacity, causes);
+    if capacity.value["storage"].is_null() || capacity.len() > 1 {
+        causes.push(capacity.not_supported(&["storage"]));
+    }
+    for (_, size) in capacity.entries() {
+        not_less_than_nothing(size, causes);
+        positive(size, causes);
+    }
+    let policy = spec.get("persistentVolumeReclaimPolicy");
+    one_of(policy, &["Delete", "Recycle", "Retain"], causes);
+    let affinity = spec.get("nodeAffinity");
+    if affinity.is_set() {
+        let required = affinity.get("required");
+        if required.is_set() {
+            node_selector(required, causes);
+        } else {
+            causes.push(required.required("must specify required node constraints"));
+        }
+    }
+    let owner = Owner { volume: spec, name, pod: "", is_pod: false };
+    let source = check(spec, PERSISTENT, &owner, causes).map_or("", |source| source.field);
+    if source == "local" && !affinity.is_set() {
+        causes.push(affinity.required("Local volume requires node affinity"));
+    }
+    let path = spec.value["hostPath"]["path"].as_str().unwrap_or("");
+    let is_root = path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "."));
+    if is_root && policy.text() == "Recycle" {
+        causes.push(policy.forbidden("may not be 'recycle' for a hostPath mount of '/'"));
+    }
+    named_if_any(spec.get("storageClassName"), names::subdomain, causes);
+    one_of(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
+    let class = spec.get("volumeAttributesClassName");
+    if class.is_set() {
+        if class.is_empty() {
+            causes.push(class.required("an empty string is disallowed"));
+        }
+        named_if_any(class, names::subdomain, causes);
+        let driver = spec.get("csi");
+        if !driver.is_set() {
+            causes.push(driver.required("has to be specified when using volumeAttributesClassName"));
+        }
+    }
+}
+
+/// Kubernetes shows such an amount as a whole number.
+fn not_less_than_nothing(size: At, causes: &mut Vec<Cause>) {
+    if let Some(nanos) = quantity::nanos(&text(size.value)).filter(|nanos| *nanos < 0) {
+        let shown = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MIN);
+        if shown < 0 {
+            causes.push(size.invalid_as(shown, "must be a valid resource quantity"));
+        }
+    }
+}
+
+/// Kubernetes tells of a mode at the list.
+fn access_modes(list: At, detail: &str, causes: &mut Vec<Cause>) {
+    if list.is_empty() {
+        causes.push(list.required(detail));
+    }
+    let (mut alone, mut shared) = (false, false);
+    for mode in list.items() {
+        need_one_of(list.holding(mode.value), ACCESS_MODES, causes);
+        alone |= mode.text() == "ReadWriteOncePod";
+        shared |= mode.text() != "ReadWriteOncePod" && ACCESS_MODES.contains(&mode.text());
+    }
+    if alone && shared {
+        causes.push(list.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
+}
+
+pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = checked(new);
+    let root = At::root(new);
+    claim_spec(root.get("spec"), &mut causes);
+    if let Some(old) = old {
+        claim_update(root, old, &mut causes);
+    }
+    causes
+}
+
+/// `volumeClaimTemplate` of a pod: of its metadata only labels and annotations are of use.
+pub(super) fn claim_template(template: At, causes: &mut Vec<Cause>) {
+    let metadata = template.get("metadata");
+    let annotations = metadata.get("annotations");
+    if let Value::Object(map) = annotations.value {
+        validate::annotations(map, &annotations.path(), causes);
+    }
+    labels(metadata.get("labels"), causes);
+    for (field, value) in metadata.value.as_object().into_iter().flatten() {
+        let at = metadata.get(field);
+        if !matches!(field.as_str(), "annotations" | "labels") && !same(value, &Value::Null) {
+            causes.push(at.forbidden("cannot be set"));
+        }
+    }
+    claim_spec(template.get("spec"), causes);
+}
+
+fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
+    access_modes(spec.get("accessModes"), "at least 1 access mode is required", causes);
+    selector(spec.get("selector"), causes);
+    let resources = spec.get("resources");
+    let size = resources.key("storage").holding(&resources.value["requests"]["storage"]);
+    if size.is_set() {
+        positive(size, causes);
+    } else {
+        causes.push(size.required(""));
+    }
+    named_if_any(spec.get("storageClassName"), names::subdomain, causes);
+    one_of(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
+    let (source, reference) = (spec.get("dataSource"), spec.get("dataSourceRef"));
+    for source in [source, reference] {
+        if source.is_set() {
+            data_source(source, causes);
+        }
+    }
+    let namespace = reference.get("namespace");
+    named_if_any(namespace, names::label, causes);
+    let told = source.path();
+    if source.is_set() && !namespace.is_empty() {
+        let detail = "may not be specified when dataSourceRef.namespace is specified";
+        causes.push(spec.invalid_as(told, detail));
+    } else if source.is_set() && reference.is_set() && !same(source.value, reference.value) {
+        causes.push(spec.invalid_as(told, "must match dataSourceRef"));
+    }
+    named_if_any(spec.get("volumeAttributesClassName"), names::subdomain, causes);
+}
+
+fn data_source(source: At, causes: &mut Vec<Cause>) {
+    need(source.get("name"), causes);
+    let (kind, group) = (source.get("kind"), source.get("apiGroup"));
+    need(kind, causes);
+    if group.is_empty() && kind.text() != "PersistentVolumeClaim" {
+        let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        causes.push(source.invalid_as(kind.text(), detail));
+    }
+    named_if_any(group, names::subdomain, causes);
+}
+
+/// A claim is bound once, and then may only grow.
+fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
+    let (spec, old_spec) = (root.get("spec"), &old["spec"]);
+    let mut kept = spec.value.clone();
+    if old_spec["volumeName"].as_str().is_none_or(str::is_empty) {
+        kept["volumeName"] = old_spec["volumeName"].clone();
+    }
+    let annotation = |claim: &Value| claim["metadata"]["annotations"][OLD_CLASS].clone();
+    let (new_class, old_class) = (&spec.value["storageClassName"], annotation(old));
+    let named_late = old_spec["storageClassName"].is_null() && !new_class.is_null();
+    if named_late && (old_class.is_null() || old_class == *new_class) {
+        kept["storageClassName"] = Value::Null;
+    }
+    let moved = named_late && old_class == *new_class && annotation(root.value).is_null();
+    if annotation(root.value) != old_class && !moved {
+        let metadata = root.get("metadata");
+        let annotations = metadata.get("annotations");
+        let shown = annotation(root.value).as_str().unwrap_or_default().to_owned();
+        causes.push(annotations.get(OLD_CLASS).invalid_as(shown, "field is immutable"));
+    }
+    let class = spec.get("volumeAttributesClassName");
+    let (size, old_size) =
+        (&spec.value["resources"]["requests"]["storage"], &old_spec["resources"]["requests"]["storage"]);
+    if root.value["status"]["phase"] == "Bound" {
+        if kept["resources"]["requests"].is_object() {
+            kept["resources"]["requests"]["storage"] = old_size.clone();
+        }
+        if class.is_set() {
+            kept["volumeAttributesClassName"] = old_spec["volumeAttributesClassName"].clone();
+        }
+    }
+    if !same(&kept, old_spec) {
+        causes.push(spec.forbidden(CLAIM_FIXED));
+    }
+    if is_less(size, old_size) {
+        // What has grown in vain may be asked for with less, but not with what there is already.
+        let there = &old["status"]["capacity"]["storage"];
+        let there = if there.is_null() { &json!("0") } else { there };
+        if compare(size, there) != Some(Ordering::Greater) {
+            let resources = spec.get("resources");
+            let requests = resources.get("requests");
+            causes.push(requests.get("storage").forbidden("field can not be less than status.capacity"));
+        }
+    }
+    immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old_spec["volumeMode"], causes);
+    if !old_spec["volumeAttributesClassName"].is_null() {
+        if !class.is_set() {
+            causes.push(class.forbidden("update from non-nil value to nil is forbidden"));
+        } else if class.is_empty() {
+            causes.push(class.forbidden("update from non-nil value to an empty string is forbidden"));
+        }
+    }
+}
+
+pub fn claim_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let status = root.get("status");
+    for (_, size) in status.get("capacity").entries() {
+        not_less_than_nothing(size, &mut causes);
+    }
+    let states = status.get("allocatedResourceStatus");
+    for (resource, state) in status.get("allocatedResourceStatuses").entries() {
+        claim_resource(resource, states, &mut causes);
+        if !RESIZE_STATES.contains(&state.text()) {
+            let shown = Value::from(resource);
+            causes.push(states.holding(&shown).not_supported(RESIZE_STATES));
+        }
+    }
+    let allocated = status.get("allocatedResources");
+    for (resource, size) in allocated.entries() {
+        claim_resource(resource, allocated, &mut causes);
+        amount("storage", size, &mut causes);
+    }
+    causes
+}
+
+/// Of Kubernetes' own resources a claim has only storage.
+fn claim_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
+    let messages = names::qualified_name(name);
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    if messages.is_empty() && is_native && name != "storage" {
+        let shown = Value::from(name);
+        causes.push(at.holding(&shown).not_supported(&["storage"]));
+    }
+    causes.extend(messages.iter().map(|message| at.invalid_as(name, message)));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
+    use serde_json::{Value, json};
+
+    fn claim() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        })
+    }
+
+    #[test]
+    fn each_rule_of_a_claim() {
+        check_rows(
+            &claim(),
+            &[
+                ("/spec/accessModes", json!([]), "spec.accessModes: Required value: at least 1 access mode"),
+                ("/spec/accessModes/0", json!("Write"), "spec.accessModes: Unsupported value: \"Write\""),
+                (
+                    "/spec/accessModes",
+                    json!(["ReadWriteOnce", "ReadWriteOncePod"]),
+                    "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes",
+                ),
+                ("/spec/resources", Value::Null, "spec.resources[storage]: Required value"),
+                ("/spec/resources/requests/storage", json!("0"), "spec.resources[storage]: Invalid value: \"0\""),
+                ("/spec/volumeMode", json!("Tape"), "spec.volumeMode: Unsupported value: \"Tape\""),
+                ("/spec/storageClassName", json!("A"), "spec.storageClassName: Invalid value: \"A\""),
+                ("/spec/storageClassName", json!(""), ""),
+                (
+                    "/spec/dataSource",
+                    json!({"kind": "VolumeSnapshot", "name": "a"}),
+                    "spec.dataSource: Invalid value: \"VolumeSnapshot\": must be 'PersistentVolumeClaim' when",
+                ),
+                ("/spec/dataSource", json!({"kind": "PersistentVolumeClaim"}), "spec.dataSource.name: Required value"),
+                (
+                    "/spec",
+                    json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+                        "dataSource": {"kind": "PersistentVolumeClaim", "name": "a"},
+                        "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "b"}}),
+                    "spec: Invalid value: \"spec.dataSource\": must match dataSourceRef",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_claim_keeps_its_spec_and_grows() {
+        check_updates(
+            &claim(),
+            &[
+                ("/spec/volumeName", json!("v"), ""),
+                ("/spec/storageClassName", json!("fast"), ""),
+                ("/spec/accessModes/0", json!("ReadOnlyMany"), "spec: Forbidden: spec is immutable after creation"),
+                ("/spec/resources/requests/storage", json!("2Gi"), "spec: Forbidden: spec is immutable after creation"),
+                ("/spec/volumeMode", json!("Block"), "volumeMode: Invalid value: \"Block\": field is immutable"),
+            ],
+        );
+        let mut bound = claim();
+        bound["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
+        bound["spec"]["volumeName"] = json!("v");
+        bound["spec"]["volumeAttributesClassName"] = json!("gold");
+        check_updates(
+            &bound,
+            &[
+                ("/spec/resources/requests/storage", json!("2Gi"), ""),
+                (
+                    "/spec/resources/requests/storage",
+                    json!("512Mi"),
+                    "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity",
+                ),
+                ("/spec/volumeName", json!("w"), "spec: Forbidden: spec is immutable after creation"),
+                ("/spec/volumeAttributesClassName", json!("silver"), ""),
+                (
+                    "/spec/volumeAttributesClassName",
+                    json!(""),
+                    "spec.volumeAttributesClassName: Forbidden: update from non-nil value to an empty string",
+                ),
+            ],
+        );
+        check_part(
+            &bound,
+            "status",
+            &[
+                ("/status/capacity/storage", json!("2Gi"), ""),
+                ("/status/capacity/storage", json!("-1"), "status.capacity[storage]: Invalid value: -1: must be a val"),
+                (
+                    "/status/allocatedResources",
+                    json!({"cpu": "1"}),
+                    "status.allocatedResources: Unsupported value: \"cpu\": supported values: \"storage\"",
+                ),
+                (
+                    "/status/allocatedResourceStatuses",
+                    json!({"storage": "Soon"}),
+                    "status.allocatedResourceStatus: Unsupported value: \"storage\": supported values: \"Controll",
+                ),
+            ],
+        );
+    }
+
+    fn volume() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "a"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                "csi": {"driver": "disk.example.com", "volumeHandle": "a"},
+            },
+        })
+    }
+
+    #[test]
+    fn each_rule_of_a_volume() {
+        let zone = |key: &str| {
+            json!({"required": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": key, "operator": "In", "values": ["a"]}]}]}})
+        };
+        check_rows(
+            &volume(),
+            &[
+                ("/spec/csi", Value::Null, "spec: Required value: must specify a volume type"),
+                ("/spec/nfs", json!({"server": "a", "path": "/"}), "spec.csi: Forbidden: may not specify more than 1"),
+                ("/spec/csi/volumeHandle", json!(""), "spec.csi.volumeHandle: Required value"),
+                (
+                    "/spec/csi/nodeExpandSecretRef",
+                    json!({"name": "a"}),
+                    "spec.csi.nodeExpandSecretRef.namespace: Required value",
+                ),
+                ("/spec/capacity", Value::Null, "spec.capacity: Required value"),
+                ("/spec/capacity/storage", json!("0"), "spec.capacity[storage]: Invalid value: \"0\": must be greater"),
+                (
+                    "/spec/capacity/cpu",
+                    json!("1"),
+                    "spec.capacity: Unsupported value: {\"cpu\":\"1\",\"storage\":\"1Gi\"}: supported values: \"stor",
+                ),
+                ("/spec/accessModes", json!([]), "spec.accessModes: Required value"),
+                (
+                    "/spec/persistentVolumeReclaimPolicy",
+                    json!("Burn"),
+                    "spec.persistentVolumeReclaimPolicy: Unsupported value: \"Burn\": supported values: \"Delete\", ",
+                ),
+                ("/spec/nodeAffinity", json!({}), "spec.nodeAffinity.required: Required value: must specify required"),
+                ("/spec/nodeAffinity", zone("topology.kubernetes.io/zone"), ""),
+                (
+                    "/spec",
+                    json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "local": {"path": "/a"}}),
+                    "spec.nodeAffinity: Required value: Local volume requires node affinity",
+                ),
+                (
+                    "/spec",
+                    json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                        "hostPath": {"path": "/"}, "persistentVolumeReclaimPolicy": "Recycle"}),
+                    "spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a hostPath mount of '/'",
+                ),
+            ],
+        );
+        let mut old = volume();
+        old["spec"]["nodeAffinity"] = zone("failure-domain.beta.kubernetes.io/zone");
+        check_updates(
+            &old,
+            &[
+                ("/spec/capacity/storage", json!("2Gi"), ""),
+                ("/spec/claimRef", json!({"name": "a"}), ""),
+                (
+                    "/spec/csi/volumeHandle",
+                    json!("b"),
+                    "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation",
+                ),
+                ("/spec/csi/controllerExpandSecretRef", json!({"name": "a", "namespace": "b"}), ""),
+                ("/spec/volumeMode", json!("Block"), "volumeMode: Invalid value: \"Block\": field is immutable"),
+                ("/spec/nodeAffinity", zone("topology.kubernetes.io/zone"), ""),
+                ("/spec/nodeAffinity", zone("disk"), "nodeAffinity: Invalid value: {\"required\":"),
+            ],
+        );
+    }
+}
