@@ -117,7 +117,7 @@ impl Kind {
     /// A subresource with its own body kind, given as group, version and kind.
     pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
         let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
-        self.subresources.push(Subresource { name: name.into(), body, verbs: verbs.into(), scale: None });
+        self.subresources.push(Subresource { name: name.into(), body, verbs: verbs.into(), scale: None, validate: None });
         self
     }
 
@@ -138,6 +138,7 @@ impl Kind {
             body: Some(("autoscaling".into(), "v1".into(), "Scale".into())),
             verbs: VIEW.into(),
             scale: Some(scale),
+            validate: None,
         });
         self
     }
@@ -188,6 +189,14 @@ impl Kind {
     /// The rules of this kind beyond its schema.
     pub fn validate(mut self, rules: Validate) -> Self {
         self.hooks.validate = Some(rules);
+        self
+    }
+
+    /// The rules of a write through a subresource that the kind has: `(new, old)`.
+    pub fn validate_through(mut self, subresource: &str, rules: Validate) -> Self {
+        for found in self.subresources.iter_mut().filter(|found| found.name == subresource) {
+            found.validate = Some(rules);
+        }
         self
     }
 

@@ -30,6 +30,7 @@ mod registry;
 pub mod resource;
 mod rules;
 pub mod scheduling;
+mod shapes;
 pub mod storage;
 pub mod storagemigration;
 
@@ -107,6 +108,8 @@ pub struct Subresource {
     pub verbs: Vec<&'static str>,
     /// Present for `scale`.
     pub scale: Option<ScalePaths>,
+    /// Rules of a write through it.
+    pub validate: Option<Validate>,
 }
 
 /// Where a kind keeps what `/scale` shows, as dotted paths.
