@@ -447,7 +447,7 @@ mod tests {
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
-    use crate::kinds::{Validate, registry};
+    use crate::kinds::{Kind, Validate, registry};
     use crate::object::meta::Document;
     use crate::schema::{defaults, schema};
 
@@ -470,9 +470,22 @@ pub(super) mod testing {
         (document, kind.hooks.validate)
     }
 
+    fn kind_of(object: &Value) -> &'static Kind {
+        let api_version = object["apiVersion"].as_str().expect("an apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = object["kind"].as_str().expect("a kind");
+        registry().get(registry().find_kind(group, version, kind).expect("a kind").0)
+    }
+
     /// What the rules hold against a new object.
     pub fn faults(object: &Value) -> Vec<String> {
-        let (document, rules) = settled(object);
+        let (mut document, rules) = settled(object);
+        if document["metadata"]["uid"].is_null() {
+            document["metadata"]["uid"] = "u".into();
+        }
+        if let Some(prepare) = kind_of(object).hooks.prepare_create {
+            prepare(&mut document);
+        }
         rules.map_or_else(Vec::new, |rules| rules(&document, None)).iter().map(Cause::to_string).collect()
     }
 
@@ -508,10 +521,7 @@ pub(super) mod testing {
 
     /// The same for changes through a subresource.
     pub fn check_through(good: &Value, subresource: &str, rows: &[(&str, Value, &str)]) {
-        let api_version = good["apiVersion"].as_str().expect("an apiVersion");
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let (id, _) = registry().find_kind(group, version, good["kind"].as_str().expect("a kind")).expect("a kind");
-        let part = registry().get(id).subresource(subresource).expect("the subresource");
+        let part = kind_of(good).subresource(subresource).expect("the subresource");
         let rules = part.validate.expect("the subresource has rules");
         let (old, _) = settled(good);
         assert_eq!(rules(&old, Some(&old)), [], "no change");

@@ -2,7 +2,11 @@
 
 pub mod columns;
 pub mod defaults;
+mod indexes;
+mod job;
+mod policies;
 mod schedule;
+mod status;
 mod validate;
 
 use super::Kind;
@@ -28,6 +32,8 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Job"))
             .validate(validate::job)
             .status()
+            .validate_through("status", status::job)
+            .prepare_create(job::prepare_create)
             .generation()
             .select("status.successful", |object| text_or(object, "/status/succeeded", "0")),
     ]
