@@ -345,17 +345,30 @@ pub(super) fn immutable(at: At, old: &Value, causes: &mut Vec<Cause>) {
 
 /// Whether two values say the same: what is empty is as good as absent.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
+    same_within(a, b, false)
+}
+
+/// Fields below which texts are quantities: they say the same when they amount to the same. Elsewhere `1k` is a name.
+const QUANTITIES: &[&str] = &["capacity", "divisor", "hard", "limits", "overhead", "requests", "sizeLimit"];
+
+fn same_within(a: &Value, b: &Value, quantities: bool) -> bool {
     match (a, b) {
         (Value::Object(one), Value::Object(other)) => {
             let covered = |one: &Map<String, Value>, other: &Map<String, Value>| {
-                one.iter().all(|(key, value)| same(value, other.get(key).unwrap_or(&Value::Null)))
+                one.iter().all(|(key, value)| {
+                    let quantities = quantities || QUANTITIES.contains(&key.as_str());
+                    same_within(value, other.get(key).unwrap_or(&Value::Null), quantities)
+                })
             };
             covered(one, other) && covered(other, one)
         }
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same_within(one, other, quantities))
         }
-        _ => a == b || (is_nothing(a) && is_nothing(b)) || compare(a, b) == Some(Ordering::Equal),
+        _ => {
+            let amount = quantities && compare(a, b) == Some(Ordering::Equal);
+            a == b || (is_nothing(a) && is_nothing(b)) || amount
+        }
     }
 }
 
@@ -427,6 +440,19 @@ mod tests {
                 }
             }
             assert!(count > 20, "{count} objects");
+        }
+    }
+
+    #[test]
+    fn only_quantities_are_the_same_by_amount() {
+        for (one, other, expected) in [
+            (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1024Mi"}}), true),
+            (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1G"}}), false),
+            (json!({"nodeName": "m"}), json!({"nodeName": "n"}), false),
+            (json!({"labels": {"a": "1k"}}), json!({"labels": {"a": "1000"}}), false),
+            (json!({"a": []}), json!({}), true),
+        ] {
+            assert_eq!(same(&one, &other), expected, "{one} {other}");
         }
     }
 

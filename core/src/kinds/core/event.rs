@@ -17,6 +17,7 @@ pub fn kind() -> Kind {
         .short(["ev"])
         .create_on_update()
         .columns(columns::of("Event"))
+        .validate(crate::kinds::events::validate::event)
         .select("reason", |event| text(event, "/reason"))
         .select("type", |event| text(event, "/type"))
         .select_in("", "source", source)

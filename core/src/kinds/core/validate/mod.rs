@@ -8,6 +8,7 @@ mod service;
 mod volume;
 
 pub use config::{config_map, secret};
+pub(in crate::kinds) use placement::{node_selector, tolerations};
 pub(in crate::kinds) use pod::template;
 pub use pod::{pod, pod_template};
 pub use service::service;

@@ -8,7 +8,7 @@ const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub(super) fn tolerations(list: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn tolerations(list: At, causes: &mut Vec<Cause>) {
     for toleration in list.items() {
         let (key, operator) = (toleration.get("key"), toleration.get("operator"));
         if !key.is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn affinity(affinity: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn node_selector(selector: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn node_selector(selector: At, causes: &mut Vec<Cause>) {
     let terms = selector.get("nodeSelectorTerms");
     if terms.is_empty() {
         causes.push(terms.required("must have at least one node selector term"));
