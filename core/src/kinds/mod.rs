@@ -30,6 +30,7 @@ mod registry;
 pub mod resource;
 mod rules;
 pub mod scheduling;
+mod shapes;
 pub mod storage;
 pub mod storagemigration;
 

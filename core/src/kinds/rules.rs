@@ -374,17 +374,30 @@ pub(super) fn immutable(at: At, old: &Value, causes: &mut Vec<Cause>) {
 
 /// Whether two values say the same: what is empty is as good as absent.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
+    same_within(a, b, false)
+}
+
+/// Fields below which texts are quantities: they say the same when they amount to the same. Elsewhere `1k` is a name.
+const QUANTITIES: &[&str] = &["capacity", "divisor", "hard", "limits", "overhead", "requests", "sizeLimit"];
+
+fn same_within(a: &Value, b: &Value, quantities: bool) -> bool {
     match (a, b) {
         (Value::Object(one), Value::Object(other)) => {
             let covered = |one: &Map<String, Value>, other: &Map<String, Value>| {
-                one.iter().all(|(key, value)| same(value, other.get(key).unwrap_or(&Value::Null)))
+                one.iter().all(|(key, value)| {
+                    let quantities = quantities || QUANTITIES.contains(&key.as_str());
+                    same_within(value, other.get(key).unwrap_or(&Value::Null), quantities)
+                })
             };
             covered(one, other) && covered(other, one)
         }
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same_within(one, other, quantities))
         }
-        _ => a == b || (is_nothing(a) && is_nothing(b)) || compare(a, b) == Some(Ordering::Equal),
+        _ => {
+            let amount = quantities && compare(a, b) == Some(Ordering::Equal);
+            a == b || (is_nothing(a) && is_nothing(b)) || amount
+        }
     }
 }
 
@@ -569,6 +582,19 @@ mod tests {
     }
 
     #[test]
+    fn only_quantities_are_the_same_by_amount() {
+        for (one, other, expected) in [
+            (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1024Mi"}}), true),
+            (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1G"}}), false),
+            (json!({"nodeName": "m"}), json!({"nodeName": "n"}), false),
+            (json!({"labels": {"a": "1k"}}), json!({"labels": {"a": "1000"}}), false),
+            (json!({"a": []}), json!({}), true),
+        ] {
+            assert_eq!(same(&one, &other), expected, "{one} {other}");
+        }
+    }
+
+    #[test]
     fn quantities_compare_by_amount() {
         for (a, b, order) in [
             ("100m", "0.1", Ordering::Equal),
@@ -585,7 +611,7 @@ mod tests {
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
-    use crate::kinds::{Validate, registry};
+    use crate::kinds::{Kind, Validate, registry};
     use crate::object::meta::Document;
     use crate::schema::{defaults, schema};
 
@@ -608,9 +634,22 @@ pub(super) mod testing {
         (document, kind.hooks.validate)
     }
 
+    fn kind_of(object: &Value) -> &'static Kind {
+        let api_version = object["apiVersion"].as_str().expect("an apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = object["kind"].as_str().expect("a kind");
+        registry().get(registry().find_kind(group, version, kind).expect("a kind").0)
+    }
+
     /// What the rules hold against a new object.
     pub fn faults(object: &Value) -> Vec<String> {
-        let (document, rules) = settled(object);
+        let (mut document, rules) = settled(object);
+        if document["metadata"]["uid"].is_null() {
+            document["metadata"]["uid"] = "u".into();
+        }
+        if let Some(prepare) = kind_of(object).hooks.prepare_create {
+            prepare(&mut document);
+        }
         rules.map_or_else(Vec::new, |rules| rules(&document, None)).iter().map(Cause::to_string).collect()
     }
 
@@ -644,6 +683,23 @@ pub(super) mod testing {
     }
 
     fn check_changes(good: &Value, rules: Validate, rows: &[(&str, Value, &str)]) {
+        let (old, _) = settled(good);
+        assert_eq!(rules(&old, Some(&old)), [], "no change");
+        for (pointer, value, expected) in rows {
+            let (new, _) = settled(&with(good, pointer, value));
+            let found: Vec<String> = rules(&new, Some(&old)).iter().map(Cause::to_string).collect();
+            if expected.is_empty() {
+                assert_eq!(found, [""; 0], "{pointer} = {value}");
+            } else {
+                assert!(found.iter().any(|fault| fault.starts_with(expected)), "{pointer} = {value}: {found:?}");
+            }
+        }
+    }
+
+    /// The same for changes through a subresource.
+    pub fn check_through(good: &Value, subresource: &str, rows: &[(&str, Value, &str)]) {
+        let part = kind_of(good).subresource(subresource).expect("the subresource");
+        let rules = part.validate.expect("the subresource has rules");
         let (old, _) = settled(good);
         assert_eq!(rules(&old, Some(&old)), [], "no change");
         for (pointer, value, expected) in rows {

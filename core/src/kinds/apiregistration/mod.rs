@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 use super::build::keep_old;
@@ -15,8 +16,10 @@ pub fn kinds() -> Vec<Kind> {
             .category("api-extensions")
             .storage("apiregistration.k8s.io/apiservices")
             .columns(columns::of("APIService"))
+            .validate(validate::api_service)
             .conditional_update()
             .status()
+            .validate_part("status", validate::status)
             .prepare_create(prepare_create)
             .prepare_update(|new, old| keep_old(new, old, "status")),
     ]

@@ -4,6 +4,7 @@ pub mod columns;
 mod convert;
 mod daemon_set;
 pub mod defaults;
+pub(in crate::kinds) mod status;
 pub(in crate::kinds) mod validate;
 
 use super::Kind;
@@ -34,6 +35,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::deployment)
             .scale()
             .status()
+            .validate_part("status", status::deployment)
             .generation(),
         Kind::namespaced("DaemonSet", "daemonsets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
@@ -50,6 +52,7 @@ pub fn kinds() -> Vec<Kind> {
             ])
             .validate(validate::daemon_set)
             .status()
+            .validate_part("status", status::daemon_set)
             .generation()
             .prepare_create(prepare_create)
             .prepare_update(prepare_update),
@@ -69,6 +72,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::replica_set)
             .scale()
             .status()
+            .validate_part("status", status::replica_set)
             .generation()
             .select("status.replicas", |object| text_or(object, "/status/replicas", "0")),
         Kind::namespaced("StatefulSet", "statefulsets")
@@ -86,9 +90,11 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::stateful_set)
             .scale()
             .status()
+            .validate_part("status", status::stateful_set)
             .generation(),
         Kind::namespaced("ControllerRevision", "controllerrevisions")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
-            .columns(columns::of("ControllerRevision")),
+            .columns(columns::of("ControllerRevision"))
+            .validate(validate::controller_revision),
     ]
 }

@@ -1,9 +1,13 @@
 //! The rules of workloads: what they select is what their template makes.
 
 use crate::kinds::core::validate::template;
-use crate::kinds::rules::{At, immutable, is_zero, none_negative, number_or_percent, one_of, same, selector, selects};
+use crate::kinds::rules::{
+    At, immutable, is_zero, need, none_negative, not_negative, number_or_percent, percent, same, selector, selects,
+};
+use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use crate::select::LabelSelector;
+use serde_json::{Value, json};
 
 const MISMATCH: &str = "`selector` does not match template `labels`";
 const FIXED: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
@@ -23,29 +27,33 @@ pub fn deployment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
-    none_negative(
-        spec,
-        &["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"],
-        &mut causes,
-    );
-    selected(spec, old, "deployment", &mut causes);
+    let counts = ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"];
+    none_negative(spec, &counts, &mut causes);
+    selected(spec, "deployment", "invalid label selector", &mut causes);
+    kept_selector(spec, old, &mut causes);
     made(spec, "ReplicaSet", &mut causes);
     template(spec.get("template"), &mut causes);
     let strategy = spec.get("strategy");
-    one_of(strategy.get("type"), &["Recreate", "RollingUpdate"], &mut causes);
     let rolling = strategy.get("rollingUpdate");
-    if strategy.get("type").text() == "Recreate" && rolling.is_set() {
-        causes.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
-    }
-    let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
-    number_or_percent(unavailable, &mut causes);
-    number_or_percent(surge, &mut causes);
-    if is_zero(unavailable.value) && is_zero(surge.value) {
-        causes.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
+    match strategy.get("type").text() {
+        "Recreate" if rolling.is_set() => {
+            causes.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
+        }
+        "Recreate" => {}
+        "RollingUpdate" => {
+            let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+            number_or_percent(unavailable, &mut causes);
+            number_or_percent(surge, &mut causes);
+            if is_zero(unavailable.value) && is_zero(surge.value) {
+                causes.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
+            }
+            not_all_and_more(unavailable, &mut causes);
+        }
+        _ => causes.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
     }
     let deadline = spec.get("progressDeadlineSeconds");
     let ready = spec.get("minReadySeconds").number().unwrap_or(0);
-    if deadline.number().is_some_and(|seconds| seconds >= 0 && seconds <= ready) {
+    if deadline.number().is_some_and(|seconds| seconds <= ready) {
         causes.push(deadline.invalid("must be greater than minReadySeconds"));
     }
     causes
@@ -56,7 +64,8 @@ pub fn replica_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let root = At::root(new);
     let spec = root.get("spec");
     none_negative(spec, &["replicas", "minReadySeconds"], &mut causes);
-    selected(spec, old, "deployment", &mut causes);
+    selected(spec, "deployment", "invalid label selector", &mut causes);
+    kept_selector(spec, old, &mut causes);
     made(spec, "ReplicaSet", &mut causes);
     template(spec.get("template"), &mut causes);
     causes
@@ -67,42 +76,80 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let root = At::root(new);
     let spec = root.get("spec");
     none_negative(spec, &["minReadySeconds", "revisionHistoryLimit"], &mut causes);
-    selected(spec, old, "daemonset", &mut causes);
+    // A missing selector is told of as one that does not select the template.
+    let at = spec.get("selector");
+    selector(at, &mut causes);
+    if at.is_set() {
+        not_empty(at, "daemonset", &mut causes);
+    }
+    matches_template(spec, &mut causes);
+    kept_selector(spec, old, &mut causes);
     made(spec, "DaemonSet", &mut causes);
     template(spec.get("template"), &mut causes);
     let strategy = spec.get("updateStrategy");
-    one_of(strategy.get("type"), &["RollingUpdate", "OnDelete"], &mut causes);
     let rolling = strategy.get("rollingUpdate");
-    let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
-    number_or_percent(unavailable, &mut causes);
-    number_or_percent(surge, &mut causes);
-    if unavailable.is_set() && surge.is_set() {
-        match (is_zero(unavailable.value), is_zero(surge.value)) {
-            (true, true) => causes.push(unavailable.required("cannot be 0 when maxSurge is 0")),
-            (false, false) => causes.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
-            _ => {}
+    match strategy.get("type").text() {
+        "OnDelete" => {}
+        "RollingUpdate" if !rolling.is_set() => causes.push(rolling.required("")),
+        "RollingUpdate" => {
+            let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+            for bound in [unavailable, surge] {
+                number_or_percent(bound, &mut causes);
+                not_all_and_more(bound, &mut causes);
+            }
+            match (is_zero(unavailable.value), is_zero(surge.value)) {
+                (true, true) => causes.push(unavailable.required("cannot be 0 when maxSurge is 0")),
+                (false, false) => causes.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
+                _ => {}
+            }
         }
+        _ => causes.push(strategy.not_supported(&["RollingUpdate", "OnDelete"])),
     }
     causes
 }
 
-/// The template's spec is left to the pods: it may mount claims that only the set knows of.
 pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
-    none_negative(spec, &["replicas", "minReadySeconds", "revisionHistoryLimit"], &mut causes);
-    selected(spec, None, "statefulset", &mut causes);
-    made(spec, "StatefulSet", &mut causes);
-    let management = spec.get("podManagementPolicy");
-    if !matches!(management.text(), "" | "OrderedReady" | "Parallel") {
-        causes.push(management.invalid("must be 'OrderedReady' or 'Parallel'"));
-    }
+    need_choice(spec.get("podManagementPolicy"), ["OrderedReady", "Parallel"], &mut causes);
     let strategy = spec.get("updateStrategy");
-    let ty = strategy.get("type");
-    if !matches!(ty.text(), "" | "RollingUpdate" | "OnDelete") {
-        causes.push(ty.invalid("must be 'RollingUpdate' or 'OnDelete'"));
+    let rolling = strategy.get("rollingUpdate");
+    match strategy.get("type").text() {
+        "" => causes.push(strategy.required("")),
+        "OnDelete" if rolling.is_set() => {
+            causes.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let unavailable = rolling.get("maxUnavailable");
+            not_negative(rolling.get("partition"), &mut causes);
+            number_or_percent(unavailable, &mut causes);
+            if is_zero(unavailable.value) {
+                causes.push(unavailable.invalid("cannot be 0"));
+            }
+            not_all_and_more(unavailable, &mut causes);
+        }
+        _ => causes.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
     }
+    let retention = spec.get("persistentVolumeClaimRetentionPolicy");
+    for moment in ["whenDeleted", "whenScaled"] {
+        let policy = retention.get(moment);
+        if retention.is_set() && !matches!(policy.text(), "Retain" | "Delete") {
+            causes.push(policy.not_supported(&["Retain", "Delete"]));
+        }
+    }
+    none_negative(spec, &["replicas", "minReadySeconds", "revisionHistoryLimit"], &mut causes);
+    let ordinals = spec.get("ordinals");
+    not_negative(ordinals.get("start"), &mut causes);
+    selected(spec, "statefulset", "", &mut causes);
+    made(spec, "StatefulSet", &mut causes);
+    let service = spec.get("serviceName");
+    // What was let through once stays, so that the set can still be changed.
+    if old.is_none() && !service.is_empty() {
+        causes.extend(names::label(service.text()).iter().map(|message| service.invalid(message)));
+    }
+    stateful_template(spec, &mut causes);
     if let Some(old) = old {
         let mut kept = spec.value.clone();
         for field in STATEFUL_SET_FREE {
@@ -111,6 +158,40 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         if !same(&kept, &old["spec"]) {
             causes.push(spec.forbidden(FIXED));
         }
+    }
+    causes
+}
+
+/// The template may mount the claims of the set besides its own volumes.
+fn stateful_template(spec: At, causes: &mut Vec<Cause>) {
+    let at = spec.get("template");
+    let claims = spec.get("volumeClaimTemplates");
+    let claimed = claims.items().filter_map(|claim| claim.value["metadata"]["name"].as_str());
+    let claimed: std::collections::BTreeSet<&str> = claimed.collect();
+    if claimed.is_empty() {
+        template(at, causes);
+        return;
+    }
+    let mut whole = at.value.clone();
+    let volumes = whole["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    let own = volumes.into_iter().filter(|volume| !claimed.contains(volume["name"].as_str().unwrap_or("")));
+    let made = claimed
+        .iter()
+        .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": format!("{name}-0") } }));
+    whole["spec"]["volumes"] = own.chain(made).collect();
+    template(at.holding(&whole), causes);
+}
+
+pub fn controller_revision(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let data = root.get("data");
+    if !data.is_set() {
+        causes.push(data.required("data is mandatory"));
+    }
+    not_negative(root.get("revision"), &mut causes);
+    if let Some(old) = old {
+        immutable(data, &old["data"], &mut causes);
     }
     causes
 }
@@ -136,27 +217,52 @@ pub fn replication_controller(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// The selector is there, selects the template, and never changes.
-fn selected(spec: At, old: Option<&Value>, what: &str, causes: &mut Vec<Cause>) {
+/// The selector is there, selects something, and selects the template.
+fn selected(spec: At, what: &str, unreadable: &str, causes: &mut Vec<Cause>) {
     let at = spec.get("selector");
-    if !at.is_set() {
-        causes.push(at.required(""));
-    } else {
+    if at.is_set() {
         selector(at, causes);
-        if at.value["matchLabels"].as_object().is_none_or(|labels| labels.is_empty())
-            && at.value["matchExpressions"].as_array().is_none_or(Vec::is_empty)
-        {
-            causes.push(at.invalid(&format!("empty selector is invalid for {what}")));
+        not_empty(at, what, causes);
+        if LabelSelector::from_object(at.value).is_err() {
+            causes.push(at.invalid(unreadable));
         }
+        matches_template(spec, causes);
+    } else {
+        causes.push(at.required(""));
     }
+}
+
+fn not_empty(at: At, what: &str, causes: &mut Vec<Cause>) {
+    if at.get("matchLabels").is_empty() && at.get("matchExpressions").is_empty() {
+        causes.push(at.invalid(&format!("empty selector is invalid for {what}")));
+    }
+}
+
+fn matches_template(spec: At, causes: &mut Vec<Cause>) {
     let template = spec.get("template");
     let metadata = template.get("metadata");
     let labels = metadata.get("labels");
-    if !selects(at.value, labels.value) {
+    if !selects(spec.get("selector").value, labels.value) {
         causes.push(labels.invalid(MISMATCH));
     }
+}
+
+fn kept_selector(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if let Some(old) = old {
-        immutable(at, &old["spec"]["selector"], causes);
+        immutable(spec.get("selector"), &old["spec"]["selector"], causes);
+    }
+}
+
+fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Vec<Cause>) {
+    need(at, causes);
+    if !at.is_empty() && at.text() != one && at.text() != other {
+        causes.push(at.invalid(&format!("must be '{one}' or '{other}'")));
+    }
+}
+
+fn not_all_and_more(at: At, causes: &mut Vec<Cause>) {
+    if percent(at.value).is_some_and(|percent| percent > 100) {
+        causes.push(at.invalid("must not be greater than 100%"));
     }
 }
 
@@ -164,7 +270,10 @@ fn selected(spec: At, old: Option<&Value>, what: &str, causes: &mut Vec<Cause>) 
 fn made(spec: At, what: &str, causes: &mut Vec<Cause>) {
     let template = spec.get("template");
     let pod = template.get("spec");
-    one_of(pod.get("restartPolicy"), &["Always"], causes);
+    let restart = pod.get("restartPolicy");
+    if restart.text() != "Always" {
+        causes.push(restart.not_supported(&["Always"]));
+    }
     let deadline = pod.get("activeDeadlineSeconds");
     if deadline.is_set() {
         causes.push(deadline.forbidden(&format!("activeDeadlineSeconds in {what} is not Supported")));
@@ -193,10 +302,16 @@ mod tests {
     fn rules_of_all_workloads() {
         for kind in ["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet"] {
             let good = workload(kind);
+            let missing = match kind {
+                "DaemonSet" => {
+                    "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not ma"
+                }
+                _ => "spec.selector: Required value",
+            };
             check_rows(
                 &good,
                 &[
-                    ("/spec/selector", Value::Null, "spec.selector: Required value"),
+                    ("/spec/selector", Value::Null, missing),
                     ("/spec/selector", json!({}), "spec.selector: Invalid value: {}: empty selector is invalid for "),
                     (
                         "/spec/selector/matchLabels/app",
@@ -208,6 +323,12 @@ mod tests {
                         json!("Never"),
                         "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
                     ),
+                    (
+                        "/spec/template/spec/activeDeadlineSeconds",
+                        json!(5),
+                        "spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in ",
+                    ),
+                    ("/spec/template/spec/containers", json!([]), "spec.template.spec.containers: Required value"),
                     ("/spec/minReadySeconds", json!(-1), "spec.minReadySeconds: Invalid value: -1: must be greater"),
                 ],
             );
@@ -217,37 +338,173 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_each_workload() {
+    fn selectors_stay() {
+        for kind in ["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet"] {
+            let mut wider = workload(kind);
+            wider["spec"]["template"]["metadata"]["labels"]["tier"] = json!("front");
+            let expected = match kind {
+                "StatefulSet" => {
+                    "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinal"
+                }
+                _ => "spec.selector: Invalid value: {\"matchLabels\":{\"tier\":\"front\"}}: field is immutable",
+            };
+            check_updates(&wider, &[("/spec/selector", json!({"matchLabels": {"tier": "front"}}), expected)]);
+        }
+    }
+
+    #[test]
+    fn strategies() {
+        let unavailable = "spec.strategy.rollingUpdate.maxUnavailable: Invalid value";
         check_rows(
             &workload("Deployment"),
             &[
                 ("/spec/replicas", json!(-1), "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
-                ("/spec/template/spec/containers", json!([]), "spec.template.spec.containers: Required value"),
                 (
                     "/spec/strategy",
                     json!({"rollingUpdate": {"maxSurge": "0%", "maxUnavailable": "0%"}}),
-                    "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"0%\": may not be 0 when `maxSurge`",
+                    &format!("{unavailable}: \"0%\": may not be 0 when `maxSurge`"),
                 ),
-                ("/spec/strategy/type", json!("Swap"), "spec.strategy.type: Unsupported value: \"Swap\""),
+                (
+                    "/spec/strategy/rollingUpdate/maxUnavailable",
+                    json!("101%"),
+                    &format!("{unavailable}: \"101%\": must not be greater than 100%"),
+                ),
+                ("/spec/strategy/rollingUpdate/maxSurge", json!("150%"), ""),
+                (
+                    "/spec/strategy/rollingUpdate/maxUnavailable",
+                    json!("x"),
+                    &format!("{unavailable}: \"x\": a valid perc"),
+                ),
+                (
+                    "/spec/strategy/type",
+                    json!("Swap"),
+                    "spec.strategy: Unsupported value: {\"type\":\"Swap\"}: support",
+                ),
+                (
+                    "/spec/strategy",
+                    json!({"type": "Recreate", "rollingUpdate": {}}),
+                    "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+                ),
+                (
+                    "/spec/progressDeadlineSeconds",
+                    json!(0),
+                    "spec.progressDeadlineSeconds: Invalid value: 0: must be greater than minReadySeconds",
+                ),
             ],
         );
+        let surge = "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable";
         check_rows(
-            &workload("StatefulSet"),
+            &workload("DaemonSet"),
             &[
-                ("/spec/podManagementPolicy", json!("Any"), "spec.podManagementPolicy: Invalid value: \"Any\""),
-                ("/spec/template/spec/containers/0/volumeMounts", json!([{"name": "claim", "mountPath": "/d"}]), ""),
+                ("/spec/updateStrategy/type", json!("OnDelete"), ""),
+                (
+                    "/spec/updateStrategy/type",
+                    json!("Now"),
+                    "spec.updateStrategy: Unsupported value: {\"type\":\"Now\"}",
+                ),
+                ("/spec/updateStrategy/rollingUpdate/maxSurge", json!(1), surge),
+                (
+                    "/spec/updateStrategy/rollingUpdate/maxUnavailable",
+                    json!(0),
+                    "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+                ),
+                ("/spec/updateStrategy/rollingUpdate", json!({"maxUnavailable": 0, "maxSurge": "30%"}), ""),
+            ],
+        );
+    }
+
+    #[test]
+    fn rules_of_stateful_sets() {
+        let mut claiming = workload("StatefulSet");
+        claiming["spec"]["volumeClaimTemplates"] = json!([{
+            "metadata": {"name": "claim"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        }]);
+        let mount = |name: &str| json!([{"name": name, "mountPath": "/d"}]);
+        check_rows(
+            &claiming,
+            &[
+                (
+                    "/spec/podManagementPolicy",
+                    json!("Any"),
+                    "spec.podManagementPolicy: Invalid value: \"Any\": must be 'OrderedReady' or 'Parallel'",
+                ),
+                (
+                    "/spec/updateStrategy/type",
+                    json!("Now"),
+                    "spec.updateStrategy: Invalid value: {\"type\":\"Now\"}: must be 'RollingUpdate' or 'OnDelete'",
+                ),
+                (
+                    "/spec/updateStrategy",
+                    json!({"type": "OnDelete", "rollingUpdate": {"partition": 1}}),
+                    "spec.updateStrategy.rollingUpdate: Invalid value: ",
+                ),
+                (
+                    "/spec/updateStrategy",
+                    json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0}}),
+                    "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0",
+                ),
+                (
+                    "/spec/updateStrategy/rollingUpdate/partition",
+                    json!(-1),
+                    "spec.updateStrategy.rollingUpdate.partition: Invalid value: -1",
+                ),
+                (
+                    "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
+                    json!("Keep"),
+                    "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: \"Keep\": supported values",
+                ),
+                ("/spec/ordinals/start", json!(-1), "spec.ordinals.start: Invalid value: -1: must be greater than or"),
+                (
+                    "/spec/serviceName",
+                    json!("A_b"),
+                    "spec.serviceName: Invalid value: \"A_b\": a lowercase RFC 1123 la",
+                ),
+                ("/spec/template/spec/containers/0/volumeMounts", mount("claim"), ""),
+                (
+                    "/spec/template/spec/containers/0/volumeMounts",
+                    mount("other"),
+                    "spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"other\"",
+                ),
             ],
         );
         check_updates(
-            &workload("StatefulSet"),
+            &claiming,
             &[
                 ("/spec/replicas", json!(3), ""),
+                ("/spec/ordinals/start", json!(3), ""),
+                ("/spec/revisionHistoryLimit", json!(3), ""),
+                ("/spec/minReadySeconds", json!(3), ""),
+                ("/spec/persistentVolumeClaimRetentionPolicy/whenScaled", json!("Delete"), ""),
                 ("/spec/serviceName", json!("other"), "spec: Forbidden: updates to statefulset spec for fields other"),
+                (
+                    "/spec/volumeClaimTemplates/0/spec/resources/requests/storage",
+                    json!("2Gi"),
+                    "spec: Forbidden: updates to statefulset spec for fields other",
+                ),
             ],
         );
-        let mut wider = workload("Deployment");
-        wider["spec"]["template"]["metadata"]["labels"]["tier"] = json!("front");
-        let changed = json!({"matchLabels": {"tier": "front"}});
-        check_updates(&wider, &[("/spec/selector", changed, "spec.selector: Invalid value: {\"matchLabels\":")]);
+    }
+
+    #[test]
+    fn rules_of_revisions() {
+        let good = json!({
+            "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "a"},
+            "data": {"spec": {}}, "revision": 1,
+        });
+        check_rows(
+            &good,
+            &[
+                ("/data", Value::Null, "data: Required value: data is mandatory"),
+                ("/revision", json!(-1), "revision: Invalid value: -1: must be greater than or equal to 0"),
+            ],
+        );
+        check_updates(
+            &good,
+            &[
+                ("/revision", json!(2), ""),
+                ("/data/spec", json!({"a": 1}), "data: Invalid value: {\"spec\":{\"a\":1}}: field is immutable"),
+            ],
+        );
     }
 }

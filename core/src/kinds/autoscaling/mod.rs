@@ -22,6 +22,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .columns(columns::of("HorizontalPodAutoscaler"))
             .validate(validate::autoscaler)
-            .status(),
+            .status()
+            .validate_part("status", validate::status),
     ]
 }

@@ -2,7 +2,11 @@
 
 pub mod columns;
 pub mod defaults;
+mod indexes;
+mod job;
+mod policies;
 mod schedule;
+mod status;
 mod validate;
 
 use super::Kind;
@@ -45,6 +49,8 @@ pub fn kinds() -> Vec<Kind> {
             ])
             .validate(validate::job)
             .status()
+            .validate_part("status", status::job)
+            .prepare_create(job::prepare_create)
             .generation()
             .select("status.successful", |object| text_or(object, "/status/succeeded", "0")),
     ]

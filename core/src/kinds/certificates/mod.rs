@@ -2,6 +2,8 @@
 
 pub mod columns;
 pub mod defaults;
+mod pem;
+mod validate;
 
 use super::Kind;
 use super::build::{keep_old, text};
@@ -16,8 +18,11 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .short(["csr"])
             .columns(columns::of("CertificateSigningRequest"))
+            .validate(validate::request)
             .view("approval")
+            .validate_part("approval", validate::approval)
             .status()
+            .validate_part("status", validate::status)
             .select("spec.signerName", |object| text(object, "/spec/signerName"))
             // What was asked for never changes: approval and certificate have their own subresources.
             .prepare_update(|new, old| {
@@ -27,13 +32,16 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("ClusterTrustBundle", "clustertrustbundles")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .columns(columns::of("ClusterTrustBundle"))
+            .validate(validate::bundle)
             .conditional_update()
             .select("spec.signerName", |object| text(object, "/spec/signerName")),
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")
             .versions(GROUP, PACKAGE, ["v1beta1"])
             .columns(columns::of("PodCertificateRequest"))
+            .validate(validate::pod_request)
             .conditional_update()
             .status()
+            .validate_part("status", validate::pod_request_status)
             .select("spec.signerName", |object| text(object, "/spec/signerName")),
     ]
 }

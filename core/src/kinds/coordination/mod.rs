@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 use super::build::text;
@@ -15,11 +16,13 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Lease", "leases")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("Lease"))
+            .validate(validate::lease)
             .create_on_update()
             .conditional_update(),
         Kind::namespaced("LeaseCandidate", "leasecandidates")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha2"])
             .columns(columns::of("LeaseCandidate"))
+            .validate(validate::candidate)
             .create_on_update()
             .conditional_update()
             .select("spec.leaseName", |object| text(object, "/spec/leaseName")),

@@ -1,6 +1,6 @@
 //! Event: one kind that two groups show, each with its own names for the same fields.
 
-use super::{columns, validate};
+use super::columns;
 use crate::kinds::Kind;
 use crate::kinds::build::{text, text_or};
 use crate::kinds::events::convert::RENAMED;
@@ -17,7 +17,7 @@ pub fn kind() -> Kind {
         .short(["ev"])
         .create_on_update()
         .columns(columns::of("Event"))
-        .validate(validate::event)
+        .validate(crate::kinds::events::validate::event)
         .select("reason", |event| text(event, "/reason"))
         .select("type", |event| text(event, "/type"))
         .select_in("", "source", source)

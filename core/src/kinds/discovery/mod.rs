@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -16,6 +17,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::TOPOLOGY)
             .columns(columns::of("EndpointSlice"))
+            .validate(validate::endpoint_slice)
             .generation(),
     ]
 }

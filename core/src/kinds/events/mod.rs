@@ -3,6 +3,7 @@
 pub mod columns;
 pub mod convert;
 pub mod defaults;
+pub(in crate::kinds) mod validate;
 
 use super::Kind;
 

@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -15,7 +16,9 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("FlowSchema", "flowschemas")
             .versions(GROUP, PACKAGE, ["v1", "v1beta3", "v1beta2", "v1beta1"])
             .columns(columns::of("FlowSchema"))
+            .validate(validate::schema)
             .status()
+            .validate_part("status", validate::status)
             .generation(),
         Kind::cluster("PriorityLevelConfiguration", "prioritylevelconfigurations")
             .versions(GROUP, PACKAGE, ["v1"])
@@ -23,7 +26,9 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta2", convert::ASSURED_SHARES)
             .converted(GROUP, PACKAGE, "v1beta1", convert::ASSURED_SHARES)
             .columns(columns::of("PriorityLevelConfiguration"))
+            .validate(validate::level)
             .status()
+            .validate_part("status", validate::status)
             .generation(),
     ]
 }

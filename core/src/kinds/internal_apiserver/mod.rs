@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -11,7 +12,9 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("StorageVersion", "storageversions")
             .versions("internal.apiserver.k8s.io", "io.k8s.api.apiserverinternal", ["v1alpha1"])
             .columns(columns::of("StorageVersion"))
+            .validate(validate::storage_version)
             .conditional_update()
-            .status(),
+            .status()
+            .validate_part("status", validate::status),
     ]
 }

@@ -1,5 +1,6 @@
 //! `networking.k8s.io`: ways into the cluster, walls inside it, and addresses of services.
 
+mod addresses;
 pub mod columns;
 mod convert;
 pub mod defaults;
@@ -23,10 +24,12 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Ingress"))
             .validate(validate::ingress)
             .status()
+            .validate_part("status", validate::ingress_status)
             .generation(),
         Kind::cluster("IngressClass", "ingressclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("IngressClass"))
+            .validate(validate::ingress_class)
             .generation(),
         Kind::namespaced("NetworkPolicy", "networkpolicies")
             .versions(GROUP, PACKAGE, ["v1"])
@@ -38,10 +41,12 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("IPAddress", "ipaddresses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .short(["ip"])
-            .columns(columns::of("IPAddress")),
+            .columns(columns::of("IPAddress"))
+            .validate(addresses::ip_address),
         Kind::cluster("ServiceCIDR", "servicecidrs")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("ServiceCIDR"))
+            .validate(addresses::service_cidr)
             .status()
             // Kubernetes lets both the object and its status subresource write the status.
             .prepare_create(|_| ())

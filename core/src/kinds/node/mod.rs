@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -16,6 +17,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .converted(GROUP, PACKAGE, "v1alpha1", convert::SPEC)
             .columns(columns::of("RuntimeClass"))
+            .validate(validate::runtime_class)
             .create_on_update()
             .conditional_update(),
     ]

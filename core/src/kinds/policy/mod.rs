@@ -21,6 +21,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::budget)
             .conditional_update()
             .status()
+            .validate_part("status", validate::status)
             .generation(),
     ]
 }

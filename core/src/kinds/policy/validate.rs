@@ -1,6 +1,7 @@
 //! The rules of pod disruption budgets.
 
-use crate::kinds::rules::{At, number_or_percent, percent, selector};
+use crate::kinds::rules::{At, none_negative, number_or_percent, percent, selector};
+use crate::kinds::shapes::{conditions, exactly_one_of};
 use crate::refusal::Cause;
 use serde_json::Value;
 
@@ -19,12 +20,26 @@ pub fn budget(new: &Value, _: Option<&Value>) -> Vec<Cause> {
         }
     }
     selector(spec.get("selector"), &mut causes);
+    let unhealthy = spec.get("unhealthyPodEvictionPolicy");
+    if unhealthy.is_set() {
+        exactly_one_of(unhealthy, &["AlwaysAllow", "IfHealthyBudget"], &mut causes);
+    }
+    causes
+}
+
+pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let status = root.get("status");
+    conditions(status.get("conditions"), &mut causes);
+    let counts = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+    none_negative(status, &counts, &mut causes);
     causes
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::check_rows;
+    use crate::kinds::rules::testing::{check_rows, check_through, check_updates};
     use serde_json::json;
 
     #[test]
@@ -40,6 +55,25 @@ mod tests {
                 ("/spec/minAvailable", json!(-1), "spec.minAvailable: Invalid value: -1: must be greater than or"),
                 ("/spec/minAvailable", json!("101%"), "spec.minAvailable: Invalid value: \"101%\": must not be grea"),
                 ("/spec/minAvailable", json!("some"), "spec.minAvailable: Invalid value: \"some\": a valid percent"),
+                ("/spec/unhealthyPodEvictionPolicy", json!("AlwaysAllow"), ""),
+                (
+                    "/spec/unhealthyPodEvictionPolicy",
+                    json!("Never"),
+                    "spec.unhealthyPodEvictionPolicy: Unsupported value: \"Never\": supported values: \"AlwaysAllow\"",
+                ),
+            ],
+        );
+        check_updates(&good, &[("/spec/minAvailable", json!(1), ""), ("/spec/selector", json!({}), "")]);
+        check_through(
+            &good,
+            "status",
+            &[
+                ("/status/expectedPods", json!(-1), "status.expectedPods: Invalid value: -1: must be greater than"),
+                (
+                    "/status/conditions",
+                    json!([{"type": "DisruptionAllowed", "status": "True", "lastTransitionTime": "2024-01-01T00:00:00Z"}]),
+                    "status.conditions[0].reason: Required value: must be set",
+                ),
             ],
         );
     }

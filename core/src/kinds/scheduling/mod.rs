@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -15,9 +16,11 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .short(["pc"])
             .columns(columns::of("PriorityClass"))
+            .validate(validate::priority_class)
             .generation(),
         Kind::namespaced("Workload", "workloads")
             .versions(GROUP, PACKAGE, ["v1alpha1"])
-            .columns(columns::of("Workload")),
+            .columns(columns::of("Workload"))
+            .validate(validate::workload),
     ]
 }

@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -14,28 +15,35 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("StorageClass", "storageclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .short(["sc"])
-            .columns(columns::of("StorageClass")),
+            .columns(columns::of("StorageClass"))
+            .validate(validate::storage_class),
         Kind::cluster("VolumeAttachment", "volumeattachments")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("VolumeAttachment"))
+            .validate(validate::volume_attachment)
             .conditional_update()
-            .status(),
+            .status()
+            .validate_part("status", validate::attachment_status),
         Kind::cluster("CSIDriver", "csidrivers")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSIDriver"))
+            .validate(validate::driver)
             .conditional_update()
             .generation(),
         Kind::cluster("CSINode", "csinodes")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSINode"))
+            .validate(validate::node)
             .conditional_update(),
         Kind::namespaced("CSIStorageCapacity", "csistoragecapacities")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("CSIStorageCapacity"))
+            .validate(validate::capacity)
             .conditional_update(),
         Kind::cluster("VolumeAttributesClass", "volumeattributesclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .short(["vac"])
-            .columns(columns::of("VolumeAttributesClass")),
+            .columns(columns::of("VolumeAttributesClass"))
+            .validate(validate::attributes_class),
     ]
 }

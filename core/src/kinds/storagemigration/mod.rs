@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod defaults;
+mod validate;
 
 use super::Kind;
 
@@ -11,7 +12,9 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("StorageVersionMigration", "storageversionmigrations")
             .versions("storagemigration.k8s.io", "io.k8s.api.storagemigration", ["v1beta1"])
             .columns(columns::of("StorageVersionMigration"))
+            .validate(validate::migration)
             .conditional_update()
-            .status(),
+            .status()
+            .validate_part("status", validate::status),
     ]
 }

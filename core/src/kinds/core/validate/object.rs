@@ -7,8 +7,6 @@ use crate::refusal::Cause;
 use serde_json::Value;
 
 const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-const NAME_BYTES_MAX: usize = 128;
-const NOTE_BYTES_MAX: usize = 1024;
 
 /// Finalizers of the spec change through a subresource of their own.
 pub fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
@@ -53,50 +51,6 @@ pub fn namespace_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     }
     let detail = format!("may only be '{expected}' if `deletionTimestamp` is {state}");
     vec![status.get("Phase").invalid_as(phase.text(), &detail)]
-}
-
-/// The rules of the older of an event's two groups.
-pub fn event(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let root = At::root(new);
-    let object = root.get("involvedObject");
-    let metadata = root.get("metadata");
-    let (namespace, about) = (metadata.get("namespace").text(), object.get("namespace"));
-    let is_new = !root.get("eventTime").is_empty();
-    let matches = match (is_new, about.is_empty()) {
-        (false, true) => matches!(namespace, "" | "default"),
-        (false, false) => namespace == about.text(),
-        (true, true) => matches!(namespace, "default" | "kube-system"),
-        (true, false) => true,
-    };
-    if !matches {
-        causes.push(about.invalid_as(about.text(), "does not match event.namespace"));
-    }
-    if is_new {
-        let reporter = root.get("reportingComponent");
-        if reporter.is_empty() {
-            causes.push(reporter.required(""));
-        }
-        let messages = names::qualified_name(reporter.text());
-        causes.extend(messages.iter().map(|message| reporter.invalid_as(reporter.text(), message)));
-        for (field, bytes_max, needed) in [
-            ("reportingInstance", NAME_BYTES_MAX, true),
-            ("action", NAME_BYTES_MAX, true),
-            ("reason", NAME_BYTES_MAX, true),
-            ("message", NOTE_BYTES_MAX, false),
-        ] {
-            let at = root.get(field);
-            if needed && at.is_empty() {
-                causes.push(at.required(""));
-            }
-            if at.text().len() > bytes_max {
-                causes.push(at.invalid_unshown(&format!("can have at most {bytes_max} characters")));
-            }
-        }
-    }
-    let at = root.get("namespace");
-    causes.extend(names::subdomain(namespace).iter().map(|message| at.invalid_as(namespace, message)));
-    causes
 }
 
 pub fn service_account(new: &Value, _: Option<&Value>) -> Vec<Cause> {

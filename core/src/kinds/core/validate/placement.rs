@@ -19,7 +19,7 @@ const OLD_LABELS: &[(&str, &str)] = &[
 const NOT_A_KEY_TWICE: &str = "exists in both matchLabelKeys and labelSelector";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub(super) fn tolerations(list: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn tolerations(list: At, causes: &mut Vec<Cause>) {
     for toleration in list.items() {
         let (key, operator, value) = (toleration.get("key"), toleration.get("operator"), toleration.get("value"));
         if !key.is_empty() {
@@ -90,7 +90,7 @@ pub(super) fn affinity(affinity: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn node_selector(selector: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn node_selector(selector: At, causes: &mut Vec<Cause>) {
     let terms = selector.get("nodeSelectorTerms");
     if terms.is_empty() {
         causes.push(terms.required("must have at least one node selector term"));

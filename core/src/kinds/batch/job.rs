@@ -1,0 +1,63 @@
+//! Job: the selector and labels that keep its pods apart from those of all others.
+
+use serde_json::{Map, Value};
+
+pub const UID: &str = "batch.kubernetes.io/controller-uid";
+pub const NAME: &str = "batch.kubernetes.io/job-name";
+/// The labels as they were called before labels had domains.
+pub const OLD_UID: &str = "controller-uid";
+pub const OLD_NAME: &str = "job-name";
+
+/// Labels what the job makes, and selects it, unless the client does so itself. What is there stays: the rules tell of
+/// values that are wrong.
+pub fn prepare_create(job: &mut Value) {
+    let Some(fields) = job.as_object_mut() else { return };
+    fields.remove("status");
+    let meta = |field: &str| job["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let (uid, name) = (meta("uid"), meta("name"));
+    if job["spec"]["manualSelector"] == true {
+        return;
+    }
+    let labels = within(job, &["spec", "template", "metadata", "labels"]);
+    for (label, value) in [(OLD_NAME, &name), (NAME, &name), (OLD_UID, &uid), (UID, &uid)] {
+        labels.entry(label).or_insert_with(|| value.as_str().into());
+    }
+    within(job, &["spec", "selector", "matchLabels"]).entry(UID).or_insert_with(|| uid.into());
+}
+
+/// The object at the end of the path, which is made where it is missing.
+fn within<'a>(job: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
+    let inner = path.iter().fold(job, |at, step| {
+        if !at.is_object() {
+            *at = Map::new().into();
+        }
+        &mut at[*step]
+    });
+    if !inner.is_object() {
+        *inner = Map::new().into();
+    }
+    inner.as_object_mut().expect("made an object just above")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_job_selects_its_own_pods() {
+        let mut job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"template": {}}, "status": {"active": 1}});
+        prepare_create(&mut job);
+        let labels = json!({UID: "u", NAME: "j", OLD_UID: "u", OLD_NAME: "j"});
+        assert_eq!(
+            job["spec"],
+            json!({"selector": {"matchLabels": {UID: "u"}}, "template": {"metadata": {"labels": labels}}})
+        );
+        assert_eq!(job.get("status"), None);
+
+        let spec = json!({"manualSelector": true, "selector": {"matchLabels": {"a": "b"}}, "template": {}});
+        let mut manual = json!({"metadata": {"name": "j", "uid": "u"}, "spec": spec});
+        prepare_create(&mut manual);
+        assert_eq!(manual["spec"], spec);
+    }
+}

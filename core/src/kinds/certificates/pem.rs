@@ -1,0 +1,156 @@
+//! PEM blocks, and as much of DER as tells a certificate or a request for one from other bytes.
+//! Signatures are not looked at: whoever signs a request checks it.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+pub(super) struct Block {
+    pub ty: String,
+    pub has_headers: bool,
+    pub bytes: Vec<u8>,
+}
+
+/// The blocks of a text. What is between them, and what is no whole block, is passed over.
+pub(super) fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some(ty) = line.trim_end().strip_prefix("-----BEGIN ").and_then(|rest| rest.strip_suffix("-----")) else {
+            continue;
+        };
+        let end = format!("-----END {ty}-----");
+        let (mut body, mut has_headers, mut whole) = (String::new(), false, false);
+        // A line that begins another block leaves this one behind.
+        while let Some(line) = lines.next_if(|line| !line.starts_with("-----BEGIN ")) {
+            if line.trim_end() == end {
+                whole = true;
+                break;
+            }
+            if line.contains(':') {
+                has_headers = true;
+            } else {
+                body.extend(line.chars().filter(|c| !c.is_ascii_whitespace()));
+            }
+        }
+        if let Some(bytes) = STANDARD.decode(&body).ok().filter(|_| whole) {
+            blocks.push(Block { ty: ty.to_owned(), has_headers, bytes });
+        }
+    }
+    blocks
+}
+
+const SEQUENCE: u8 = 0x30;
+const BIT_STRING: u8 = 0x03;
+const OCTET_STRING: u8 = 0x04;
+const BOOLEAN: u8 = 0x01;
+const OBJECT: u8 = 0x06;
+/// Where a certificate keeps its extensions.
+const EXTENSIONS: u8 = 0xa3;
+/// 2.5.29.19, basic constraints.
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+
+/// Whether the bytes are a body, an algorithm and a signature, as requests and certificates are.
+pub(super) fn is_signed(der: &[u8]) -> bool {
+    body(der).is_some()
+}
+
+/// Whether a certificate may sign others.
+pub(super) fn is_authority(der: &[u8]) -> bool {
+    let extensions = body(der).and_then(|body| elements(body).into_iter().flatten().find(|e| e.0 == EXTENSIONS));
+    let list = extensions.and_then(|(_, wrapped)| elements(wrapped)).and_then(|inner| inner.first().copied());
+    list.and_then(|(_, list)| elements(list)).into_iter().flatten().any(|(_, extension)| says_authority(extension))
+}
+
+fn says_authority(extension: &[u8]) -> bool {
+    let Some(parts) = elements(extension) else { return false };
+    if parts.first() != Some(&(OBJECT, BASIC_CONSTRAINTS)) {
+        return false;
+    }
+    let Some((OCTET_STRING, value)) = parts.last().copied() else { return false };
+    let inner = elements(value).and_then(|outer| outer.first().copied()).and_then(|(_, inner)| elements(inner));
+    inner.is_some_and(|fields| fields.first().is_some_and(|(tag, value)| *tag == BOOLEAN && *value != [0]))
+}
+
+fn body(der: &[u8]) -> Option<&[u8]> {
+    let [(SEQUENCE, whole)] = elements(der)?[..] else { return None };
+    match elements(whole)?[..] {
+        [(SEQUENCE, body), (SEQUENCE, _), (BIT_STRING, _)] => Some(body),
+        _ => None,
+    }
+}
+
+/// Tags and contents, one after the other. `None` where the bytes end too early.
+fn elements(mut der: &[u8]) -> Option<Vec<(u8, &[u8])>> {
+    let mut found = Vec::new();
+    while let [tag, first, rest @ ..] = der {
+        let (length, rest) = match first {
+            0..0x80 => (usize::from(*first), rest),
+            _ => {
+                let bytes = usize::from(first & 0x7f);
+                let number = rest.get(..bytes).filter(|_| (1..=4).contains(&bytes))?;
+                (number.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), &rest[bytes..])
+            }
+        };
+        found.push((*tag, rest.get(..length)?));
+        der = &rest[length..];
+    }
+    der.is_empty().then_some(found)
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![tag, 0x82];
+        bytes.extend(u16::try_from(content.len()).expect("a short element").to_be_bytes());
+        bytes.extend(content);
+        bytes
+    }
+
+    /// What has the shape of a certificate. `serial` tells one from another.
+    pub fn certificate(authority: bool, serial: u8) -> Vec<u8> {
+        let flag = if authority { element(BOOLEAN, &[0xff]) } else { Vec::new() };
+        let value = element(OCTET_STRING, &element(SEQUENCE, &flag));
+        let extension = element(SEQUENCE, &[element(OBJECT, BASIC_CONSTRAINTS), value].concat());
+        let extensions = element(EXTENSIONS, &element(SEQUENCE, &extension));
+        signed(&[element(0x02, &[serial]), extensions].concat())
+    }
+
+    pub fn signed(body: &[u8]) -> Vec<u8> {
+        let parts = [element(SEQUENCE, body), element(SEQUENCE, &[]), element(BIT_STRING, &[0, 1])];
+        element(SEQUENCE, &parts.concat())
+    }
+
+    pub fn pem(ty: &str, der: &[u8]) -> String {
+        format!("-----BEGIN {ty}-----\n{}\n-----END {ty}-----\n", STANDARD.encode(der))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{certificate, pem, signed};
+    use super::*;
+
+    #[test]
+    fn blocks_are_found_among_other_text() {
+        let text = format!("hello\n{}between\n{}", pem("A", b"one"), pem("B C", b"two"));
+        let found: Vec<(String, Vec<u8>)> = blocks(&text).into_iter().map(|block| (block.ty, block.bytes)).collect();
+        assert_eq!(found, [("A".into(), b"one".to_vec()), ("B C".into(), b"two".to_vec())]);
+        assert!(blocks("-----BEGIN A-----\nAAAA\n").is_empty());
+        assert!(blocks("-----BEGIN A-----\n!\n-----END A-----\n").is_empty());
+        let cut = format!("-----BEGIN A-----\nAAAA\n{}", pem("B", b"two"));
+        assert_eq!(blocks(&cut).len(), 1);
+        assert!(blocks("-----BEGIN A-----\nK: v\n\nAAAA\n-----END A-----\n")[0].has_headers);
+    }
+
+    #[test]
+    fn certificates_are_told_apart() {
+        assert!(is_signed(&signed(&[])));
+        assert!(is_authority(&certificate(true, 1)));
+        assert!(!is_authority(&certificate(false, 1)));
+        for wrong in [&b""[..], b"0", b"0\x05", b"hello", &certificate(true, 1)[1..], &[0x30, 0x88, 1, 1, 1, 1]] {
+            assert!(!is_signed(wrong), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The rules of runtime classes.
+
+use crate::kinds::core::validate::tolerations;
+use crate::kinds::rules::{At, Seen, immutable, labels, named, quantities};
+use crate::object::names;
+use crate::refusal::Cause;
+use serde_json::{Value, json};
+
+pub fn runtime_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let handler = root.get("handler");
+    let text = Value::from(handler.text());
+    named(handler.holding(&text), names::label, &mut causes);
+    let overhead = root.get("overhead");
+    let fixed = overhead.get("podFixed");
+    for (resource, amount) in fixed.entries() {
+        causes.extend(
+            names::qualified_name(resource)
+                .iter()
+                .map(|message| Cause::invalid(amount.path(), &Value::from(resource), message)),
+        );
+    }
+    quantities(fixed, &mut causes);
+    let scheduling = root.get("scheduling");
+    labels(scheduling.get("nodeSelector"), &mut causes);
+    let tolerated = scheduling.get("tolerations");
+    tolerations(tolerated, &mut causes);
+    let mut seen = Seen::default();
+    for toleration in tolerated.items() {
+        let said = ["key", "operator", "value", "effect"].map(|field| toleration.get(field).text());
+        if seen.again(&json!(said)) {
+            causes.push(toleration.duplicate());
+        }
+    }
+    if let Some(old) = old {
+        immutable(handler, &old["handler"], &mut causes);
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::rules::testing::{check_rows, check_updates};
+    use serde_json::json;
+
+    #[test]
+    fn each_rule() {
+        let good = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "a"}, "handler": "runc",
+            "overhead": {"podFixed": {"cpu": "10m"}},
+            "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists"}]},
+        });
+        check_rows(
+            &good,
+            &[
+                ("/handler", json!(""), "handler: Invalid value: \"\": a lowercase RFC 1123 label must consist of"),
+                (
+                    "/handler",
+                    json!("Run"),
+                    "handler: Invalid value: \"Run\": a lowercase RFC 1123 label must consist of",
+                ),
+                ("/overhead/podFixed/cpu", json!("-1"), "overhead.podFixed[cpu]: Invalid value: \"-1\": must be great"),
+                (
+                    "/scheduling/nodeSelector/a",
+                    json!("b c"),
+                    "scheduling.nodeSelector: Invalid value: \"b c\": a valid",
+                ),
+                (
+                    "/scheduling/tolerations/1",
+                    json!({"key": "a", "operator": "Exists"}),
+                    "scheduling.tolerations[1]: Duplicate value: {",
+                ),
+                ("/scheduling/tolerations/0/operator", json!("Is"), "scheduling.tolerations[0].operator: Unsupported"),
+            ],
+        );
+        check_updates(
+            &good,
+            &[
+                ("/overhead/podFixed/cpu", json!("20m"), ""),
+                ("/handler", json!("other"), "handler: Invalid value: \"other\": field is immutable"),
+            ],
+        );
+    }
+}
