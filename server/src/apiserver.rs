@@ -165,7 +165,11 @@ async fn make_objects(args: &Args, engine: &Arc<Engine>, address: SocketAddr) ->
     let mut objects = bootstrap_objects();
     let range = args.service_cluster_ip_range.to_string();
     let advertised = advertised(args, address.ip());
-    objects.extend(kubernetes_service(&[&range], advertised, address.port()).map_err(|why| anyhow!(why))?);
+    // Endpoints never are in the loopback range. Without a network there are none to tell of.
+    let reachable = if advertised.is_loopback() { own_address() } else { Some(advertised) };
+    let shown = reachable.unwrap_or(advertised);
+    let service = kubernetes_service(&[&range], shown, address.port()).map_err(|why| anyhow!(why))?;
+    objects.extend(service.into_iter().filter(|object| reachable.is_some() || object["kind"] == "Service"));
     bootstrap::ensure(engine, objects, bootstrap_policy())
         .await
         .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))
