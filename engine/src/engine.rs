@@ -4,7 +4,7 @@ use crate::hub::Hub;
 use crate::log::{EventLog, Fault};
 use crate::pins::Pins;
 use crate::watch::{Watch, WatchStart};
-use crate::writer::{Command, Input, Rejection, Writer};
+use crate::writer::{Command, Input, Rejection, Work, Writer};
 use arc_swap::ArcSwap;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
@@ -26,8 +26,8 @@ use tokio::sync::oneshot;
 
 /// How many decisions may wait for the writer before the server says that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// How often a stale decision is made again before the client is told to try again.
-const DECISIONS_MAX: usize = 64;
+/// How often a decision that has gone stale is made again before the writer is asked to make it.
+const RACES_MAX: usize = 4;
 /// How far back a list at an exact version is answered by undoing events.
 const UNDO_EVENTS_MAX: u64 = 200_000;
 /// How long a read of a version that is not there yet waits for it.
@@ -129,7 +129,7 @@ impl Engine {
     /// Judges a mutation and makes it durable, deciding again whenever the state moved on in between.
     pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
-        for _ in 0..DECISIONS_MAX {
+        for _ in 0..RACES_MAX {
             let snapshot = self.snapshot();
             let decision = decide::decide(&snapshot, &self.options.settings, request, stamp)?;
             if request.options.dry_run {
@@ -143,10 +143,26 @@ impl Engine {
                 Err(rejection) => return Err(refusal(rejection)),
             }
         }
-        Err(Refusal::Timeout {
-            message: "the object changes faster than this request can be decided; please try again".into(),
-            retry_after_seconds: 1,
-        })
+        self.mutate_in_turn(request, stamp).await
+    }
+
+    /// Lets the writer decide, where no race can be lost.
+    async fn mutate_in_turn(&self, request: &Request, stamp: Stamp) -> Result<Reply, Refusal> {
+        let (told, tells) = oneshot::channel();
+        let (settings, undecided) = (self.options.settings.clone(), request.clone());
+        let work = Work::Undecided(Box::new(move |state| {
+            let decided = decide::decide(state, &settings, &undecided, stamp);
+            let (writes, told_of) = match decided {
+                Ok(Decision { writes, answer, warnings, .. }) => (writes, Ok((answer, warnings))),
+                Err(refusal) => (Vec::new(), Err(refusal)),
+            };
+            // A client that has gone away does not mind.
+            let _ = told.send(told_of);
+            writes
+        }));
+        let entries = self.commit(work, decide::actor(request), stamp).await.map_err(refusal)?;
+        let told_of = tells.await.map_err(|_| Refusal::Internal("the writer did not decide".into()))?;
+        told_of.map(|(answer, warnings)| reply(answer, &entries, warnings))
     }
 
     /// Hands a decision to the writer and waits until it is durable.
@@ -155,14 +171,19 @@ impl Engine {
         if writes.is_empty() {
             return Ok(reply(answer, &[], warnings));
         }
+        let entries = self.commit(Work::Decided { writes, expects }, actor, stamp).await?;
+        Ok(reply(answer, &entries, warnings))
+    }
+
+    async fn commit(&self, work: Work, actor: Actor, stamp: Stamp) -> Result<Vec<Arc<Entry>>, Rejection> {
         let (sender, receiver) = oneshot::channel();
-        let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
+        let command = Command { work, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
         self.commands.try_send(Input::Commit(command)).map_err(|error| match error {
             TrySendError::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
             TrySendError::Disconnected(_) => Rejection::Poisoned("the server is stopping".into()),
         })?;
         match receiver.await {
-            Ok(result) => result.map(|entries| reply(answer, &entries, warnings)),
+            Ok(result) => result,
             Err(_) => Err(Rejection::Failed("the writer stopped before it answered".into())),
         }
     }

@@ -37,11 +37,18 @@ pub enum Input {
 
 /// A decision on its way into the log.
 pub struct Command {
-    pub writes: Vec<Write>,
-    pub expects: Vec<Expectation>,
+    pub work: Work,
     pub actor: Actor,
     pub time_ms: i64,
     pub answer: oneshot::Sender<Outcome>,
+}
+
+pub enum Work {
+    /// Decided on a snapshot, and good as long as what was counted on is still so.
+    Decided { writes: Vec<Write>, expects: Vec<Expectation> },
+    /// To be decided by the writer, on the newest state: for requests that lost too many races against others.
+    /// Nothing can come in between, and all other commands wait meanwhile.
+    Undecided(Box<dyn FnOnce(&State) -> Vec<Write> + Send>),
 }
 
 /// Why a decision did not make it into the log.
@@ -90,7 +97,9 @@ impl Writer {
             while batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
                 match commands.try_recv() {
                     Ok(Input::Commit(command)) => {
-                        bytes += command.writes.iter().map(|write| write.draft.len()).sum::<usize>();
+                        if let Work::Decided { writes, .. } = &command.work {
+                            bytes += writes.iter().map(|write| write.draft.len()).sum::<usize>();
+                        }
                         batch.push(command);
                     }
                     Ok(Input::Stop) => {
@@ -122,13 +131,17 @@ impl Writer {
         let mut changes = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         for command in batch.drain(..) {
-            if !holds(&next, &command) {
-                // Told only when the batch is durable: what made it stale may be in this very batch.
-                answers.push((command.answer, Err(Rejection::Stale)));
-                continue;
-            }
-            let mut entries = Vec::with_capacity(command.writes.len());
-            for write in command.writes {
+            let writes = match command.work {
+                Work::Undecided(decide) => decide(&next),
+                Work::Decided { writes, expects } if holds(&next, &writes, &expects) => writes,
+                Work::Decided { .. } => {
+                    // Told only when the batch is durable: what made it stale may be in this very batch.
+                    answers.push((command.answer, Err(Rejection::Stale)));
+                    continue;
+                }
+            };
+            let mut entries = Vec::with_capacity(writes.len());
+            for write in writes {
                 let (record, change) = number(&next, write, &command.actor, command.time_ms);
                 let previous = next.get(change.kind, &change.key).cloned();
                 apply(&mut next, &change);
@@ -210,7 +223,7 @@ fn answer_all(answers: Vec<(oneshot::Sender<Outcome>, Outcome)>) {
 }
 
 /// Whether everything the decision counted on is still so.
-fn holds(state: &State, command: &Command) -> bool {
+fn holds(state: &State, writes: &[Write], expects: &[Expectation]) -> bool {
     let unchanged =
         |expectation: &Expectation| state.version_of(expectation.kind, &expectation.key) == expectation.version;
     let free =
@@ -221,8 +234,8 @@ fn holds(state: &State, command: &Command) -> bool {
                     state.claimant(claim).is_none_or(|owner| *owner == state.owner(write.kind, &write.key))
                 })
         };
-    command.expects.iter().all(unchanged)
-        && command.writes.iter().all(|write| state.version_of(write.kind, &write.key) == write.expect && free(write))
+    expects.iter().all(unchanged)
+        && writes.iter().all(|write| state.version_of(write.kind, &write.key) == write.expect && free(write))
 }
 
 /// Gives the write its offset.

@@ -9,7 +9,7 @@ use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, T
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::State;
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::writer::{Command, Input, Outcome, Writer};
+use holdfast_engine::writer::{Command, Input, Outcome, Work, Writer};
 use holdfast_engine::{Clock, Delivery, Engine, EventLog, Hub, Options, Reply, Watch};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -96,8 +96,7 @@ impl Stage {
         let decision = decide::decide(state, self.engine.settings(), request, stamp).unwrap();
         let (answer, receiver) = oneshot::channel();
         let command = Command {
-            writes: decision.writes,
-            expects: decision.expects,
+            work: Work::Decided { writes: decision.writes, expects: decision.expects },
             actor: decide::actor(request),
             time_ms: stamp.time.as_millisecond(),
             answer,
