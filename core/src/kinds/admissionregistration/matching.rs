@@ -195,18 +195,46 @@ mod tests {
         check_rows(
             &good,
             &[
-                ("/webhooks/0/rules/0/operations/0", json!("GET"), &of(".operations[0]: Unsupported value: \"GET\": sup")),
-                ("/webhooks/0/rules/0/operations", json!(["*", "CREATE"]), &of(".operations: Invalid value: [\"*\",\"CRE")),
+                (
+                    "/webhooks/0/rules/0/operations/0",
+                    json!("GET"),
+                    &of(".operations[0]: Unsupported value: \"GET\": sup"),
+                ),
+                (
+                    "/webhooks/0/rules/0/operations",
+                    json!(["*", "CREATE"]),
+                    &of(".operations: Invalid value: [\"*\",\"CRE"),
+                ),
                 ("/webhooks/0/rules/0/apiGroups", json!([]), &of(".apiGroups: Required value")),
                 ("/webhooks/0/rules/0/apiGroups", json!(["*", ""]), &of(".apiGroups: Invalid value: [\"*\",\"\"]: if")),
                 ("/webhooks/0/rules/0/apiVersions", json!([""]), &of(".apiVersions[0]: Required value")),
-                ("/webhooks/0/rules/0/scope", json!("All"), &of(".scope: Unsupported value: \"All\": supported values: ")),
+                (
+                    "/webhooks/0/rules/0/scope",
+                    json!("All"),
+                    &of(".scope: Unsupported value: \"All\": supported values: "),
+                ),
                 (resources, json!([]), &of(".resources: Required value")),
                 (resources, json!(["pods", "pods/status"]), ""),
-                (resources, json!(["pods/*", "pods/status"]), &of(".resources[1]: Invalid value: \"pods/status\": if 'p")),
-                (resources, json!(["*/scale", "pods/scale"]), &of(".resources[1]: Invalid value: \"pods/scale\": if '*/")),
-                (resources, json!(["*/*", "pods"]), &of(".resources: Invalid value: [\"*/*\",\"pods\"]: if '*/*' is pres")),
-                (resources, json!(["*", "pods"]), &of(".resources: Invalid value: [\"*\",\"pods\"]: if '*' is present")),
+                (
+                    resources,
+                    json!(["pods/*", "pods/status"]),
+                    &of(".resources[1]: Invalid value: \"pods/status\": if 'p"),
+                ),
+                (
+                    resources,
+                    json!(["*/scale", "pods/scale"]),
+                    &of(".resources[1]: Invalid value: \"pods/scale\": if '*/"),
+                ),
+                (
+                    resources,
+                    json!(["*/*", "pods"]),
+                    &of(".resources: Invalid value: [\"*/*\",\"pods\"]: if '*/*' is pres"),
+                ),
+                (
+                    resources,
+                    json!(["*", "pods"]),
+                    &of(".resources: Invalid value: [\"*\",\"pods\"]: if '*' is present"),
+                ),
             ],
         );
     }

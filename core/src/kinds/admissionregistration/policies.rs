@@ -14,8 +14,27 @@ const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 /// Words of the expression language, which nobody may call a variable.
 const RESERVED: &[&str] = &[
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-    "let", "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
@@ -90,9 +109,8 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
         causes.push(constraints.required(""));
     }
     let matching = spec.get("matchConditions");
-    let unchanged = |old: &Value| {
-        &old["spec"]["matchConditions"] == matching.value && &old["spec"]["paramKind"] == kind.value
-    };
+    let unchanged =
+        |old: &Value| &old["spec"]["matchConditions"] == matching.value && &old["spec"]["paramKind"] == kind.value;
     if !old.is_some_and(unchanged) {
         conditions(matching, causes);
     }
@@ -235,9 +253,17 @@ mod tests {
         check_rows(
             &good,
             &[
-                ("/spec/failurePolicy", json!("Retry"), "spec.failurePolicy: Unsupported value: \"Retry\": supported val"),
+                (
+                    "/spec/failurePolicy",
+                    json!("Retry"),
+                    "spec.failurePolicy: Unsupported value: \"Retry\": supported val",
+                ),
                 ("/spec/matchConstraints", Value::Null, "spec.matchConstraints: Required value"),
-                ("/spec/matchConstraints/resourceRules", json!([]), "spec.matchConstraints.resourceRules: Required value"),
+                (
+                    "/spec/matchConstraints/resourceRules",
+                    json!([]),
+                    "spec.matchConstraints.resourceRules: Required value",
+                ),
                 ("/spec/matchConstraints/matchPolicy", json!("Near"), "spec.matchConstraints.matchPolicy: Unsupported"),
                 (
                     "/spec/matchConstraints/resourceRules/0/resourceNames",
@@ -245,18 +271,62 @@ mod tests {
                     "spec.matchConstraints.resourceRules[0].resourceNames[1]: Duplicate value: \"a\"",
                 ),
                 ("/spec/paramKind/apiVersion", json!(""), "spec.paramKind.apiVersion: Required value"),
-                ("/spec/paramKind/apiVersion", json!("a/b/c"), "spec.paramKind.apiVersion: Invalid value: \"a/b/c\": une"),
-                ("/spec/paramKind/apiVersion", json!("A/v1"), "spec.paramKind.apiVersion: Invalid value: \"A\": a lowerc"),
-                ("/spec/paramKind/kind", json!("A b"), "spec.paramKind.kind: Invalid value: \"A b\": may have mixed case"),
-                ("/spec/variables/0/name", json!("in"), "spec.variables[0].name: Invalid value: \"in\": name is not a val"),
+                (
+                    "/spec/paramKind/apiVersion",
+                    json!("a/b/c"),
+                    "spec.paramKind.apiVersion: Invalid value: \"a/b/c\": une",
+                ),
+                (
+                    "/spec/paramKind/apiVersion",
+                    json!("A/v1"),
+                    "spec.paramKind.apiVersion: Invalid value: \"A\": a lowerc",
+                ),
+                (
+                    "/spec/paramKind/kind",
+                    json!("A b"),
+                    "spec.paramKind.kind: Invalid value: \"A b\": may have mixed case",
+                ),
+                (
+                    "/spec/variables/0/name",
+                    json!("in"),
+                    "spec.variables[0].name: Invalid value: \"in\": name is not a val",
+                ),
                 ("/spec/variables/0/name", json!(""), "spec.variables[0].name: Required value: name is not specified"),
-                ("/spec/variables/0/expression", json!(""), "spec.variables[0].expression: Required value: expression is"),
-                ("/spec/validations", json!([]), "spec.validations: Required value: validations or auditAnnotations mus"),
-                ("/spec/validations", json!([]), "spec.auditAnnotations: Required value: validations or auditAnnotation"),
-                ("/spec/validations/0/expression", json!(" "), "spec.validations[0].expression: Required value: express"),
-                ("/spec/validations/0/message", json!(" "), "spec.validations[0].message: Invalid value: \" \": message"),
-                ("/spec/validations/0/message", json!("a\nb"), "spec.validations[0].message: Invalid value: \"a\\nb\": mes"),
-                ("/spec/validations/0/reason", json!("Gone"), "spec.validations[0].reason: Unsupported value: \"Gone\""),
+                (
+                    "/spec/variables/0/expression",
+                    json!(""),
+                    "spec.variables[0].expression: Required value: expression is",
+                ),
+                (
+                    "/spec/validations",
+                    json!([]),
+                    "spec.validations: Required value: validations or auditAnnotations mus",
+                ),
+                (
+                    "/spec/validations",
+                    json!([]),
+                    "spec.auditAnnotations: Required value: validations or auditAnnotation",
+                ),
+                (
+                    "/spec/validations/0/expression",
+                    json!(" "),
+                    "spec.validations[0].expression: Required value: express",
+                ),
+                (
+                    "/spec/validations/0/message",
+                    json!(" "),
+                    "spec.validations[0].message: Invalid value: \" \": message",
+                ),
+                (
+                    "/spec/validations/0/message",
+                    json!("a\nb"),
+                    "spec.validations[0].message: Invalid value: \"a\\nb\": mes",
+                ),
+                (
+                    "/spec/validations/0/reason",
+                    json!("Gone"),
+                    "spec.validations[0].reason: Unsupported value: \"Gone\"",
+                ),
                 (
                     "/spec/auditAnnotations",
                     json!([{"key": "k", "valueExpression": "1"}, {"key": "k", "valueExpression": "1"}]),
@@ -305,9 +375,21 @@ mod tests {
             &[
                 ("/spec/reinvocationPolicy", json!(""), "spec.reinvocationPolicy: Required value"),
                 ("/spec/reinvocationPolicy", json!("Always"), "spec.reinvocationPolicy: Unsupported value: \"Always\""),
-                ("/spec/mutations", json!([]), "spec.mutations: Required value: mutations must contain at least one item"),
-                ("/spec/mutations/0/patchType", json!("Merge"), "spec.mutations[0].patchType: Unsupported value: \"Merge"),
-                ("/spec/mutations/0/jsonPatch", Value::Null, "spec.mutations[0].jsonPatch: Required value: must be spec"),
+                (
+                    "/spec/mutations",
+                    json!([]),
+                    "spec.mutations: Required value: mutations must contain at least one item",
+                ),
+                (
+                    "/spec/mutations/0/patchType",
+                    json!("Merge"),
+                    "spec.mutations[0].patchType: Unsupported value: \"Merge",
+                ),
+                (
+                    "/spec/mutations/0/jsonPatch",
+                    Value::Null,
+                    "spec.mutations[0].jsonPatch: Required value: must be spec",
+                ),
                 (
                     "/spec/mutations/0/applyConfiguration",
                     json!({"expression": "1"}),
@@ -331,14 +413,46 @@ mod tests {
             &good,
             &[
                 ("/spec/policyName", json!(""), "spec.policyName: Required value"),
-                ("/spec/validationActions", json!([]), "spec.validationActions: Required value: at least one validation"),
-                ("/spec/validationActions", json!(["Deny", "Warn"]), "spec.validationActions: Invalid value: [\"Deny\",\"W"),
-                ("/spec/validationActions", json!(["Deny", "Deny"]), "spec.validationActions[1]: Duplicate value: \"Den"),
-                ("/spec/validationActions/0", json!("Log"), "spec.validationActions[0]: Unsupported value: \"Log\": supp"),
-                ("/spec/paramRef/selector", json!({}), "spec.paramRef.name: Forbidden: name and selector are mutually e"),
-                ("/spec/paramRef/name", json!(""), "spec.paramRef: Required value: one of name or selector must be spec"),
-                ("/spec/paramRef/parameterNotFoundAction", Value::Null, "spec.paramRef.parameterNotFoundAction: Require"),
-                ("/spec/paramRef/parameterNotFoundAction", json!("Go"), "spec.paramRef.parameterNotFoundAction: Unsuppo"),
+                (
+                    "/spec/validationActions",
+                    json!([]),
+                    "spec.validationActions: Required value: at least one validation",
+                ),
+                (
+                    "/spec/validationActions",
+                    json!(["Deny", "Warn"]),
+                    "spec.validationActions: Invalid value: [\"Deny\",\"W",
+                ),
+                (
+                    "/spec/validationActions",
+                    json!(["Deny", "Deny"]),
+                    "spec.validationActions[1]: Duplicate value: \"Den",
+                ),
+                (
+                    "/spec/validationActions/0",
+                    json!("Log"),
+                    "spec.validationActions[0]: Unsupported value: \"Log\": supp",
+                ),
+                (
+                    "/spec/paramRef/selector",
+                    json!({}),
+                    "spec.paramRef.name: Forbidden: name and selector are mutually e",
+                ),
+                (
+                    "/spec/paramRef/name",
+                    json!(""),
+                    "spec.paramRef: Required value: one of name or selector must be spec",
+                ),
+                (
+                    "/spec/paramRef/parameterNotFoundAction",
+                    Value::Null,
+                    "spec.paramRef.parameterNotFoundAction: Require",
+                ),
+                (
+                    "/spec/paramRef/parameterNotFoundAction",
+                    json!("Go"),
+                    "spec.paramRef.parameterNotFoundAction: Unsuppo",
+                ),
                 ("/spec/matchResources", constraints(), ""),
             ],
         );
@@ -346,6 +460,9 @@ mod tests {
         mutating["apiVersion"] = json!("admissionregistration.k8s.io/v1beta1");
         mutating["kind"] = json!("MutatingAdmissionPolicyBinding");
         mutating["spec"].as_object_mut().expect("a spec").remove("validationActions");
-        check_rows(&mutating, &[("/spec/policyName", json!("A"), "spec.policyName: Invalid value: \"A\": a lowercase RF")]);
+        check_rows(
+            &mutating,
+            &[("/spec/policyName", json!("A"), "spec.policyName: Invalid value: \"A\": a lowercase RF")],
+        );
     }
 }

@@ -151,10 +151,22 @@ mod tests {
                 &good,
                 &[
                     ("/webhooks/0/name", json!(""), &of(".name: Required value")),
-                    ("/webhooks/0/name", json!("check"), &of(".name: Invalid value: \"check\": should be a domain with a")),
+                    (
+                        "/webhooks/0/name",
+                        json!("check"),
+                        &of(".name: Invalid value: \"check\": should be a domain with a"),
+                    ),
                     ("/webhooks/1", hook, "webhooks[1].name: Duplicate value: \"check.example.com\""),
-                    ("/webhooks/0/clientConfig", json!({}), &of(".clientConfig: Required value: exactly one of url or s")),
-                    ("/webhooks/0/clientConfig/url", json!("https://h"), &of(".clientConfig: Required value: exactly on")),
+                    (
+                        "/webhooks/0/clientConfig",
+                        json!({}),
+                        &of(".clientConfig: Required value: exactly one of url or s"),
+                    ),
+                    (
+                        "/webhooks/0/clientConfig/url",
+                        json!("https://h"),
+                        &of(".clientConfig: Required value: exactly on"),
+                    ),
                     (
                         "/webhooks/0/clientConfig",
                         json!({"url": "http://h"}),
@@ -170,15 +182,47 @@ mod tests {
                         json!("check"),
                         &of(".clientConfig.service.path: Invalid value: \"check\": must start with a '/'"),
                     ),
-                    ("/webhooks/0/sideEffects", json!("Some"), &of(".sideEffects: Unsupported value: \"Some\": supporte")),
-                    ("/webhooks/0/sideEffects", Value::Null, &of(".sideEffects: Required value: must specify one of No")),
-                    ("/webhooks/0/timeoutSeconds", json!(0), &of(".timeoutSeconds: Invalid value: 0: the timeout value")),
-                    ("/webhooks/0/timeoutSeconds", json!(31), &of(".timeoutSeconds: Invalid value: 31: the timeout valu")),
+                    (
+                        "/webhooks/0/sideEffects",
+                        json!("Some"),
+                        &of(".sideEffects: Unsupported value: \"Some\": supporte"),
+                    ),
+                    (
+                        "/webhooks/0/sideEffects",
+                        Value::Null,
+                        &of(".sideEffects: Required value: must specify one of No"),
+                    ),
+                    (
+                        "/webhooks/0/timeoutSeconds",
+                        json!(0),
+                        &of(".timeoutSeconds: Invalid value: 0: the timeout value"),
+                    ),
+                    (
+                        "/webhooks/0/timeoutSeconds",
+                        json!(31),
+                        &of(".timeoutSeconds: Invalid value: 31: the timeout valu"),
+                    ),
                     ("/webhooks/0/timeoutSeconds", json!(30), ""),
-                    ("/webhooks/0/failurePolicy", json!("Retry"), &of(".failurePolicy: Unsupported value: \"Retry\": sup")),
-                    ("/webhooks/0/matchPolicy", json!("Near"), &of(".matchPolicy: Unsupported value: \"Near\": supporte")),
-                    ("/webhooks/0/admissionReviewVersions", json!([]), &of(".admissionReviewVersions: Required value: mu")),
-                    ("/webhooks/0/admissionReviewVersions", json!(["v9"]), &of(".admissionReviewVersions: Invalid value")),
+                    (
+                        "/webhooks/0/failurePolicy",
+                        json!("Retry"),
+                        &of(".failurePolicy: Unsupported value: \"Retry\": sup"),
+                    ),
+                    (
+                        "/webhooks/0/matchPolicy",
+                        json!("Near"),
+                        &of(".matchPolicy: Unsupported value: \"Near\": supporte"),
+                    ),
+                    (
+                        "/webhooks/0/admissionReviewVersions",
+                        json!([]),
+                        &of(".admissionReviewVersions: Required value: mu"),
+                    ),
+                    (
+                        "/webhooks/0/admissionReviewVersions",
+                        json!(["v9"]),
+                        &of(".admissionReviewVersions: Invalid value"),
+                    ),
                     ("/webhooks/0/admissionReviewVersions", json!(["v9", "v1"]), ""),
                     (
                         "/webhooks/0/admissionReviewVersions",
@@ -199,7 +243,8 @@ mod tests {
                 ],
             );
         }
-        let policy = of(".reinvocationPolicy: Unsupported value: \"Always\": supported values: \"IfNeeded\", \"Never\"");
+        let policy =
+            of(".reinvocationPolicy: Unsupported value: \"Always\": supported values: \"IfNeeded\", \"Never\"");
         let row = ("/webhooks/0/reinvocationPolicy", json!("Always"), policy.as_str());
         check_rows(&good("MutatingWebhookConfiguration"), &[row]);
     }

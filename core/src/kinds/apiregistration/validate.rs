@@ -87,18 +87,35 @@ mod tests {
                 "service": {"name": "s", "namespace": "n"},
             },
         });
-        let name = "metadata.name: Invalid value: \"v1.example.com\": must be `spec.version+\".\"+spec.group`: \"v2.exam";
+        let name =
+            "metadata.name: Invalid value: \"v1.example.com\": must be `spec.version+\".\"+spec.group`: \"v2.exam";
         check_rows(
             &good,
             &[
                 ("/spec/version", json!("v2"), name),
                 ("/spec/version", json!("2"), "spec.version: Invalid value: \"2\": a DNS-1035 label must consist of"),
                 ("/spec/version", json!("v2"), name),
-                ("/spec/groupPriorityMinimum", json!(0), "spec.groupPriorityMinimum: Invalid value: 0: must be positiv"),
-                ("/spec/groupPriorityMinimum", json!(20_001), "spec.groupPriorityMinimum: Invalid value: 20001: must be"),
-                ("/spec/versionPriority", json!(1001), "spec.versionPriority: Invalid value: 1001: must be positive and"),
+                (
+                    "/spec/groupPriorityMinimum",
+                    json!(0),
+                    "spec.groupPriorityMinimum: Invalid value: 0: must be positiv",
+                ),
+                (
+                    "/spec/groupPriorityMinimum",
+                    json!(20_001),
+                    "spec.groupPriorityMinimum: Invalid value: 20001: must be",
+                ),
+                (
+                    "/spec/versionPriority",
+                    json!(1001),
+                    "spec.versionPriority: Invalid value: 1001: must be positive and",
+                ),
                 ("/spec/service/name", json!(""), "spec.service.name: Required value"),
-                ("/spec/service/port", json!(0), "spec.service.port: Invalid value: 0: port is not valid: must be betw"),
+                (
+                    "/spec/service/port",
+                    json!(0),
+                    "spec.service.port: Invalid value: 0: port is not valid: must be betw",
+                ),
                 ("/spec/service", Value::Null, ""),
             ],
         );
@@ -107,12 +124,17 @@ mod tests {
         check_rows(
             &local,
             &[
-                ("/spec/caBundle", json!("AAAA"), "spec.caBundle: Invalid value: \"3 bytes\": local APIServices may no"),
+                (
+                    "/spec/caBundle",
+                    json!("AAAA"),
+                    "spec.caBundle: Invalid value: \"3 bytes\": local APIServices may no",
+                ),
                 ("/spec/insecureSkipTLSVerify", json!(true), "spec.insecureSkipTLSVerify: Invalid value: true: local"),
             ],
         );
         let condition = json!([{"type": "Available", "status": "Perhaps"}]);
-        let fault = "status.conditions[0].status: Unsupported value: \"Perhaps\": supported values: \"True\", \"False\", ";
+        let fault =
+            "status.conditions[0].status: Unsupported value: \"Perhaps\": supported values: \"True\", \"False\", ";
         check_through(&good, "status", &[("/status/conditions", condition, fault)]);
     }
 }

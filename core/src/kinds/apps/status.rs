@@ -91,9 +91,21 @@ mod tests {
                         json!(4),
                         &format!("status.{part}: Invalid value: 4: cannot be greater than status.replicas"),
                     ),
-                    ("/status/replicas", json!(-1), "status.replicas: Invalid value: -1: must be greater than or equal"),
-                    ("/status/readyReplicas", json!(4), "status.readyReplicas: Invalid value: 4: cannot be greater than"),
-                    ("/status/availableReplicas", json!(3), "status.availableReplicas: Invalid value: 3: cannot be gre"),
+                    (
+                        "/status/replicas",
+                        json!(-1),
+                        "status.replicas: Invalid value: -1: must be greater than or equal",
+                    ),
+                    (
+                        "/status/readyReplicas",
+                        json!(4),
+                        "status.readyReplicas: Invalid value: 4: cannot be greater than",
+                    ),
+                    (
+                        "/status/availableReplicas",
+                        json!(3),
+                        "status.availableReplicas: Invalid value: 3: cannot be gre",
+                    ),
                 ],
             );
         }
@@ -113,7 +125,11 @@ mod tests {
         check_through(
             &workload("DaemonSet", &json!({})),
             "status",
-            &[("/status/numberReady", json!(-1), "status.numberReady: Invalid value: -1: must be greater than or equa")],
+            &[(
+                "/status/numberReady",
+                json!(-1),
+                "status.numberReady: Invalid value: -1: must be greater than or equa",
+            )],
         );
     }
 }

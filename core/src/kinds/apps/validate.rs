@@ -303,7 +303,9 @@ mod tests {
         for kind in ["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet"] {
             let good = workload(kind);
             let missing = match kind {
-                "DaemonSet" => "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not ma",
+                "DaemonSet" => {
+                    "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not ma"
+                }
                 _ => "spec.selector: Required value",
             };
             check_rows(
@@ -341,7 +343,9 @@ mod tests {
             let mut wider = workload(kind);
             wider["spec"]["template"]["metadata"]["labels"]["tier"] = json!("front");
             let expected = match kind {
-                "StatefulSet" => "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinal",
+                "StatefulSet" => {
+                    "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinal"
+                }
                 _ => "spec.selector: Invalid value: {\"matchLabels\":{\"tier\":\"front\"}}: field is immutable",
             };
             check_updates(&wider, &[("/spec/selector", json!({"matchLabels": {"tier": "front"}}), expected)]);
@@ -366,8 +370,16 @@ mod tests {
                     &format!("{unavailable}: \"101%\": must not be greater than 100%"),
                 ),
                 ("/spec/strategy/rollingUpdate/maxSurge", json!("150%"), ""),
-                ("/spec/strategy/rollingUpdate/maxUnavailable", json!("x"), &format!("{unavailable}: \"x\": a valid perc")),
-                ("/spec/strategy/type", json!("Swap"), "spec.strategy: Unsupported value: {\"type\":\"Swap\"}: support"),
+                (
+                    "/spec/strategy/rollingUpdate/maxUnavailable",
+                    json!("x"),
+                    &format!("{unavailable}: \"x\": a valid perc"),
+                ),
+                (
+                    "/spec/strategy/type",
+                    json!("Swap"),
+                    "spec.strategy: Unsupported value: {\"type\":\"Swap\"}: support",
+                ),
                 (
                     "/spec/strategy",
                     json!({"type": "Recreate", "rollingUpdate": {}}),
@@ -385,7 +397,11 @@ mod tests {
             &workload("DaemonSet"),
             &[
                 ("/spec/updateStrategy/type", json!("OnDelete"), ""),
-                ("/spec/updateStrategy/type", json!("Now"), "spec.updateStrategy: Unsupported value: {\"type\":\"Now\"}"),
+                (
+                    "/spec/updateStrategy/type",
+                    json!("Now"),
+                    "spec.updateStrategy: Unsupported value: {\"type\":\"Now\"}",
+                ),
                 ("/spec/updateStrategy/rollingUpdate/maxSurge", json!(1), surge),
                 (
                     "/spec/updateStrategy/rollingUpdate/maxUnavailable",
@@ -439,7 +455,11 @@ mod tests {
                     "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: \"Keep\": supported values",
                 ),
                 ("/spec/ordinals/start", json!(-1), "spec.ordinals.start: Invalid value: -1: must be greater than or"),
-                ("/spec/serviceName", json!("A_b"), "spec.serviceName: Invalid value: \"A_b\": a lowercase RFC 1123 la"),
+                (
+                    "/spec/serviceName",
+                    json!("A_b"),
+                    "spec.serviceName: Invalid value: \"A_b\": a lowercase RFC 1123 la",
+                ),
                 ("/spec/template/spec/containers/0/volumeMounts", mount("claim"), ""),
                 (
                     "/spec/template/spec/containers/0/volumeMounts",

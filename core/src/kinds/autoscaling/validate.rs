@@ -74,7 +74,8 @@ fn source(metric: At, causes: &mut Vec<Cause>) {
         causes.push(ty.required("must specify a metric source type"));
     }
     exactly_one_of(ty, METRIC_TYPES, causes);
-    let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.get(field).is_set()).collect();
+    let present: Vec<&str> =
+        SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.get(field).is_set()).collect();
     if let Some(first) = present.first() {
         described(metric.get(first), first, causes);
     }
@@ -178,7 +179,12 @@ fn scaling(rules: At, causes: &mut Vec<Cause>) {
         positive(policy.get("value"), "must be greater than zero", causes);
         let period = policy.get("periodSeconds");
         positive(period, "must be greater than zero", causes);
-        no_more_than(period, PERIOD_SECONDS_MAX, &format!("must be less than or equal to {PERIOD_SECONDS_MAX}"), causes);
+        no_more_than(
+            period,
+            PERIOD_SECONDS_MAX,
+            &format!("must be less than or equal to {PERIOD_SECONDS_MAX}"),
+            causes,
+        );
     }
 }
 
@@ -212,19 +218,35 @@ mod tests {
             &[
                 ("/spec/maxReplicas", json!(0), "spec.maxReplicas: Invalid value: 0: must be greater than 0"),
                 ("/spec/minReplicas", json!(4), "spec.maxReplicas: Invalid value: 3: must be greater than or equal"),
-                ("/spec/minReplicas", json!(0), "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"),
+                (
+                    "/spec/minReplicas",
+                    json!(0),
+                    "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+                ),
                 ("/spec/minReplicas", json!(0), "spec.metrics: Forbidden: must specify at least one Object or Extern"),
                 ("/spec/scaleTargetRef/name", json!(""), "spec.scaleTargetRef.name: Required value"),
-                ("/spec/scaleTargetRef/kind", json!("a/b"), "spec.scaleTargetRef.kind: Invalid value: \"a/b\": may not"),
+                (
+                    "/spec/scaleTargetRef/kind",
+                    json!("a/b"),
+                    "spec.scaleTargetRef.kind: Invalid value: \"a/b\": may not",
+                ),
                 ("/spec/metrics/0/type", json!(""), &of(metric, ".type: Required value: must specify a metric source")),
-                ("/spec/metrics/0/type", json!("Load"), &of(metric, ".type: Unsupported value: \"Load\": supported val")),
+                (
+                    "/spec/metrics/0/type",
+                    json!("Load"),
+                    &of(metric, ".type: Unsupported value: \"Load\": supported val"),
+                ),
                 ("/spec/metrics/0/type", json!("Pods"), &of(metric, ".pods: Required value: must populate informatio")),
                 (
                     "/spec/metrics/0/pods",
                     json!({"metric": {"name": "a"}, "target": {"type": "AverageValue", "averageValue": "1"}}),
                     &of(metric, ".pods: Forbidden: must populate the given metric source only"),
                 ),
-                ("/spec/metrics/0/resource/name", json!(""), &of(metric, ".resource.name: Required value: must specif")),
+                (
+                    "/spec/metrics/0/resource/name",
+                    json!(""),
+                    &of(metric, ".resource.name: Required value: must specif"),
+                ),
                 (
                     "/spec/metrics/0/resource/target/averageUtilization",
                     json!(0),
@@ -303,7 +325,11 @@ mod tests {
             &zero,
             &[
                 ("/spec/maxReplicas", json!(5), ""),
-                ("/spec/minReplicas", json!(-1), "spec.minReplicas: Invalid value: -1: must be greater than or equal to"),
+                (
+                    "/spec/minReplicas",
+                    json!(-1),
+                    "spec.minReplicas: Invalid value: -1: must be greater than or equal to",
+                ),
             ],
         );
         let status = "status.desiredReplicas: Invalid value: -1: must be greater than or equal to 0";

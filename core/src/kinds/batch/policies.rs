@@ -177,7 +177,11 @@ mod tests {
                     json!(""),
                     &of(".action: Required value: valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]"),
                 ),
-                ("/spec/podFailurePolicy/rules/0/action", json!("Go"), &of(".action: Unsupported value: \"Go\": suppo")),
+                (
+                    "/spec/podFailurePolicy/rules/0/action",
+                    json!("Go"),
+                    &of(".action: Unsupported value: \"Go\": suppo"),
+                ),
                 (
                     "/spec/podFailurePolicy/rules/0/action",
                     json!("FailIndex"),
@@ -211,7 +215,9 @@ mod tests {
                 (
                     "/spec/podFailurePolicy/rules/0/onExitCodes/containerName",
                     json!("b"),
-                    &of(".onExitCodes.containerName: Invalid value: \"b\": must be one of the container or initContain"),
+                    &of(
+                        ".onExitCodes.containerName: Invalid value: \"b\": must be one of the container or initContain",
+                    ),
                 ),
                 (
                     "/spec/podFailurePolicy/rules/0/onExitCodes/operator",
@@ -269,23 +275,25 @@ mod tests {
                 (
                     "/spec/successPolicy/rules/0/succeededCount",
                     json!(5),
-                    &format!("{rule}.succeededCount: Invalid value: 5: must be less than or equal to 4 (the number of i"),
+                    &format!(
+                        "{rule}.succeededCount: Invalid value: 5: must be less than or equal to 4 (the number of i"
+                    ),
                 ),
                 (
                     "/spec/successPolicy/rules/0/succeededCount",
                     json!(11),
-                    &format!("{rule}.succeededCount: Invalid value: 11: must be less than or equal to 10 (the number of"),
+                    &format!(
+                        "{rule}.succeededCount: Invalid value: 11: must be less than or equal to 10 (the number of"
+                    ),
                 ),
                 (
                     "/spec/successPolicy/rules/0/succeededIndexes",
                     json!("3-1"),
-                    &format!("{rule}.succeededIndexes: Invalid value: \"3-1\": error parsing succeededIndexes: non-incr"),
+                    &format!(
+                        "{rule}.succeededIndexes: Invalid value: \"3-1\": error parsing succeededIndexes: non-incr"
+                    ),
                 ),
-                (
-                    "/spec/completionMode",
-                    json!("NonIndexed"),
-                    "spec.successPolicy: Invalid value: {\"rules\":",
-                ),
+                ("/spec/completionMode", json!("NonIndexed"), "spec.successPolicy: Invalid value: {\"rules\":"),
             ],
         );
     }

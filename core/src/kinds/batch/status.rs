@@ -1,10 +1,10 @@
 //! What controllers may report of jobs. A job that has ended says so once, and its counts go with that.
 
 use super::indexes;
+use crate::kinds::cells::epoch_seconds;
 use crate::kinds::rules::{At, IMMUTABLE, Seen, none_negative};
 use crate::kinds::shapes::{is_condition_true, without_value};
 use crate::refusal::Cause;
-use crate::kinds::cells::epoch_seconds;
 use serde_json::Value;
 
 /// Conditions that exclude each other.
@@ -17,7 +17,11 @@ const EXCLUSIVE: &[(&str, &str, &str)] = &[
 /// Conditions that come only with another one.
 const WITH: &[(&str, &str, &str)] = &[
     ("Failed", "FailureTarget", "cannot set Failed=True condition without the FailureTarget=true condition"),
-    ("Complete", "SuccessCriteriaMet", "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"),
+    (
+        "Complete",
+        "SuccessCriteriaMet",
+        "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+    ),
 ];
 /// Conditions that are true for ever.
 const TERMINAL: &[(&str, &str)] = &[
@@ -232,7 +236,8 @@ mod tests {
         );
         let mut early = done(&["Complete", "SuccessCriteriaMet"]);
         early["completionTime"] = json!("2023-01-01T00:00:00Z");
-        let before = "status.completionTime: Invalid value: \"2023-01-01T00:00:00Z\": must be equal to or after `startTi";
+        let before =
+            "status.completionTime: Invalid value: \"2023-01-01T00:00:00Z\": must be equal to or after `startTi";
         check_through(&good, "status", &[("/status", early, before)]);
         check_through(
             &job(&done(&["Complete", "SuccessCriteriaMet"])),
@@ -247,7 +252,8 @@ mod tests {
             ],
         );
         let listed = job(&json!({"completedIndexes": "0-3"}));
-        let overlap = "status.failedIndexes: Invalid value: \"3-5\": failedIndexes and completedIndexes overlap at index: 3";
+        let overlap =
+            "status.failedIndexes: Invalid value: \"3-5\": failedIndexes and completedIndexes overlap at index: 3";
         check_through(&listed, "status", &[("/status/failedIndexes", json!("3-5"), overlap)]);
     }
 }

@@ -1,10 +1,8 @@
 //! The rules of jobs and cron jobs.
 
-use super::{indexes, job as own, policies, schedule};
+use super::{job as own, policies, schedule};
 use crate::kinds::core::validate::template;
-use crate::kinds::rules::{
-    At, immutable, none_negative, not_negative, one_of, same, selector as label_selector, selects,
-};
+use crate::kinds::rules::{At, immutable, none_negative, one_of, same, selector as label_selector, selects};
 use crate::kinds::shapes::{domain_prefixed_path, no_more_than, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -28,7 +26,11 @@ pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     own_selector(root, old, &mut causes);
     job_spec(spec, &mut causes);
     let at = spec.get("selector");
-    if at.is_set() { label_selector(at, &mut causes) } else { causes.push(at.required("")) }
+    if at.is_set() {
+        label_selector(at, &mut causes)
+    } else {
+        causes.push(at.required(""))
+    }
     let pods = spec.get("template");
     let metadata = pods.get("metadata");
     let labels = metadata.get("labels");
@@ -314,11 +316,7 @@ mod tests {
                 ("/spec/managedBy", json!("me"), "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed"),
                 ("/spec/managedBy", json!(format!("a.b/{}", "c".repeat(60))), "spec.managedBy: Too long: may not be"),
                 ("/spec/manualSelector", json!(true), "spec.selector: Required value"),
-                (
-                    "/spec/selector/matchLabels/a",
-                    json!("b"),
-                    "spec.template.metadata.labels: Invalid value: {",
-                ),
+                ("/spec/selector/matchLabels/a", json!("b"), "spec.template.metadata.labels: Invalid value: {"),
                 (
                     "/spec/template/metadata/labels/job-name",
                     json!("other"),
@@ -362,7 +360,8 @@ mod tests {
         long["metadata"]["name"] = json!("a".repeat(60));
         long["spec"]["completionMode"] = json!("Indexed");
         long["spec"]["completions"] = json!(10);
-        let host = "metadata.name: Invalid value: \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\": will not";
+        let host =
+            "metadata.name: Invalid value: \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\": will not";
         check_rows(&long, &[("/spec/completions", json!(1000), host)]);
     }
 
@@ -431,7 +430,8 @@ mod tests {
             "spec": {"schedule": "*/5 0-6,8 * JAN mon-fri", "jobTemplate": {"spec": {"template": pods()}}},
         });
         let schedule = "/spec/schedule";
-        let name = "metadata.name: Invalid value: \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\": must be no mo";
+        let name =
+            "metadata.name: Invalid value: \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\": must be no mo";
         check_rows(
             &cron,
             &[

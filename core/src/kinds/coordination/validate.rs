@@ -52,7 +52,11 @@ pub fn candidate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             }
         }
     }
-    if strategy.is_empty() { causes.push(strategy.required("")) } else { known_strategy(strategy, &mut causes) }
+    if strategy.is_empty() {
+        causes.push(strategy.required(""))
+    } else {
+        known_strategy(strategy, &mut causes)
+    }
     if let Some(old) = old {
         immutable(name, &old["spec"]["leaseName"], &mut causes);
     }
@@ -87,9 +91,17 @@ mod tests {
             &[
                 ("/spec/leaseDurationSeconds", json!(0), "spec.leaseDurationSeconds: Invalid value: 0: must be greate"),
                 ("/spec/leaseTransitions", json!(-1), "spec.leaseTransitions: Invalid value: -1: must be greater than"),
-                ("/spec/preferredHolder", json!("you"), "spec.preferredHolder: Forbidden: may only be specified if `st"),
+                (
+                    "/spec/preferredHolder",
+                    json!("you"),
+                    "spec.preferredHolder: Forbidden: may only be specified if `st",
+                ),
                 ("/spec/strategy", json!("example.com/best"), ""),
-                ("/spec/strategy", json!("Best"), "spec.strategy.strategy: Unsupported value: \"Best\": supported value"),
+                (
+                    "/spec/strategy",
+                    json!("Best"),
+                    "spec.strategy.strategy: Unsupported value: \"Best\": supported value",
+                ),
             ],
         );
         let candidate = json!({
@@ -103,8 +115,16 @@ mod tests {
             &candidate,
             &[
                 ("/spec/leaseName", json!(""), "spec.leaseName: Required value"),
-                ("/spec/binaryVersion", json!("1.35"), "spec.binaryVersion: Invalid value: \"1.35\": must be a valid s"),
-                ("/spec/binaryVersion", json!("1.33.0"), "spec.binaryVersion: Invalid value: \"1.33.0\": must be great"),
+                (
+                    "/spec/binaryVersion",
+                    json!("1.35"),
+                    "spec.binaryVersion: Invalid value: \"1.35\": must be a valid s",
+                ),
+                (
+                    "/spec/binaryVersion",
+                    json!("1.33.0"),
+                    "spec.binaryVersion: Invalid value: \"1.33.0\": must be great",
+                ),
                 ("/spec/emulationVersion", json!(""), "spec.emulationVersion: Required value: must be specified when"),
                 ("/spec/strategy", json!(""), "spec.strategy: Required value"),
             ],

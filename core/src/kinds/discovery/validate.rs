@@ -69,7 +69,8 @@ fn one(endpoint: At, ty: &str, own: bool, causes: &mut Vec<Cause>) {
         named(endpoint.get("hostname"), names::label, causes);
     }
     let hints = endpoint.get("hints");
-    for (field, check) in [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::subdomain)] {
+    for (field, check) in [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::subdomain)]
+    {
         let list = hints.get(field);
         if at_most(list, HINTS_MAX, causes) {
             distinct(list, "name", causes);
@@ -153,20 +154,52 @@ mod tests {
             &good,
             &[
                 ("/addressType", json!(""), "addressType: Required value"),
-                ("/addressType", json!("IP"), "addressType: Unsupported value: \"IP\": supported values: \"FQDN\", \"IPv4\""),
+                (
+                    "/addressType",
+                    json!("IP"),
+                    "addressType: Unsupported value: \"IP\": supported values: \"FQDN\", \"IPv4\"",
+                ),
                 ("/addressType", json!("IPv6"), &format!("{address}\"10.0.0.1\": must be an IPv6 address")),
-                ("/endpoints/0/addresses", json!([]), "endpoints[0].addresses: Required value: must contain at least 1"),
-                ("/endpoints/0/addresses/0", json!("ten"), &format!("{address}\"ten\": must be a valid IP address, (e.g.")),
-                ("/endpoints/0/addresses/0", json!("127.0.0.1"), &format!("{address}\"127.0.0.1\": may not be in the loop")),
-                ("/endpoints/0/addresses/0", json!("169.254.1.1"), &format!("{address}\"169.254.1.1\": may not be in the")),
-                ("/endpoints/0/addresses/0", json!("0.0.0.0"), &format!("{address}\"0.0.0.0\": may not be unspecified")),
+                (
+                    "/endpoints/0/addresses",
+                    json!([]),
+                    "endpoints[0].addresses: Required value: must contain at least 1",
+                ),
+                (
+                    "/endpoints/0/addresses/0",
+                    json!("ten"),
+                    &format!("{address}\"ten\": must be a valid IP address, (e.g."),
+                ),
+                (
+                    "/endpoints/0/addresses/0",
+                    json!("127.0.0.1"),
+                    &format!("{address}\"127.0.0.1\": may not be in the loop"),
+                ),
+                (
+                    "/endpoints/0/addresses/0",
+                    json!("169.254.1.1"),
+                    &format!("{address}\"169.254.1.1\": may not be in the"),
+                ),
+                (
+                    "/endpoints/0/addresses/0",
+                    json!("0.0.0.0"),
+                    &format!("{address}\"0.0.0.0\": may not be unspecified"),
+                ),
                 (
                     "/endpoints",
                     json!(vec![json!({"addresses": ["10.0.0.1"]}); 1001]),
                     "endpoints: Too many: 1001: must have at most 1000 items",
                 ),
-                ("/endpoints/0/nodeName", json!("A"), "endpoints[0].nodeName: Invalid value: \"A\": a lowercase RFC 1123"),
-                ("/endpoints/0/hostname", json!("a.b"), "endpoints[0].hostname: Invalid value: \"a.b\": must not contain"),
+                (
+                    "/endpoints/0/nodeName",
+                    json!("A"),
+                    "endpoints[0].nodeName: Invalid value: \"A\": a lowercase RFC 1123",
+                ),
+                (
+                    "/endpoints/0/hostname",
+                    json!("a.b"),
+                    "endpoints[0].hostname: Invalid value: \"a.b\": must not contain",
+                ),
                 (
                     "/endpoints/0/hints/forZones",
                     json!([{"name": "a"}, {"name": "a"}]),
@@ -174,8 +207,16 @@ mod tests {
                 ),
                 ("/ports/1", json!({"name": "http"}), "ports[1].name: Duplicate value: \"http\""),
                 ("/ports/0/name", json!("A"), "ports[0].name: Invalid value: \"A\": a lowercase RFC 1123 label"),
-                ("/ports/0/protocol", json!("ICMP"), "ports[0].protocol: Unsupported value: \"ICMP\": supported values:"),
-                ("/ports/0/appProtocol", json!("a b"), "ports[0].appProtocol: Invalid value: \"a b\": name part must cons"),
+                (
+                    "/ports/0/protocol",
+                    json!("ICMP"),
+                    "ports[0].protocol: Unsupported value: \"ICMP\": supported values:",
+                ),
+                (
+                    "/ports/0/appProtocol",
+                    json!("a b"),
+                    "ports[0].appProtocol: Invalid value: \"a b\": name part must cons",
+                ),
             ],
         );
         let mut own = good.clone();

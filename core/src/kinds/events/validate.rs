@@ -96,9 +96,17 @@ mod tests {
             &new,
             &[
                 ("/reportingController", json!(""), "reportingComponent: Required value"),
-                ("/reportingController", json!("a b"), "reportingComponent: Invalid value: \"a b\": name part must cons"),
+                (
+                    "/reportingController",
+                    json!("a b"),
+                    "reportingComponent: Invalid value: \"a b\": name part must cons",
+                ),
                 ("/reportingInstance", json!(""), "reportingInstance: Required value"),
-                ("/reportingInstance", json!("a".repeat(129)), "repotingIntance: Invalid value: \"\": can have at most 12"),
+                (
+                    "/reportingInstance",
+                    json!("a".repeat(129)),
+                    "repotingIntance: Invalid value: \"\": can have at most 12",
+                ),
                 ("/action", json!(""), "action: Required value"),
                 ("/reason", json!("a".repeat(129)), "reason: Invalid value: \"\": can have at most 128 characters"),
                 ("/note", json!("m".repeat(1025)), "message: Invalid value: \"\": can have at most 1024 characters"),

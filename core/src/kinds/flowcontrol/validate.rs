@@ -13,8 +13,7 @@ const PRECEDENCE_MAX: i64 = 10_000;
 const QUEUES_MAX: i64 = 10_000_000;
 /// Bits of the hash that deals requests to queues.
 const HASH_BITS: u32 = 60;
-const VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
+const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
 pub fn schema(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -58,12 +57,7 @@ fn rules(rule: At, causes: &mut Vec<Cause>) {
     }
     for entry in resources.items() {
         verbs(entry.get("verbs"), causes);
-        wildcard(
-            entry.get("apiGroups"),
-            "resource rules must supply at least one api group",
-            "api groups",
-            causes,
-        );
+        wildcard(entry.get("apiGroups"), "resource rules must supply at least one api group", "api groups", causes);
         wildcard(entry.get("resources"), "resource rules must supply at least one resource", "resources", causes);
         let namespaces = entry.get("namespaces");
         if namespaces.is_empty() && !entry.get("clusterScope").is_true() {
@@ -262,11 +256,14 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 /// The mandatory objects have one spec only; but how much of itself the exempt level lends is the operator's business.
 fn fixed(root: At, kind: &str, causes: &mut Vec<Cause>) {
     static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
-        let mandatory = |object: &Value| object["metadata"]["name"].as_str().is_some_and(|name| MANDATORY.contains(&name));
+        let mandatory =
+            |object: &Value| object["metadata"]["name"].as_str().is_some_and(|name| MANDATORY.contains(&name));
         bootstrap_objects().into_iter().filter(mandatory).collect()
     });
     let name = &root.value["metadata"]["name"];
-    let Some(wanted) = OBJECTS.iter().find(|one| one["kind"] == kind && &one["metadata"]["name"] == name) else { return };
+    let Some(wanted) = OBJECTS.iter().find(|one| one["kind"] == kind && &one["metadata"]["name"] == name) else {
+        return;
+    };
     let spec = root.get("spec");
     let (mut found, mut wanted) = (spec.value.clone(), wanted["spec"].clone());
     let mut free = "";
@@ -304,24 +301,92 @@ mod tests {
         check_rows(
             &good,
             &[
-                ("/spec/matchingPrecedence", json!(-1), "spec.matchingPrecedence: Invalid value: -1: must be a positive"),
-                ("/spec/matchingPrecedence", json!(10_001), "spec.matchingPrecedence: Invalid value: 10001: must not be"),
-                ("/spec/matchingPrecedence", json!(1), "spec.matchingPrecedence: Invalid value: 1: only the schema name"),
-                ("/spec/priorityLevelConfiguration", json!({}), "spec.priorityLevelConfiguration.name: Required value: m"),
-                ("/spec/distinguisherMethod", json!({"type": "X"}), "spec.distinguisherMethod.type: Unsupported value: {"),
-                ("/spec/rules/0/subjects", json!([]), "spec.rules[0].subjects: Required value: subjects must contain at"),
-                ("/spec/rules/0/subjects/0/group", json!({"name": "g"}), "spec.rules[0].subjects[0].group: Forbidden: gr"),
-                ("/spec/rules/0/subjects/0/user", Value::Null, "spec.rules[0].subjects[0].user: Required value: user is"),
-                ("/spec/rules/0/subjects/0/kind", json!("Robot"), "spec.rules[0].subjects[0].kind: Unsupported value: "),
-                ("/spec/rules/0/resourceRules", json!([]), "spec.rules[0]: Required value: at least one of resourceRule"),
-                ("/spec/rules/0/resourceRules/0/verbs", json!(["read"]), &of(".verbs: Unsupported value: [\"read\"]: su")),
-                ("/spec/rules/0/resourceRules/0/verbs", json!(["*", "get"]), &of(".verbs: Invalid value: [\"*\",\"get\"]")),
-                ("/spec/rules/0/resourceRules/0/apiGroups", json!([]), &of(".apiGroups: Required value: resource rules")),
-                ("/spec/rules/0/resourceRules/0/namespaces", json!([]), &of(".namespaces: Required value: resource rule")),
-                ("/spec/rules/0/resourceRules/0/namespaces/0", json!("A"), &of(".namespaces[0]: Invalid value: \"A\": each")),
+                (
+                    "/spec/matchingPrecedence",
+                    json!(-1),
+                    "spec.matchingPrecedence: Invalid value: -1: must be a positive",
+                ),
+                (
+                    "/spec/matchingPrecedence",
+                    json!(10_001),
+                    "spec.matchingPrecedence: Invalid value: 10001: must not be",
+                ),
+                (
+                    "/spec/matchingPrecedence",
+                    json!(1),
+                    "spec.matchingPrecedence: Invalid value: 1: only the schema name",
+                ),
+                (
+                    "/spec/priorityLevelConfiguration",
+                    json!({}),
+                    "spec.priorityLevelConfiguration.name: Required value: m",
+                ),
+                (
+                    "/spec/distinguisherMethod",
+                    json!({"type": "X"}),
+                    "spec.distinguisherMethod.type: Unsupported value: {",
+                ),
+                (
+                    "/spec/rules/0/subjects",
+                    json!([]),
+                    "spec.rules[0].subjects: Required value: subjects must contain at",
+                ),
+                (
+                    "/spec/rules/0/subjects/0/group",
+                    json!({"name": "g"}),
+                    "spec.rules[0].subjects[0].group: Forbidden: gr",
+                ),
+                (
+                    "/spec/rules/0/subjects/0/user",
+                    Value::Null,
+                    "spec.rules[0].subjects[0].user: Required value: user is",
+                ),
+                (
+                    "/spec/rules/0/subjects/0/kind",
+                    json!("Robot"),
+                    "spec.rules[0].subjects[0].kind: Unsupported value: ",
+                ),
+                (
+                    "/spec/rules/0/resourceRules",
+                    json!([]),
+                    "spec.rules[0]: Required value: at least one of resourceRule",
+                ),
+                (
+                    "/spec/rules/0/resourceRules/0/verbs",
+                    json!(["read"]),
+                    &of(".verbs: Unsupported value: [\"read\"]: su"),
+                ),
+                (
+                    "/spec/rules/0/resourceRules/0/verbs",
+                    json!(["*", "get"]),
+                    &of(".verbs: Invalid value: [\"*\",\"get\"]"),
+                ),
+                (
+                    "/spec/rules/0/resourceRules/0/apiGroups",
+                    json!([]),
+                    &of(".apiGroups: Required value: resource rules"),
+                ),
+                (
+                    "/spec/rules/0/resourceRules/0/namespaces",
+                    json!([]),
+                    &of(".namespaces: Required value: resource rule"),
+                ),
+                (
+                    "/spec/rules/0/resourceRules/0/namespaces/0",
+                    json!("A"),
+                    &of(".namespaces[0]: Invalid value: \"A\": each"),
+                ),
                 ("/spec/rules/0/nonResourceRules", urls("a"), &format!("{url}\"a\": must start with slash")),
-                ("/spec/rules/0/nonResourceRules", urls("/a//b"), &format!("{url}\"/a//b\": must not contain double sla")),
-                ("/spec/rules/0/nonResourceRules", urls("/a*"), &format!("{url}\"/a*\": wildcard can only do suffix mat")),
+                (
+                    "/spec/rules/0/nonResourceRules",
+                    urls("/a//b"),
+                    &format!("{url}\"/a//b\": must not contain double sla"),
+                ),
+                (
+                    "/spec/rules/0/nonResourceRules",
+                    urls("/a*"),
+                    &format!("{url}\"/a*\": wildcard can only do suffix mat"),
+                ),
                 ("/spec/rules/0/nonResourceRules", urls("/a/*"), ""),
             ],
         );
@@ -342,24 +407,66 @@ mod tests {
         check_rows(
             &good,
             &[
-                ("/spec/type", json!("Exempt"), "spec.type: Invalid value: \"Exempt\": type must be 'Exempt' if and only"),
-                ("/spec/type", json!("Free"), "spec.type: Unsupported value: \"Free\": supported values: \"Exempt\", \"Li"),
+                (
+                    "/spec/type",
+                    json!("Exempt"),
+                    "spec.type: Invalid value: \"Exempt\": type must be 'Exempt' if and only",
+                ),
+                (
+                    "/spec/type",
+                    json!("Free"),
+                    "spec.type: Unsupported value: \"Free\": supported values: \"Exempt\", \"Li",
+                ),
                 ("/spec/limited", Value::Null, "spec.limited: Required value: must not be empty when type is Limited"),
                 ("/spec/exempt", json!({}), "spec.exempt: Forbidden: must be nil if the type is Limited"),
-                ("/spec/limited/nominalConcurrencyShares", json!(-1), "spec.limited.nominalConcurrencyShares: Invalid v"),
+                (
+                    "/spec/limited/nominalConcurrencyShares",
+                    json!(-1),
+                    "spec.limited.nominalConcurrencyShares: Invalid v",
+                ),
                 ("/spec/limited/nominalConcurrencyShares", json!(0), ""),
-                ("/spec/limited/lendablePercent", json!(101), "spec.limited.lendablePercent: Invalid value: 101: must b"),
-                ("/spec/limited/borrowingLimitPercent", json!(-1), "spec.limited.borrowingLimitPercent: Invalid value: "),
-                ("/spec/limited/limitResponse/type", json!("Reject"), &of(": Forbidden: must be nil if limited.limitRes")),
-                ("/spec/limited/limitResponse/type", json!("Drop"), "spec.limited.limitResponse.type: Unsupported value"),
-                ("/spec/limited/limitResponse/queuing", Value::Null, &of(": Required value: must not be empty if limite")),
-                ("/spec/limited/limitResponse/queuing/queues", json!(-1), &of(".queues: Invalid value: -1: must be posi")),
-                ("/spec/limited/limitResponse/queuing/queues", json!(4), &of(".handSize: Invalid value: 8: should not b")),
+                (
+                    "/spec/limited/lendablePercent",
+                    json!(101),
+                    "spec.limited.lendablePercent: Invalid value: 101: must b",
+                ),
+                (
+                    "/spec/limited/borrowingLimitPercent",
+                    json!(-1),
+                    "spec.limited.borrowingLimitPercent: Invalid value: ",
+                ),
+                (
+                    "/spec/limited/limitResponse/type",
+                    json!("Reject"),
+                    &of(": Forbidden: must be nil if limited.limitRes"),
+                ),
+                (
+                    "/spec/limited/limitResponse/type",
+                    json!("Drop"),
+                    "spec.limited.limitResponse.type: Unsupported value",
+                ),
+                (
+                    "/spec/limited/limitResponse/queuing",
+                    Value::Null,
+                    &of(": Required value: must not be empty if limite"),
+                ),
+                (
+                    "/spec/limited/limitResponse/queuing/queues",
+                    json!(-1),
+                    &of(".queues: Invalid value: -1: must be posi"),
+                ),
+                (
+                    "/spec/limited/limitResponse/queuing/queues",
+                    json!(4),
+                    &of(".handSize: Invalid value: 8: should not b"),
+                ),
                 ("/spec/limited/limitResponse/queuing/handSize", json!(10), ""),
                 (
                     "/spec/limited/limitResponse/queuing/handSize",
                     json!(11),
-                    &of(".handSize: Invalid value: 11: required entropy bits of deckSize 64 and handSize 11 should not"),
+                    &of(
+                        ".handSize: Invalid value: 11: required entropy bits of deckSize 64 and handSize 11 should not",
+                    ),
                 ),
             ],
         );
@@ -383,7 +490,11 @@ mod tests {
             &find("PriorityLevelConfiguration", "exempt"),
             &[
                 ("/spec/exempt/nominalConcurrencyShares", json!(10), ""),
-                ("/spec/exempt/lendablePercent", json!(101), "spec.exempt.lendablePercent: Invalid value: 101: must be b"),
+                (
+                    "/spec/exempt/lendablePercent",
+                    json!(101),
+                    "spec.exempt.lendablePercent: Invalid value: 101: must be b",
+                ),
             ],
         );
     }

@@ -98,7 +98,11 @@ fn common(status: At, causes: &mut Vec<Cause>) {
              the supported versions yet",
         )),
         Some(version) if !said.is_set() => {
-            causes.push(Cause::invalid(said.path(), &"null".into(), &format!("the common encoding version is {version}")));
+            causes.push(Cause::invalid(
+                said.path(),
+                &"null".into(),
+                &format!("the common encoding version is {version}"),
+            ));
         }
         Some(version) if version != said.text() => {
             causes.push(said.invalid(&format!("the actual common encoding version is {version}")));
@@ -157,8 +161,16 @@ mod tests {
         check_rows(
             &fresh,
             &[
-                ("/metadata/name", json!("pods"), "metadata.name: Invalid value: \"pods\": name must be in the form of"),
-                ("/metadata/name", json!("core.Pods"), "metadata.name: Invalid value: \"core.Pods\": the resource segme"),
+                (
+                    "/metadata/name",
+                    json!("pods"),
+                    "metadata.name: Invalid value: \"pods\": name must be in the form of",
+                ),
+                (
+                    "/metadata/name",
+                    json!("core.Pods"),
+                    "metadata.name: Invalid value: \"core.Pods\": the resource segme",
+                ),
             ],
         );
         let first = "status.storageVersions[0]";
@@ -166,18 +178,46 @@ mod tests {
             &good,
             "status",
             &[
-                ("/status/storageVersions/1/apiServerID", json!("a"), "status.storageVersions[1].apiServerID: Duplicate"),
-                ("/status/storageVersions/0/encodingVersion", json!("v2"), &format!("{first}.decodableVersions: Invalid")),
-                ("/status/storageVersions/0/encodingVersion", json!("/"), &format!("{first}.encodingVersion: Invalid va")),
-                ("/status/storageVersions/0/servedVersions", json!(["v3"]), &format!("{first}.servedVersions[0]: Invalid")),
-                ("/status/commonEncodingVersion", Value::Null, "status.commonEncodingVersion: Invalid value: \"null\": the"),
-                ("/status/commonEncodingVersion", json!("v2"), "status.commonEncodingVersion: Invalid value: \"v2\": the"),
+                (
+                    "/status/storageVersions/1/apiServerID",
+                    json!("a"),
+                    "status.storageVersions[1].apiServerID: Duplicate",
+                ),
+                (
+                    "/status/storageVersions/0/encodingVersion",
+                    json!("v2"),
+                    &format!("{first}.decodableVersions: Invalid"),
+                ),
+                (
+                    "/status/storageVersions/0/encodingVersion",
+                    json!("/"),
+                    &format!("{first}.encodingVersion: Invalid va"),
+                ),
+                (
+                    "/status/storageVersions/0/servedVersions",
+                    json!(["v3"]),
+                    &format!("{first}.servedVersions[0]: Invalid"),
+                ),
+                (
+                    "/status/commonEncodingVersion",
+                    Value::Null,
+                    "status.commonEncodingVersion: Invalid value: \"null\": the",
+                ),
+                (
+                    "/status/commonEncodingVersion",
+                    json!("v2"),
+                    "status.commonEncodingVersion: Invalid value: \"v2\": the",
+                ),
                 (
                     "/status/storageVersions/0",
                     server("a", "apps/v1"),
                     "status.commonEncodingVersion: Invalid value: \"v1\": should be nil if servers do not agree on the sam",
                 ),
-                ("/status/conditions", json!([{"type": "A", "status": "True"}]), "status[0].reason: Required value: reas"),
+                (
+                    "/status/conditions",
+                    json!([{"type": "A", "status": "True"}]),
+                    "status[0].reason: Required value: reas",
+                ),
             ],
         );
     }

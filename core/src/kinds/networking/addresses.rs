@@ -58,8 +58,11 @@ fn checked(ranges: At, causes: &mut Vec<Cause>) {
             for range in ranges.items() {
                 canonical_cidr(range, causes);
             }
-            let families: Vec<bool> =
-                ranges.items().filter_map(|range| network(range.text())).map(|(address, _)| address.is_ipv4()).collect();
+            let families: Vec<bool> = ranges
+                .items()
+                .filter_map(|range| network(range.text()))
+                .map(|(address, _)| address.is_ipv4())
+                .collect();
             if let [one, other] = families[..]
                 && one == other
             {
@@ -87,11 +90,20 @@ mod tests {
             &[
                 ("/spec/parentRef", Value::Null, "spec.parentRef: Required value"),
                 ("/spec/parentRef/resource", json!(""), "spec.parentRef.resource: Required value"),
-                ("/spec/parentRef/name", json!("a/b"), "spec.parentRef.name: Invalid value: \"a/b\": may not contain '/'"),
-                ("/spec/parentRef/group", json!("A"), "spec.parentRef.group: Invalid value: \"A\": a lowercase RFC 1123"),
+                (
+                    "/spec/parentRef/name",
+                    json!("a/b"),
+                    "spec.parentRef.name: Invalid value: \"a/b\": may not contain '/'",
+                ),
+                (
+                    "/spec/parentRef/group",
+                    json!("A"),
+                    "spec.parentRef.group: Invalid value: \"A\": a lowercase RFC 1123",
+                ),
             ],
         );
-        let parent = "spec.parentRef: Invalid value: {\"name\":\"c\",\"namespace\":\"b\",\"resource\":\"services\"}: field is i";
+        let parent =
+            "spec.parentRef: Invalid value: {\"name\":\"c\",\"namespace\":\"b\",\"resource\":\"services\"}: field is i";
         check_updates(&address, &[("/spec/parentRef/name", json!("c"), parent)]);
         let range = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "a"},
@@ -103,9 +115,17 @@ mod tests {
             &[
                 (cidrs, json!([]), "spec.cidrs: Required value: at least one CIDR required"),
                 (cidrs, json!(["10.0.0.0/16", "fd00::/64"]), ""),
-                (cidrs, json!(["10.0.0.0/16", "10.1.0.0/16"]), "spec.cidrs: Invalid value: [\"10.0.0.0/16\",\"10.1.0.0/"),
+                (
+                    cidrs,
+                    json!(["10.0.0.0/16", "10.1.0.0/16"]),
+                    "spec.cidrs: Invalid value: [\"10.0.0.0/16\",\"10.1.0.0/",
+                ),
                 (cidrs, json!(["10.0.0.0/8", "fd00::/64", "a"]), "spec.cidrs: Invalid value: [\"10.0.0.0/8\",\"fd00::"),
-                (cidrs, json!(["10.0.0.1/16"]), "spec.cidrs[0]: Invalid value: \"10.0.0.1/16\": must not have bits set"),
+                (
+                    cidrs,
+                    json!(["10.0.0.1/16"]),
+                    "spec.cidrs[0]: Invalid value: \"10.0.0.1/16\": must not have bits set",
+                ),
             ],
         );
         check_updates(

@@ -1,9 +1,7 @@
 //! The rules of ways in: ingresses, their classes, and walls between pods.
 
 use crate::kinds::rules::{At, PROTOCOLS, cidr, immutable, named, need_name, network, one_of, port, selector};
-use crate::kinds::shapes::{
-    at_most, domain_prefixed_path, first_of, host, local_reference, need_segment, not_longer,
-};
+use crate::kinds::shapes::{at_most, domain_prefixed_path, first_of, host, local_reference, need_segment, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::Value;
@@ -264,11 +262,31 @@ mod tests {
                 ("/spec", json!({}), "spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"),
                 ("/spec/rules/0/http/paths", json!([]), "spec.rules[0].http.paths: Required value"),
                 ("/spec/rules/0/http/paths/0/pathType", Value::Null, &of(".pathType: Required value")),
-                ("/spec/rules/0/http/paths/0/pathType", json!("All"), &of(".pathType: Unsupported value: \"All\": sup")),
-                ("/spec/rules/0/http/paths/0/path", json!("a"), &of(".path: Invalid value: \"a\": must be an absolute")),
-                ("/spec/rules/0/http/paths/0/path", json!("/a//b"), &of(".path: Invalid value: \"/a//b\": must not con")),
-                ("/spec/rules/0/http/paths/0/path", json!("/a/.."), &of(".path: Invalid value: \"/a/..\": cannot end w")),
-                ("/spec/rules/0/http/paths/0/backend", json!({}), &of(".backend: Invalid value: \"\": resource or ser")),
+                (
+                    "/spec/rules/0/http/paths/0/pathType",
+                    json!("All"),
+                    &of(".pathType: Unsupported value: \"All\": sup"),
+                ),
+                (
+                    "/spec/rules/0/http/paths/0/path",
+                    json!("a"),
+                    &of(".path: Invalid value: \"a\": must be an absolute"),
+                ),
+                (
+                    "/spec/rules/0/http/paths/0/path",
+                    json!("/a//b"),
+                    &of(".path: Invalid value: \"/a//b\": must not con"),
+                ),
+                (
+                    "/spec/rules/0/http/paths/0/path",
+                    json!("/a/.."),
+                    &of(".path: Invalid value: \"/a/..\": cannot end w"),
+                ),
+                (
+                    "/spec/rules/0/http/paths/0/backend",
+                    json!({}),
+                    &of(".backend: Invalid value: \"\": resource or ser"),
+                ),
                 (
                     "/spec/rules/0/http/paths/0/backend/service/port",
                     json!({}),
@@ -312,7 +330,11 @@ mod tests {
             "status",
             &[
                 (point, json!({"ip": "10.0.0.1", "hostname": "a.example.com"}), ""),
-                (point, json!({"ip": "here"}), "status.loadBalancer.ingress[0].ip: Invalid value: \"here\": must be a v"),
+                (
+                    point,
+                    json!({"ip": "here"}),
+                    "status.loadBalancer.ingress[0].ip: Invalid value: \"here\": must be a v",
+                ),
                 (point, json!({"hostname": "10.0.0.1"}), "status.loadBalancer.ingress[0].hostname: Invalid value: "),
             ],
         );
@@ -327,11 +349,23 @@ mod tests {
         check_rows(
             &class,
             &[
-                ("/spec/controller", json!("a"), "spec.controller: Invalid value: \"a\": must be a domain-prefixed path"),
+                (
+                    "/spec/controller",
+                    json!("a"),
+                    "spec.controller: Invalid value: \"a\": must be a domain-prefixed path",
+                ),
                 ("/spec/controller", json!(format!("a/{}", "b".repeat(250))), "spec.controller: Too long: may not be"),
                 ("/spec/parameters/kind", json!(""), "spec.parameters.kind: Required value"),
-                ("/spec/parameters/namespace", json!("n"), "spec.parameters.namespace: Forbidden: `parameters.scope` is"),
-                ("/spec/parameters/scope", json!("Namespace"), "spec.parameters.namespace: Required value: `parameters"),
+                (
+                    "/spec/parameters/namespace",
+                    json!("n"),
+                    "spec.parameters.namespace: Forbidden: `parameters.scope` is",
+                ),
+                (
+                    "/spec/parameters/scope",
+                    json!("Namespace"),
+                    "spec.parameters.namespace: Required value: `parameters",
+                ),
                 ("/spec/parameters/scope", json!("Both"), "spec.parameters.scope: Unsupported value: \"Both\""),
             ],
         );
@@ -339,7 +373,11 @@ mod tests {
             &class,
             &[
                 ("/spec/parameters/name", json!("q"), ""),
-                ("/spec/controller", json!("example.com/b"), "spec.controller: Invalid value: \"example.com/b\": field"),
+                (
+                    "/spec/controller",
+                    json!("example.com/b"),
+                    "spec.controller: Invalid value: \"example.com/b\": field",
+                ),
             ],
         );
     }
@@ -371,9 +409,21 @@ mod tests {
                     "spec.ingress[0].from[0]: Forbidden: may not specify both ipBlock and another peer",
                 ),
                 ("/spec/ingress/0/ports/0", json!({"port": 80, "endPort": 90}), ""),
-                ("/spec/ingress/0/ports/0", json!({"port": 80, "endPort": 79}), &format!("{range}Invalid value: 79: must")),
-                ("/spec/ingress/0/ports/0", json!({"port": "a", "endPort": 9}), &format!("{range}Forbidden: may not be")),
-                ("/spec/ingress/0/ports/0", json!({"endPort": 9}), &format!("{range}Forbidden: may not be specified when")),
+                (
+                    "/spec/ingress/0/ports/0",
+                    json!({"port": 80, "endPort": 79}),
+                    &format!("{range}Invalid value: 79: must"),
+                ),
+                (
+                    "/spec/ingress/0/ports/0",
+                    json!({"port": "a", "endPort": 9}),
+                    &format!("{range}Forbidden: may not be"),
+                ),
+                (
+                    "/spec/ingress/0/ports/0",
+                    json!({"endPort": 9}),
+                    &format!("{range}Forbidden: may not be specified when"),
+                ),
                 ("/spec/policyTypes", json!(["Both"]), "spec.policyTypes[0]: Unsupported value: \"Both\""),
                 (
                     "/spec/policyTypes",

@@ -15,9 +15,11 @@ pub fn runtime_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let overhead = root.get("overhead");
     let fixed = overhead.get("podFixed");
     for (resource, amount) in fixed.entries() {
-        causes.extend(names::qualified_name(resource).iter().map(|message| {
-            Cause::invalid(amount.path(), &Value::from(resource), message)
-        }));
+        causes.extend(
+            names::qualified_name(resource)
+                .iter()
+                .map(|message| Cause::invalid(amount.path(), &Value::from(resource), message)),
+        );
     }
     quantities(fixed, &mut causes);
     let scheduling = root.get("scheduling");
@@ -53,9 +55,17 @@ mod tests {
             &good,
             &[
                 ("/handler", json!(""), "handler: Invalid value: \"\": a lowercase RFC 1123 label must consist of"),
-                ("/handler", json!("Run"), "handler: Invalid value: \"Run\": a lowercase RFC 1123 label must consist of"),
+                (
+                    "/handler",
+                    json!("Run"),
+                    "handler: Invalid value: \"Run\": a lowercase RFC 1123 label must consist of",
+                ),
                 ("/overhead/podFixed/cpu", json!("-1"), "overhead.podFixed[cpu]: Invalid value: \"-1\": must be great"),
-                ("/scheduling/nodeSelector/a", json!("b c"), "scheduling.nodeSelector: Invalid value: \"b c\": a valid"),
+                (
+                    "/scheduling/nodeSelector/a",
+                    json!("b c"),
+                    "scheduling.nodeSelector: Invalid value: \"b c\": a valid",
+                ),
                 (
                     "/scheduling/tolerations/1",
                     json!({"key": "a", "operator": "Exists"}),

@@ -134,11 +134,27 @@ mod tests {
                 ("/roleRef/kind", json!("Job"), "roleRef.kind: Unsupported value: \"Job\": supported values: "),
                 ("/roleRef/name", json!(""), "roleRef.name: Required value"),
                 ("/subjects/0/namespace", Value::Null, ""),
-                ("/subjects/0/name", json!("A"), "subjects[0].name: Invalid value: \"A\": a lowercase RFC 1123 subdomai"),
+                (
+                    "/subjects/0/name",
+                    json!("A"),
+                    "subjects[0].name: Invalid value: \"A\": a lowercase RFC 1123 subdomai",
+                ),
                 ("/subjects/0/name", json!(""), "subjects[0].name: Required value"),
-                ("/subjects/0/apiGroup", json!("x"), "subjects[0].apiGroup: Unsupported value: \"x\": supported values"),
-                ("/subjects/1/apiGroup", json!("x"), "subjects[1].apiGroup: Unsupported value: \"x\": supported values"),
-                ("/roleRef/apiGroup", json!("x"), "roleRef.apiGroup: Unsupported value: \"x\": supported values: \"rbac"),
+                (
+                    "/subjects/0/apiGroup",
+                    json!("x"),
+                    "subjects[0].apiGroup: Unsupported value: \"x\": supported values",
+                ),
+                (
+                    "/subjects/1/apiGroup",
+                    json!("x"),
+                    "subjects[1].apiGroup: Unsupported value: \"x\": supported values",
+                ),
+                (
+                    "/roleRef/apiGroup",
+                    json!("x"),
+                    "roleRef.apiGroup: Unsupported value: \"x\": supported values: \"rbac",
+                ),
                 ("/subjects/1/kind", json!("Robot"), "subjects[1].kind: Unsupported value: \"Robot\""),
                 ("/subjects", Value::Null, ""),
             ],
@@ -150,7 +166,11 @@ mod tests {
             &wide,
             &[
                 ("/subjects/0/namespace", Value::Null, "subjects[0].namespace: Required value"),
-                ("/roleRef/kind", json!("Role"), "roleRef.kind: Unsupported value: \"Role\": supported values: \"Clust"),
+                (
+                    "/roleRef/kind",
+                    json!("Role"),
+                    "roleRef.kind: Unsupported value: \"Role\": supported values: \"Clust",
+                ),
             ],
         );
         let gathered = json!({
@@ -161,7 +181,11 @@ mod tests {
         check_rows(
             &gathered,
             &[
-                ("/aggregationRule/clusterRoleSelectors", json!([]), &format!("{selectors}: Required value: at least one")),
+                (
+                    "/aggregationRule/clusterRoleSelectors",
+                    json!([]),
+                    &format!("{selectors}: Required value: at least one"),
+                ),
                 (
                     "/aggregationRule/clusterRoleSelectors/0/matchLabels/a",
                     json!("b c"),

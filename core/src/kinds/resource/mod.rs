@@ -5,6 +5,7 @@ mod convert;
 pub mod defaults;
 mod shapes;
 mod slices;
+mod status;
 mod validate;
 
 use super::Kind;
@@ -27,7 +28,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ResourceClaim"))
             .validate(validate::claim)
             .status()
-            .validate_through("status", validate::claim_status),
+            .validate_through("status", status::claim),
         Kind::namespaced("ResourceClaimTemplate", "resourceclaimtemplates")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)

@@ -121,7 +121,8 @@ fn one(device: At, placed: bool, causes: &mut Vec<Cause>) {
 fn place(device: At, placed: bool, causes: &mut Vec<Cause>) {
     let (name, selector, all) = (device.get("nodeName"), device.get("nodeSelector"), device.get("allNodes"));
     if placed {
-        let fields = [("`nodeName`", name.is_set()), ("`nodeSelector`", selector.is_set()), ("`allNodes`", all.is_set())];
+        let fields =
+            [("`nodeName`", name.is_set()), ("`nodeSelector`", selector.is_set()), ("`allNodes`", all.is_set())];
         let set: Vec<&str> = fields.iter().filter(|(_, set)| *set).map(|(shown, _)| *shown).collect();
         let which = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when \
                      `perDeviceNodeSelection` is set to true in the spec";
@@ -192,17 +193,45 @@ mod tests {
             &good,
             &[
                 ("/spec/driver", json!(""), "spec.driver: Required value"),
-                ("/spec/pool/name", json!("a/B"), "spec.pool.name: Invalid value: \"B\": a lowercase RFC 1123 subdomain"),
-                ("/spec/pool/resourceSliceCount", json!(0), "spec.pool.resourceSliceCount: Invalid value: 0: must be gr"),
-                ("/spec/pool/generation", json!(-1), "spec.pool.generation: Invalid value: -1: must be greater than or e"),
+                (
+                    "/spec/pool/name",
+                    json!("a/B"),
+                    "spec.pool.name: Invalid value: \"B\": a lowercase RFC 1123 subdomain",
+                ),
+                (
+                    "/spec/pool/resourceSliceCount",
+                    json!(0),
+                    "spec.pool.resourceSliceCount: Invalid value: 0: must be gr",
+                ),
+                (
+                    "/spec/pool/generation",
+                    json!(-1),
+                    "spec.pool.generation: Invalid value: -1: must be greater than or e",
+                ),
                 ("/spec/nodeName", Value::Null, "spec: Required value: exactly one of `nodeName`, `nodeSelector`"),
                 ("/spec/allNodes", json!(true), "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of"),
                 ("/spec/devices/1", json!({"name": "gpu-0"}), "spec.devices[1].name: Duplicate value: \"gpu-0\""),
-                ("/spec/devices/0/name", json!("GPU"), &of(".name: Invalid value: \"GPU\": a lowercase RFC 1123 label")),
-                ("/spec/devices/0/attributes", json!(many), &of(": Invalid value: 34: the total number of attributes an")),
-                ("/spec/devices/0/attributes/model", json!({}), &of(".attributes[model]: Required value: exactly one va")),
+                (
+                    "/spec/devices/0/name",
+                    json!("GPU"),
+                    &of(".name: Invalid value: \"GPU\": a lowercase RFC 1123 label"),
+                ),
+                (
+                    "/spec/devices/0/attributes",
+                    json!(many),
+                    &of(": Invalid value: 34: the total number of attributes an"),
+                ),
+                (
+                    "/spec/devices/0/attributes/model",
+                    json!({}),
+                    &of(".attributes[model]: Required value: exactly one va"),
+                ),
                 ("/spec/devices/0/attributes/model/int", json!(1), &of(".attributes[model]: Invalid value: {")),
-                ("/spec/devices/0/attributes/a-b", json!({"int": 1}), &of(".attributes[a-b]: Invalid value: \"a-b\": a va")),
+                (
+                    "/spec/devices/0/attributes/a-b",
+                    json!({"int": 1}),
+                    &of(".attributes[a-b]: Invalid value: \"a-b\": a va"),
+                ),
                 (
                     "/spec/devices/0/attributes/example.com~1v/version",
                     json!("1.2"),
@@ -210,7 +239,11 @@ mod tests {
                 ),
                 ("/spec/devices/0/taints", json!([{"key": "k"}]), &of(".taints[0].effect: Required value")),
                 ("/spec/devices/0/allNodes", json!(true), &of(".allNodes: Invalid value: null: should only be set if")),
-                ("/spec/devices/0/consumesCounters", json!([{"counterSet": "c"}]), &of(".consumesCounters[0].counters: R")),
+                (
+                    "/spec/devices/0/consumesCounters",
+                    json!([{"counterSet": "c"}]),
+                    &of(".consumesCounters[0].counters: R"),
+                ),
             ],
         );
         let mut spread = good.clone();

@@ -1,30 +1,24 @@
 //! The rules of claims on devices, and of classes. Selectors are expressions, which are not compiled.
 
 use super::shapes::{cel_selectors, configuration, device_class, device_name, pool_name, toleration};
-use crate::kinds::core::validate::node_selector;
-use crate::kinds::rules::{At, distinct, immutable, labels, named, same};
+use crate::kinds::rules::{At, distinct, immutable, labels, named};
 use crate::kinds::shapes::{
-    at_least, at_most, conditions, count, distinct_items, driver_name, need_one_of, not_longer, qualified, without_value,
+    at_least, at_most, conditions, count, distinct_items, driver_name, qualified, without_value,
 };
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const LIST_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
-const RESERVED_MAX: usize = 256;
 const CONDITIONS_MAX: usize = 8;
 const TOLERATIONS_MAX: usize = 16;
-const DATA_BYTES_MAX: usize = 10 * 1024;
-const INTERFACE_BYTES_MAX: usize = 256;
-const HARDWARE_BYTES_MAX: usize = 128;
-const IPS_MAX: usize = 16;
 const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the name of a request and a subrequest \
                              separated by '/'";
 
 /// Requests of a claim with their alternatives.
-type Requests = BTreeMap<String, BTreeSet<String>>;
+pub(super) type Requests = BTreeMap<String, BTreeSet<String>>;
 
 pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -79,7 +73,7 @@ fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     at_most(configs, LIST_MAX, causes);
 }
 
-fn requests(devices: &Value) -> Requests {
+pub(super) fn requests(devices: &Value) -> Requests {
     let name = |request: &Value| request["name"].as_str().unwrap_or("").to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let all = list(&devices["requests"]);
@@ -138,7 +132,7 @@ fn exact(request: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn references(list: At, known: &Requests, causes: &mut Vec<Cause>) {
+pub(super) fn references(list: At, known: &Requests, causes: &mut Vec<Cause>) {
     for name in list.items() {
         reference(name, known, causes);
     }
@@ -146,7 +140,7 @@ fn references(list: At, known: &Requests, causes: &mut Vec<Cause>) {
     distinct_items(list, causes);
 }
 
-fn reference(name: At, known: &Requests, causes: &mut Vec<Cause>) {
+pub(super) fn reference(name: At, known: &Requests, causes: &mut Vec<Cause>) {
     let parts: Vec<&str> = name.text().split('/').collect();
     let found = match parts[..] {
         [request] => known.contains_key(request),
@@ -169,107 +163,6 @@ fn full_name(at: At, causes: &mut Vec<Cause>) {
     super::shapes::attribute_name(at, causes);
     if !at.is_empty() && !at.text().contains('/') {
         causes.push(at.invalid("must include a domain"));
-    }
-}
-
-pub fn claim_status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let root = At::root(new);
-    let spec = root.get("spec");
-    let known = requests(spec.get("devices").value);
-    let status = root.get("status");
-    let (reserved, allocation) = (status.get("reservedFor"), status.get("allocation"));
-    for user in reserved.items() {
-        for field in ["resource", "name", "uid"] {
-            if user.get(field).is_empty() {
-                causes.push(user.get(field).required(""));
-            }
-        }
-    }
-    at_most(reserved, RESERVED_MAX, &mut causes);
-    distinct(reserved, "uid", &mut causes);
-    device_statuses(status, &mut causes);
-    if !reserved.is_empty() && !allocation.is_set() {
-        causes.push(reserved.forbidden("may not be specified when `allocated` is not set"));
-    }
-    let before = old.map_or(&Value::Null, |old| &old["status"]);
-    if !new["metadata"]["deletionTimestamp"].is_null() {
-        let known = before["reservedFor"].as_array().map_or(&[][..], Vec::as_slice);
-        let known: BTreeSet<String> = known.iter().map(Value::to_string).collect();
-        if reserved.items().any(|user| !known.contains(&user.value.to_string())) {
-            let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
-            causes.push(reserved.forbidden(detail));
-        }
-    }
-    if allocation.is_set() {
-        if before["allocation"].is_null() {
-            allocated(allocation, &known, &mut causes);
-        } else if !same(allocation.value, &before["allocation"]) {
-            causes.push(allocation.invalid(crate::kinds::rules::IMMUTABLE));
-        }
-    }
-    causes
-}
-
-fn allocated(allocation: At, known: &Requests, causes: &mut Vec<Cause>) {
-    let devices = allocation.get("devices");
-    let (results, configs) = (devices.get("results"), devices.get("config"));
-    for result in results.items() {
-        reference(result.get("request"), known, causes);
-        device_place(result, causes);
-    }
-    at_most(results, LIST_MAX, causes);
-    for config in configs.items() {
-        need_one_of(config.get("source"), &["FromClaim", "FromClass"], causes);
-        references(config.get("requests"), known, causes);
-        configuration(config, causes);
-    }
-    at_most(configs, 2 * LIST_MAX, causes);
-    if allocation.get("nodeSelector").is_set() {
-        node_selector(allocation.get("nodeSelector"), causes);
-    }
-}
-
-fn device_place(at: At, causes: &mut Vec<Cause>) {
-    driver_name(at.get("driver"), causes);
-    pool_name(at.get("pool"), causes);
-    device_name(at.get("device"), causes);
-}
-
-fn device_statuses(status: At, causes: &mut Vec<Cause>) {
-    let place = |at: &Value| ["driver", "pool", "device", "shareID"].map(|field| at[field].clone());
-    let allocated = &status.value["allocation"]["devices"]["results"];
-    let allocated = allocated.as_array().map_or(&[][..], Vec::as_slice);
-    let allocated: BTreeSet<String> = allocated.iter().map(|result| json!(place(result)).to_string()).collect();
-    let mut seen = crate::kinds::rules::Seen::default();
-    for device in status.get("devices").items() {
-        device_place(device, causes);
-        let id = json!(place(device.value));
-        let text = ["driver", "pool", "device"].map(|field| device.get(field).text()).join("/");
-        if !allocated.contains(&id.to_string()) {
-            causes.push(Cause::invalid(device.path(), &text.as_str().into(), "must be an allocated device in the claim"));
-        }
-        if seen.again(&id) {
-            causes.push(Cause::duplicate(device.get("deviceID").path(), &text.into()));
-        }
-        at_most(device.get("conditions"), CONDITIONS_MAX, causes);
-        conditions(device.get("conditions"), causes);
-        let data = device.get("data");
-        if data.is_set() {
-            super::shapes::parameters(data, DATA_BYTES_MAX, causes);
-        }
-        let network = device.get("networkData");
-        not_longer(network.get("interfaceName"), INTERFACE_BYTES_MAX, causes);
-        not_longer(network.get("hardwareAddress"), HARDWARE_BYTES_MAX, causes);
-        let addresses = network.get("ips");
-        at_most(addresses, IPS_MAX, causes);
-        distinct_items(addresses, causes);
-        for address in addresses.items() {
-            if crate::kinds::rules::network(address.text()).is_none() {
-                let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
-                causes.push(address.invalid(detail));
-            }
-        }
     }
 }
 
@@ -348,7 +241,7 @@ pub fn slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_through, check_updates};
+    use crate::kinds::rules::testing::{check_rows, check_updates};
     use serde_json::{Value, json};
 
     fn claim() -> Value {
@@ -378,11 +271,25 @@ mod tests {
                 (
                     "/spec/devices/requests/0/firstAvailable",
                     json!([{"name": "t", "deviceClassName": "c"}]),
-                    &of(": Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple"),
+                    &of(
+                        ": Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple",
+                    ),
                 ),
-                ("/spec/devices/requests/0/exactly/deviceClassName", json!(""), &of(".exactly.deviceClassName: Required")),
-                ("/spec/devices/requests/0/exactly/count", json!(-1), &of(".exactly.count: Invalid value: -1: must be g")),
-                ("/spec/devices/requests/0/exactly/allocationMode", json!("Any"), &of(".exactly.allocationMode: Unsuppo")),
+                (
+                    "/spec/devices/requests/0/exactly/deviceClassName",
+                    json!(""),
+                    &of(".exactly.deviceClassName: Required"),
+                ),
+                (
+                    "/spec/devices/requests/0/exactly/count",
+                    json!(-1),
+                    &of(".exactly.count: Invalid value: -1: must be g"),
+                ),
+                (
+                    "/spec/devices/requests/0/exactly/allocationMode",
+                    json!("Any"),
+                    &of(".exactly.allocationMode: Unsuppo"),
+                ),
                 (
                     "/spec/devices/requests/0/exactly",
                     json!({"deviceClassName": "c", "allocationMode": "All", "count": 2}),
@@ -399,16 +306,32 @@ mod tests {
                     json!([{"key": "k", "operator": "Exists", "value": "v"}]),
                     &of(".exactly.tolerations[0].value: Invalid value: \"v\": must be empty for operator `Exists`"),
                 ),
-                ("/spec/devices/constraints/0/requests/0", json!("x"), "spec.devices.constraints[0].requests[0]: Invalid"),
-                ("/spec/devices/constraints/0/requests/1", json!("r"), "spec.devices.constraints[0].requests[1]: Duplica"),
-                ("/spec/devices/constraints/0/matchAttribute", Value::Null, "spec.devices.constraints[0].matchAttribute:"),
+                (
+                    "/spec/devices/constraints/0/requests/0",
+                    json!("x"),
+                    "spec.devices.constraints[0].requests[0]: Invalid",
+                ),
+                (
+                    "/spec/devices/constraints/0/requests/1",
+                    json!("r"),
+                    "spec.devices.constraints[0].requests[1]: Duplica",
+                ),
+                (
+                    "/spec/devices/constraints/0/matchAttribute",
+                    Value::Null,
+                    "spec.devices.constraints[0].matchAttribute:",
+                ),
                 (
                     "/spec/devices/constraints/0/matchAttribute",
                     json!("a"),
                     "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": must include a domain",
                 ),
                 ("/spec/devices/config/0/opaque", Value::Null, "spec.devices.config[0].opaque: Required value"),
-                ("/spec/devices/config/0/opaque/driver", json!(""), "spec.devices.config[0].opaque.driver: Required val"),
+                (
+                    "/spec/devices/config/0/opaque/driver",
+                    json!(""),
+                    "spec.devices.config[0].opaque.driver: Required val",
+                ),
                 (
                     "/spec/devices/config/0/opaque/parameters",
                     json!({"a": "b".repeat(11_000)}),
@@ -433,54 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_claims() {
-        let result = json!({"request": "r", "driver": "d.example.com", "pool": "p", "device": "x"});
-        let mut done = claim();
-        done["status"] = json!({
-            "allocation": {"devices": {"results": [result]}},
-            "reservedFor": [{"resource": "pods", "name": "p", "uid": "1"}],
-        });
-        check_through(
-            &claim(),
-            "status",
-            &[
-                ("/status", done["status"].clone(), ""),
-                ("/status/reservedFor", done["status"]["reservedFor"].clone(), "status.reservedFor: Forbidden: may not b"),
-                (
-                    "/status/allocation",
-                    json!({"devices": {"results": [{"request": "x", "driver": "d", "pool": "p", "device": "x"}]}}),
-                    "status.allocation.devices.results[0].request: Invalid value: \"x\": must be the name of a request",
-                ),
-            ],
-        );
-        check_through(
-            &done,
-            "status",
-            &[
-                ("/status/reservedFor/0/uid", json!(""), "status.reservedFor[0].uid: Required value"),
-                ("/status/allocation/devices/results/0/device", json!("y"), "status.allocation: Invalid value: {"),
-                ("/status/allocation", Value::Null, "status.reservedFor: Forbidden: may not be specified when"),
-                (
-                    "/status/devices",
-                    json!([{"driver": "d.example.com", "pool": "p", "device": "y"}]),
-                    "status.devices[0]: Invalid value: \"d.example.com/p/y\": must be an allocated device in the claim",
-                ),
-                (
-                    "/status/devices",
-                    json!([{"driver": "d.example.com", "pool": "p", "device": "x",
-                        "networkData": {"ips": ["10.0.0.1"]}}]),
-                    "status.devices[0].networkData.ips[0]: Invalid value: \"10.0.0.1\": must be a valid address in CIDR",
-                ),
-            ],
-        );
-        let mut going = done;
-        going["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
-        let user = json!({"resource": "pods", "name": "q", "uid": "2"});
-        let added = "status.reservedFor: Forbidden: new entries may not be added while";
-        check_through(&going, "status", &[("/status/reservedFor/1", user, added)]);
-    }
-
-    #[test]
     fn classes_and_taints() {
         let class = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "a"},
@@ -491,7 +366,11 @@ mod tests {
             &[
                 ("/spec/selectors/0/cel", Value::Null, "spec.selectors[0].cel: Required value"),
                 ("/spec/config", json!([{}]), "spec.config[0].opaque: Required value"),
-                ("/spec/extendedResourceName", json!("cpu"), "spec.extendedResourceName: Invalid value: \"cpu\": must be"),
+                (
+                    "/spec/extendedResourceName",
+                    json!("cpu"),
+                    "spec.extendedResourceName: Invalid value: \"cpu\": must be",
+                ),
             ],
         );
         let rule = json!({
@@ -502,9 +381,17 @@ mod tests {
             &rule,
             &[
                 ("/spec/taint/effect", json!(""), "spec.taint.effect: Required value"),
-                ("/spec/taint/effect", json!("Slow"), "spec.taint.effect: Unsupported value: \"Slow\": supported values"),
+                (
+                    "/spec/taint/effect",
+                    json!("Slow"),
+                    "spec.taint.effect: Unsupported value: \"Slow\": supported values",
+                ),
                 ("/spec/taint/key", json!(""), "spec.taint.key: Invalid value: \"\": name part must be non-empty"),
-                ("/spec/deviceSelector/pool", json!("A"), "spec.deviceSelector.pool: Invalid value: \"A\": a lowercase"),
+                (
+                    "/spec/deviceSelector/pool",
+                    json!("A"),
+                    "spec.deviceSelector.pool: Invalid value: \"A\": a lowercase",
+                ),
             ],
         );
     }

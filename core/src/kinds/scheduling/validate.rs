@@ -28,11 +28,13 @@ pub fn priority_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let name = metadata.get("name");
     if name.text().starts_with(SYSTEM) {
         if let Some(why) = not_of_the_system(root, name.text()) {
-            let detail = format!("priority class names with '{SYSTEM}' prefix are reserved for system use only. error: ");
+            let detail =
+                format!("priority class names with '{SYSTEM}' prefix are reserved for system use only. error: ");
             causes.push(name.forbidden(&(detail + &why)));
         }
     } else if value.number().unwrap_or(0) > USER_PRIORITY_MAX {
-        causes.push(value.forbidden(&format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}")));
+        causes
+            .push(value.forbidden(&format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}")));
     }
     match policy.text() {
         "PreemptLowerPriority" | "Never" => {}
@@ -111,7 +113,11 @@ mod tests {
             &[
                 ("/value", json!(-5), ""),
                 ("/value", json!(1_000_000_000), ""),
-                ("/value", json!(1_000_000_001), "value: Forbidden: maximum allowed value of a user defined priority is"),
+                (
+                    "/value",
+                    json!(1_000_000_001),
+                    "value: Forbidden: maximum allowed value of a user defined priority is",
+                ),
                 ("/preemptionPolicy", json!("Never"), ""),
                 ("/preemptionPolicy", json!("All"), "preemptionPolicy: Unsupported value: \"All\": supported values:"),
                 (
@@ -125,7 +131,11 @@ mod tests {
         check_rows(
             &class("system-node-critical", 2_000_001_000),
             &[
-                ("/value", json!(5), "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved"),
+                (
+                    "/value",
+                    json!(5),
+                    "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved",
+                ),
                 ("/globalDefault", json!(true), "metadata.name: Forbidden: priority class names with 'system-' prefix"),
             ],
         );
@@ -154,10 +164,18 @@ mod tests {
                 ("/spec/podGroups/1", group.clone(), "spec.podGroups[1].name: Duplicate value: \"g\""),
                 ("/spec/podGroups", json!(vec![group; 9]), "spec.podGroups: Too many: 9: must have at most 8 items"),
                 ("/spec/podGroups/0/name", json!("A"), "spec.podGroups[0].name: Invalid value: \"A\": a lowercase RFC"),
-                ("/spec/podGroups/0/policy", json!({}), "spec.podGroups[0].policy: Invalid value: must specify one of:"),
+                (
+                    "/spec/podGroups/0/policy",
+                    json!({}),
+                    "spec.podGroups[0].policy: Invalid value: must specify one of:",
+                ),
                 ("/spec/podGroups/0/policy/basic", json!({}), "spec.podGroups[0].policy: Invalid value: \"{basic, gan"),
                 ("/spec/podGroups/0/policy/gang/minCount", json!(0), "spec.podGroups[0].policy.gang.minCount: Invalid"),
-                ("/spec/controllerRef", json!({"kind": "Job"}), "spec.controllerRef.name: Required value: name is requ"),
+                (
+                    "/spec/controllerRef",
+                    json!({"kind": "Job"}),
+                    "spec.controllerRef.name: Required value: name is requ",
+                ),
             ],
         );
         check_updates(

@@ -253,8 +253,16 @@ mod tests {
                 ("/provisioner", json!(""), "provisioner: Required value"),
                 ("/provisioner", json!("a b"), "provisioner: Invalid value: \"a b\": name part must consist of"),
                 ("/parameters", json!({"": "a"}), "parameters: Invalid value: \"\": field can not be empty."),
-                ("/parameters/a", json!("b".repeat(300_000)), "parameters: Too long: may not be more than 262144 bytes"),
-                ("/reclaimPolicy", json!("Recycle"), "reclaimPolicy: Unsupported value: \"Recycle\": supported values:"),
+                (
+                    "/parameters/a",
+                    json!("b".repeat(300_000)),
+                    "parameters: Too long: may not be more than 262144 bytes",
+                ),
+                (
+                    "/reclaimPolicy",
+                    json!("Recycle"),
+                    "reclaimPolicy: Unsupported value: \"Recycle\": supported values:",
+                ),
                 ("/volumeBindingMode", json!("Later"), "volumeBindingMode: Unsupported value: \"Later\""),
                 ("/allowedTopologies", json!([zone(json!(["a", "b"])), zone(json!(["c"]))]), ""),
                 (
@@ -275,7 +283,11 @@ mod tests {
                 ("/allowVolumeExpansion", json!(true), ""),
                 ("/mountOptions", json!(["ro"]), ""),
                 ("/provisioner", json!("b"), "provisioner: Invalid value: \"b\": field is immutable"),
-                ("/parameters/type", json!("slow"), "parameters: Invalid value: {\"type\":\"slow\"}: field is immutable"),
+                (
+                    "/parameters/type",
+                    json!("slow"),
+                    "parameters: Invalid value: {\"type\":\"slow\"}: field is immutable",
+                ),
                 ("/reclaimPolicy", json!("Retain"), "reclaimPolicy: Invalid value: \"Retain\": field is immutable"),
                 ("/volumeBindingMode", json!("WaitForFirstConsumer"), "volumeBindingMode: Invalid value: \"WaitForFir"),
             ],
@@ -322,19 +334,38 @@ mod tests {
             &[
                 ("/spec/attacher", json!(""), "spec.attacher: Required value"),
                 ("/spec/nodeName", json!("A"), "spec.nodeName: Invalid value: \"A\": a lowercase RFC 1123 subdomain"),
-                ("/spec/source", json!({}), "spec.source: Required value: must specify exactly one of inlineVolumeSpec"),
+                (
+                    "/spec/source",
+                    json!({}),
+                    "spec.source: Required value: must specify exactly one of inlineVolumeSpec",
+                ),
                 ("/spec/source/inlineVolumeSpec", json!({}), "spec.source: Forbidden: must specify exactly one of inl"),
-                ("/spec/source/persistentVolumeName", json!(""), "spec.source.persistentVolumeName: Required value: mus"),
+                (
+                    "/spec/source/persistentVolumeName",
+                    json!(""),
+                    "spec.source.persistentVolumeName: Required value: mus",
+                ),
             ],
         );
-        check_updates(&good, &[("/spec/nodeName", json!("m"), "spec: Invalid value: {\"attacher\":\"csi.example.com\"")]);
+        check_updates(
+            &good,
+            &[("/spec/nodeName", json!("m"), "spec: Invalid value: {\"attacher\":\"csi.example.com\"")],
+        );
         check_through(
             &good,
             "status",
             &[
                 ("/status/attached", json!(true), ""),
-                ("/status/attachError/message", json!("a".repeat(1025)), "status.attachError.message: Too long: may no"),
-                ("/status/detachError/errorCode", json!(-1), "status.detachError.errorCode: Invalid value: -1: must be"),
+                (
+                    "/status/attachError/message",
+                    json!("a".repeat(1025)),
+                    "status.attachError.message: Too long: may no",
+                ),
+                (
+                    "/status/detachError/errorCode",
+                    json!(-1),
+                    "status.detachError.errorCode: Invalid value: -1: must be",
+                ),
             ],
         );
     }
@@ -346,23 +377,43 @@ mod tests {
         check_rows(
             &good,
             &[
-                ("/spec/fsGroupPolicy", json!("All"), "spec.fsGroupPolicy: Unsupported value: \"All\": supported values"),
+                (
+                    "/spec/fsGroupPolicy",
+                    json!("All"),
+                    "spec.fsGroupPolicy: Unsupported value: \"All\": supported values",
+                ),
                 (
                     "/spec/tokenRequests",
                     json!([{"audience": "a"}, {"audience": "a"}]),
                     "spec.tokenRequests[1].audience: Duplicate value: \"a\"",
                 ),
-                ("/spec/tokenRequests", request(599), "spec.tokenRequests[0].expirationSeconds: Invalid value: 599: may"),
-                ("/spec/tokenRequests", request(1 << 33), "spec.tokenRequests[0].expirationSeconds: Invalid value: 858"),
+                (
+                    "/spec/tokenRequests",
+                    request(599),
+                    "spec.tokenRequests[0].expirationSeconds: Invalid value: 599: may",
+                ),
+                (
+                    "/spec/tokenRequests",
+                    request(1 << 33),
+                    "spec.tokenRequests[0].expirationSeconds: Invalid value: 858",
+                ),
                 ("/spec/volumeLifecycleModes", json!(["Short"]), "spec.volumeLifecycleModes: Unsupported value: \"Sho"),
-                ("/spec/nodeAllocatableUpdatePeriodSeconds", json!(9), "spec.nodeAllocatableUpdatePeriodSeconds: Inval"),
+                (
+                    "/spec/nodeAllocatableUpdatePeriodSeconds",
+                    json!(9),
+                    "spec.nodeAllocatableUpdatePeriodSeconds: Inval",
+                ),
             ],
         );
         check_updates(
             &good,
             &[
                 ("/spec/podInfoOnMount", json!(true), ""),
-                ("/spec/attachRequired", json!(false), "spec.attachedRequired: Invalid value: false: field is immutable"),
+                (
+                    "/spec/attachRequired",
+                    json!(false),
+                    "spec.attachedRequired: Invalid value: false: field is immutable",
+                ),
                 ("/spec/volumeLifecycleModes", json!(["Ephemeral"]), "spec.volumeLifecycleModes: Invalid value: [\"Ep"),
             ],
         );
@@ -374,9 +425,17 @@ mod tests {
                 ("/spec/drivers/0/nodeID", json!(""), "spec.drivers[0].nodeID: Required value"),
                 ("/spec/drivers/0/nodeID", json!("a".repeat(257)), "spec.drivers[0].nodeID: Invalid value: \"aaa"),
                 ("/spec/drivers/0/name", json!("a_b"), "spec.drivers[0].name: Invalid value: \"a_b\": a lowercase RFC"),
-                ("/spec/drivers/1", json!({"name": "d", "nodeID": "m"}), "spec.drivers[1].name: Duplicate value: \"d\""),
+                (
+                    "/spec/drivers/1",
+                    json!({"name": "d", "nodeID": "m"}),
+                    "spec.drivers[1].name: Duplicate value: \"d\"",
+                ),
                 ("/spec/drivers/0/topologyKeys", json!(["a", "a"]), "spec.drivers[0]: Duplicate value: \"a\""),
-                ("/spec/drivers/0/allocatable/count", json!(-1), "spec.drivers[0].allocatable.count: Invalid value: -1"),
+                (
+                    "/spec/drivers/0/allocatable/count",
+                    json!(-1),
+                    "spec.drivers[0].allocatable.count: Invalid value: -1",
+                ),
             ],
         );
         check_updates(

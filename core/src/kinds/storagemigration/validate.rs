@@ -43,7 +43,8 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
         Err(_) => {
             let shown = version.value;
-            let why = format!("failed to parse resource version {shown}: strconv.ParseInt: parsing {shown}: invalid syntax");
+            let why =
+                format!("failed to parse resource version {shown}: strconv.ParseInt: parsing {shown}: invalid syntax");
             causes.push(version.invalid(&why));
         }
     }
@@ -79,26 +80,46 @@ mod tests {
 
     #[test]
     fn each_rule() {
-        let condition = |ty: &str| {
-            json!({"type": ty, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z"})
-        };
+        let condition = |ty: &str| json!({"type": ty, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z"});
         let good = json!({
             "apiVersion": "storagemigration.k8s.io/v1beta1", "kind": "StorageVersionMigration",
             "metadata": {"name": "a"}, "spec": {"resource": {"group": "apps", "resource": "deployments"}},
             "status": {"resourceVersion": "5", "conditions": [condition("Succeeded")]},
         });
-        check_rows(&good, &[("/spec/resource/resource", json!(""), "spec.resource.resource: Required value: resource is")]);
-        check_updates(&good, &[("/spec/resource/group", json!("batch"), "group: Invalid value: \"batch\": field is immutab")]);
+        check_rows(
+            &good,
+            &[("/spec/resource/resource", json!(""), "spec.resource.resource: Required value: resource is")],
+        );
+        check_updates(
+            &good,
+            &[("/spec/resource/group", json!("batch"), "group: Invalid value: \"batch\": field is immutab")],
+        );
         check_through(
             &good,
             "status",
             &[
-                ("/status/resourceVersion", json!("6"), "status.resourceVersion: Invalid value: \"6\": resourceVersion c"),
-                ("/status/resourceVersion", json!("x"), "status.resourceVersion: Invalid value: \"x\": failed to parse"),
+                (
+                    "/status/resourceVersion",
+                    json!("6"),
+                    "status.resourceVersion: Invalid value: \"6\": resourceVersion c",
+                ),
+                (
+                    "/status/resourceVersion",
+                    json!("x"),
+                    "status.resourceVersion: Invalid value: \"x\": failed to parse",
+                ),
                 ("/status/conditions", json!([]), "status.conditions: Invalid value: "),
                 ("/status/conditions/1", condition("Failed"), "status.conditions: Invalid value: ["),
-                ("/status/conditions/1", condition("Succeeded"), "status.conditions[1].type: Duplicate value: \"Succeeded"),
-                ("/status/conditions/0/reason", Value::Null, "status.conditions[0].reason: Required value: must be set"),
+                (
+                    "/status/conditions/1",
+                    condition("Succeeded"),
+                    "status.conditions[1].type: Duplicate value: \"Succeeded",
+                ),
+                (
+                    "/status/conditions/0/reason",
+                    Value::Null,
+                    "status.conditions[0].reason: Required value: must be set",
+                ),
             ],
         );
     }
