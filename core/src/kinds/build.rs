@@ -351,6 +351,7 @@ mod tests {
             PriorityLevelConfiguration generation status
             StorageVersionMigration version-needed status
             StorageVersion version-needed status
-        "#]].assert_eq(&shown);
+        "#]]
+        .assert_eq(&shown);
     }
 }

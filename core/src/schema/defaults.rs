@@ -396,7 +396,8 @@ mod tests {
             io.k8s.api.resource.v1.ExactDeviceRequest count = 1
             io.k8s.api.resource.v1beta1.DeviceSubRequest count = 1
             io.k8s.api.resource.v1beta2.DeviceSubRequest count = 1
-            io.k8s.api.resource.v1beta2.ExactDeviceRequest count = 1"#]].assert_eq(&lines.join("\n"));
+            io.k8s.api.resource.v1beta2.ExactDeviceRequest count = 1"#]]
+        .assert_eq(&lines.join("\n"));
     }
 
     #[test]
