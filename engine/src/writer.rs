@@ -48,8 +48,11 @@ pub enum Work {
     Decided { writes: Vec<Write>, expects: Vec<Expectation> },
     /// To be decided by the writer, on the newest state: for requests that lost too many races against others.
     /// Nothing can come in between, and all other commands wait meanwhile.
-    Undecided(Box<dyn FnOnce(&State) -> Vec<Write> + Send>),
+    Undecided(Decide),
 }
+
+/// Makes the writes of a state.
+pub type Decide = Box<dyn FnOnce(&State) -> Vec<Write> + Send>;
 
 /// Why a decision did not make it into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -270,3 +270,93 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
         None => new.remove(field),
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::registry;
+
+    /// What writers may do, kind by kind, as the strategies of Kubernetes have it.
+    #[test]
+    fn who_may_write_what() {
+        let mut shown = String::new();
+        for (_, kind) in registry().iter().filter(|(_, kind)| kind.stored) {
+            let flags = [
+                ("generation", kind.generation),
+                ("create-on-update", kind.create_on_update),
+                ("version-needed", !kind.unconditional_update),
+                ("status", kind.subresource("status").is_some()),
+            ];
+            let flags: Vec<&str> = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| *flag).collect();
+            shown += format!("{} {}", kind.kind, flags.join(" ")).trim_end();
+            shown += "\n";
+        }
+        expect_test::expect![[r#"
+            ConfigMap
+            Endpoints create-on-update
+            Event create-on-update
+            LimitRange create-on-update
+            Namespace status
+            Node status
+            PersistentVolume status
+            PersistentVolumeClaim status
+            Pod generation status
+            PodTemplate generation
+            ReplicationController generation status
+            ResourceQuota status
+            Secret
+            Service create-on-update status
+            ServiceAccount
+            APIService version-needed status
+            Deployment generation status
+            DaemonSet generation status
+            ReplicaSet generation status
+            StatefulSet generation status
+            ControllerRevision
+            HorizontalPodAutoscaler status
+            CronJob generation status
+            Job generation status
+            CertificateSigningRequest status
+            ClusterTrustBundle version-needed
+            PodCertificateRequest version-needed status
+            Ingress generation status
+            IngressClass generation
+            NetworkPolicy generation
+            IPAddress
+            ServiceCIDR status
+            PodDisruptionBudget generation version-needed status
+            ClusterRole create-on-update
+            ClusterRoleBinding create-on-update
+            Role create-on-update
+            RoleBinding create-on-update
+            StorageClass
+            VolumeAttachment version-needed status
+            CSIDriver generation version-needed
+            CSINode version-needed
+            CSIStorageCapacity version-needed
+            VolumeAttributesClass
+            MutatingWebhookConfiguration generation version-needed
+            ValidatingWebhookConfiguration generation version-needed
+            ValidatingAdmissionPolicy generation version-needed status
+            ValidatingAdmissionPolicyBinding generation version-needed
+            MutatingAdmissionPolicy generation version-needed
+            MutatingAdmissionPolicyBinding generation version-needed
+            CustomResourceDefinition generation version-needed status
+            PriorityClass
+            Workload
+            Lease create-on-update version-needed
+            LeaseCandidate create-on-update version-needed
+            RuntimeClass create-on-update version-needed
+            EndpointSlice generation
+            DeviceClass generation
+            ResourceClaim status
+            ResourceClaimTemplate
+            ResourceSlice generation
+            DeviceTaintRule generation status
+            FlowSchema generation status
+            PriorityLevelConfiguration generation status
+            StorageVersionMigration version-needed status
+            StorageVersion version-needed status
+        "#]]
+        .assert_eq(&shown);
+    }
+}

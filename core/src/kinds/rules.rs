@@ -304,7 +304,6 @@ pub(super) fn labels(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// Amounts that are not negative, by resource.
-#[allow(dead_code)]
 pub(super) fn quantities(at: At, causes: &mut Vec<Cause>) {
     for (_, amount) in at.entries() {
         if is_less(amount.value, &Value::from("0")) {

@@ -346,6 +346,60 @@ mod tests {
         }
     }
 
+    /// The zero value of a scalar.
+    fn zero(field: &Field) -> Option<Value> {
+        match field.ty {
+            _ if field.shape != Shape::Single => None,
+            Type::Int32 | Type::Int64 | Type::IntOrString => Some(json!(0)),
+            Type::Bool => Some(json!(false)),
+            Type::String => Some(json!("")),
+            _ => None,
+        }
+    }
+
+    /// What defaulting makes of an explicit zero in each field of this kind, one line a field that it changes.
+    fn changed(which: fn(&Field) -> bool) -> (usize, Vec<String>) {
+        let (mut count, mut lines) = (0, Vec::new());
+        for (at, message) in schema().messages.iter().enumerate() {
+            for field in message.fields.iter().filter(|field| which(field)) {
+                let Some(zero) = zero(field) else { continue };
+                let mut document = json!({ &field.json: zero });
+                apply(MessageId(at as u32), &mut document);
+                count += 1;
+                if document[&field.json] != zero {
+                    lines.push(format!("{} {} = {}", message.name, field.json, document[&field.json]));
+                }
+            }
+        }
+        (count, lines)
+    }
+
+    #[test]
+    fn an_explicit_zero_is_no_missing_value() {
+        let (count, lines) = changed(|field| field.zero == Zero::Kept);
+        assert!(count > 450, "{count}");
+        expect_test::expect![[""]].assert_eq(&lines.join("\n"));
+        let (_, lines) = changed(|field| field.ty == Type::IntOrString);
+        expect_test::expect![[""]].assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn a_zero_that_says_nothing_gets_the_default() {
+        let (count, lines) = changed(|field| field.zero == Zero::Dropped && field.ty != Type::IntOrString);
+        assert!(count > 200, "{count}");
+        expect_test::expect![[r#"
+            io.k8s.api.core.v1.Probe failureThreshold = 3
+            io.k8s.api.core.v1.Probe periodSeconds = 10
+            io.k8s.api.core.v1.Probe successThreshold = 1
+            io.k8s.api.core.v1.Probe timeoutSeconds = 1
+            io.k8s.api.resource.v1.DeviceSubRequest count = 1
+            io.k8s.api.resource.v1.ExactDeviceRequest count = 1
+            io.k8s.api.resource.v1beta1.DeviceSubRequest count = 1
+            io.k8s.api.resource.v1beta2.DeviceSubRequest count = 1
+            io.k8s.api.resource.v1beta2.ExactDeviceRequest count = 1"#]]
+        .assert_eq(&lines.join("\n"));
+    }
+
     #[test]
     fn a_config_map_is_never_looked_into() {
         let defaults = Defaults::new(schema(), &all_rules());

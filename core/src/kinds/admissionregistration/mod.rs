@@ -2,6 +2,9 @@
 
 pub mod columns;
 pub mod defaults;
+mod matching;
+mod policies;
+mod validate;
 
 use super::Kind;
 
@@ -15,37 +18,44 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("MutatingWebhookConfiguration"))
+            .validate(validate::mutating)
             .conditional_update()
             .generation(),
         Kind::cluster("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingWebhookConfiguration"))
+            .validate(validate::validating)
             .conditional_update()
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicy"))
+            .validate(policies::validating)
             .conditional_update()
             .status()
+            .validate_part("status", policies::status)
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicyBinding"))
+            .validate(policies::validating_binding)
             .conditional_update()
             .generation(),
         Kind::cluster("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicy"))
+            .validate(policies::mutating)
             .conditional_update()
             .generation(),
         Kind::cluster("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicyBinding"))
+            .validate(policies::mutating_binding)
             .conditional_update()
             .generation(),
     ]

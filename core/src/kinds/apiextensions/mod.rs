@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod structure;
 mod validate;
 
 use super::Kind;

@@ -1,41 +1,231 @@
 //! The rules of definitions of custom kinds.
 
-use crate::kinds::rules::{At, distinct, need, one_of};
+use super::structure;
+use crate::kinds::rules::{At, immutable};
+use crate::kinds::shapes::{count, is_condition_true, need_one_of, texts, webhook_service, webhook_url};
+use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
-pub fn definition(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
+
+pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
-    let names = spec.get("names");
-    let wanted = format!("{}.{}", names.get("plural").text(), spec.get("group").text());
+    let kinds = spec.get("names");
+    let (group, plural) = (spec.get("group"), kinds.get("plural"));
     let metadata = root.get("metadata");
     let name = metadata.get("name");
-    if name.text() != wanted {
+    if name.text() != format!("{}.{}", plural.text(), group.text()) {
         causes.push(name.invalid("must be spec.names.plural+\".\"+spec.group"));
     }
-    need(spec.get("group"), &mut causes);
-    need(spec.get("scope"), &mut causes);
-    one_of(spec.get("scope"), &["Cluster", "Namespaced"], &mut causes);
-    need(names.get("plural"), &mut causes);
-    need(names.get("kind"), &mut causes);
-    let versions = spec.get("versions");
-    distinct(versions, "name", &mut causes);
-    if versions.items().filter(|version| version.get("storage").is_true()).count() != 1 {
-        causes.push(versions.invalid("must have exactly one version marked as storage version"));
+    group_name(group, &mut causes);
+    need_one_of(spec.get("scope"), &["Cluster", "Namespaced"], &mut causes);
+    kind_names(kinds, &mut causes);
+    versions(spec, &mut causes);
+    conversion(spec.get("conversion"), &mut causes);
+    stored_versions(root, &mut causes);
+    if let Some(old) = old {
+        let before = &old["spec"];
+        let was = At::root(old);
+        if is_condition_true(was.get("status"), "Established") {
+            immutable(spec.get("scope"), &before["scope"], &mut causes);
+            immutable(kinds.get("kind"), &before["names"]["kind"], &mut causes);
+        }
+        immutable(group, &before["group"], &mut causes);
+        immutable(plural, &before["names"]["plural"], &mut causes);
     }
     causes
 }
 
+fn group_name(group: At, causes: &mut Vec<Cause>) {
+    let messages = names::subdomain(group.text());
+    if group.is_empty() {
+        causes.push(group.required(""));
+    } else if !messages.is_empty() {
+        causes.push(group.invalid(&messages.join(",")));
+    } else if !group.text().contains('.') {
+        causes.push(group.invalid("should be a domain with at least one dot"));
+    }
+}
+
+fn kind_names(kinds: At, causes: &mut Vec<Cause>) {
+    let label = |at: At, intro: &str, causes: &mut Vec<Cause>| {
+        let messages = names::label_1035(&at.text().to_lowercase());
+        if !messages.is_empty() {
+            causes.push(at.invalid(&format!("{intro}{}", messages.join(","))));
+        }
+    };
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let at = kinds.get(field);
+        let lower = matches!(field, "plural" | "singular");
+        let messages = names::label_1035(at.text());
+        if at.is_empty() {
+            causes.push(at.required(""));
+        } else if lower && !messages.is_empty() {
+            causes.push(at.invalid(&messages.join(",")));
+        } else if !lower {
+            label(at, "may have mixed case, but should otherwise match: ", causes);
+        }
+    }
+    for field in ["shortNames", "categories"] {
+        for at in kinds.get(field).items() {
+            let messages = names::label_1035(at.text());
+            if !messages.is_empty() {
+                causes.push(at.invalid(&messages.join(",")));
+            }
+        }
+    }
+    let list = kinds.get("listKind");
+    if !list.is_empty() && list.text() == kinds.get("kind").text() {
+        causes.push(list.invalid("kind and listKind may not be the same"));
+    }
+}
+
+fn versions(spec: At, causes: &mut Vec<Cause>) {
+    let versions = spec.get("versions");
+    // Definitions of the first version need no schema, and are known by what they keep.
+    let structural = !spec.get("preserveUnknownFields").is_true();
+    let mut seen = BTreeSet::new();
+    let mut distinct = true;
+    for version in versions.items() {
+        let name = version.get("name");
+        distinct &= seen.insert(name.text().to_owned());
+        let messages = names::label_1035(name.text());
+        if !messages.is_empty() {
+            causes.push(Cause::invalid(name.path(), &name.text().into(), &messages.join(",")));
+        }
+        let warning = version.get("deprecationWarning");
+        if warning.is_set() && !version.get("deprecated").is_true() {
+            causes.push(warning.invalid("can only be set for deprecated versions"));
+        }
+        let validation = version.get("schema");
+        let schema = validation.get("openAPIV3Schema");
+        if schema.is_set() && structural {
+            structure::root(schema, causes);
+        } else if structural {
+            causes.push(schema.required("schemas are required"));
+        }
+        columns(version.get("additionalPrinterColumns"), causes);
+        subresources(version.get("subresources"), causes);
+    }
+    if !distinct {
+        causes.push(versions.invalid_unshown("must contain unique version names"));
+    }
+    if versions.items().filter(|version| version.get("storage").is_true()).count() != 1 {
+        causes.push(versions.invalid("must have exactly one version marked as storage version"));
+    }
+}
+
+fn columns(list: At, causes: &mut Vec<Cause>) {
+    for column in list.items() {
+        for field in ["name", "jsonPath"] {
+            if column.get(field).is_empty() {
+                causes.push(column.get(field).required(""));
+            }
+        }
+        let ty = column.get("type");
+        if ty.is_empty() {
+            causes.push(ty.required(&format!("must be one of {}", COLUMN_TYPES.join(","))));
+        } else if !COLUMN_TYPES.contains(&ty.text()) {
+            causes.push(ty.invalid(&format!("must be one of {}", COLUMN_TYPES.join(","))));
+        }
+        let format = column.get("format");
+        let known = ["int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
+        if !format.is_empty() && !known.contains(&format.text()) {
+            causes.push(format.invalid(&format!("must be one of {}", known.join(","))));
+        }
+    }
+}
+
+fn subresources(subresources: At, causes: &mut Vec<Cause>) {
+    let scale = subresources.get("scale");
+    if !scale.is_set() {
+        return;
+    }
+    for (field, parents, required) in [
+        ("specReplicasPath", &[".spec."][..], true),
+        ("statusReplicasPath", &[".status."], true),
+        ("labelSelectorPath", &[".spec.", ".status."], false),
+    ] {
+        let path = scale.get(field);
+        if path.is_empty() && required {
+            causes.push(path.required(""));
+        } else if !path.is_empty() && !parents.iter().any(|parent| path.text().starts_with(parent)) {
+            let parents: Vec<&str> = parents.iter().rev().map(|parent| parent.trim_end_matches('.')).collect();
+            let either = if parents.len() > 1 { "either " } else { "" };
+            causes.push(path.invalid(&format!("should be a json path under {either}{}", parents.join(" or "))));
+        }
+    }
+}
+
+fn conversion(conversion: At, causes: &mut Vec<Cause>) {
+    let (strategy, webhook) = (conversion.get("strategy"), conversion.get("webhook"));
+    if !conversion.is_set() {
+        return;
+    }
+    need_one_of(strategy, &["None", "Webhook"], causes);
+    let client = webhook.get("clientConfig");
+    let versions = webhook.get("conversionReviewVersions");
+    if strategy.text() != "Webhook" {
+        if client.is_set() {
+            causes.push(client.forbidden("should not be set when strategy is not set to Webhook"));
+        }
+        if !versions.is_empty() {
+            causes.push(versions.forbidden("should not be set when strategy is not set to Webhook"));
+        }
+        return;
+    }
+    let (url, service) = (client.get("url"), client.get("service"));
+    if client.is_set() {
+        match (url.is_set(), service.is_set()) {
+            (true, false) => webhook_url(url, causes),
+            (false, true) => webhook_service(service, causes),
+            _ => causes.push(client.required("exactly one of url or service is required")),
+        }
+    } else {
+        causes.push(client.required("required when strategy is set to Webhook"));
+    }
+    let known = texts(versions).iter().any(|version| matches!(*version, "v1" | "v1beta1"));
+    if versions.is_empty() {
+        causes.push(versions.required("must specify one of v1, v1beta1"));
+    } else if !known {
+        causes.push(versions.invalid("must include at least one of v1, v1beta1"));
+    }
+}
+
+/// Objects may be stored in versions that the definition still knows, and will be in the one that it says.
+fn stored_versions(definition: At, causes: &mut Vec<Cause>) {
+    let status = definition.get("status");
+    let stored = status.get("storedVersions");
+    let spec = definition.get("spec");
+    let versions = spec.get("versions");
+    if count(stored) == 0 {
+        causes.push(stored.invalid("must have at least one stored version"));
+        return;
+    }
+    let known: BTreeSet<&str> =
+        spec.value["versions"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
+    for version in stored.items().filter(|version| !known.contains(version.text())) {
+        causes.push(version.invalid("must appear in spec.versions"));
+    }
+    let storage = versions.items().find(|version| version.get("storage").is_true());
+    if let Some(storage) = storage
+        && !texts(stored).contains(storage.get("name").text())
+    {
+        causes.push(stored.invalid(&format!("must have the storage version {}", storage.get("name").text())));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use crate::kinds::rules::testing::{check_rows, check_updates};
+    use serde_json::{Value, json};
 
-    #[test]
-    fn each_rule() {
-        let good = json!({
+    fn good() -> Value {
+        json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "gizmos.example.test"},
             "spec": {
@@ -43,18 +233,99 @@ mod tests {
                 "versions": [{"name": "v1", "served": true, "storage": true,
                     "schema": {"openAPIV3Schema": {"type": "object"}}}],
             },
-        });
+        })
+    }
+
+    #[test]
+    fn each_rule() {
+        let version = "spec.versions[0]";
+        let of = |rest: &str| format!("{version}{rest}");
+        let second = json!({"name": "v1", "served": true, "storage": false,
+            "schema": {"openAPIV3Schema": {"type": "object"}}});
         check_rows(
-            &good,
+            &good(),
             &[
                 (
                     "/metadata/name",
                     json!("wrong"),
                     "metadata.name: Invalid value: \"wrong\": must be spec.names.plural+",
                 ),
+                ("/spec/group", json!("test"), "spec.group: Invalid value: \"test\": should be a domain with at least"),
                 ("/spec/scope", json!("Some"), "spec.scope: Unsupported value: \"Some\""),
+                ("/spec/scope", json!(""), "spec.scope: Required value"),
                 ("/spec/names/kind", json!(""), "spec.names.kind: Required value"),
+                (
+                    "/spec/names/kind",
+                    json!("Giz mo"),
+                    "spec.names.kind: Invalid value: \"Giz mo\": may have mixed case, b",
+                ),
+                (
+                    "/spec/names/listKind",
+                    json!("Gizmo"),
+                    "spec.names.listKind: Invalid value: \"Gizmo\": kind and listK",
+                ),
+                ("/spec/names/shortNames", json!(["G"]), "spec.names.shortNames[0]: Invalid value: \"G\": a DNS-1035"),
                 ("/spec/versions/0/storage", json!(false), "spec.versions: Invalid value"),
+                (
+                    "/spec/versions/0/name",
+                    json!("1"),
+                    &of(".name: Invalid value: \"1\": a DNS-1035 label must consist"),
+                ),
+                ("/spec/versions/1", second, "spec.versions: Invalid value: \"\": must contain unique version names"),
+                (
+                    "/spec/versions/0/schema",
+                    Value::Null,
+                    &of(".schema.openAPIV3Schema: Required value: schemas are requ"),
+                ),
+                (
+                    "/spec/versions/0/deprecationWarning",
+                    json!("w"),
+                    &of(".deprecationWarning: Invalid value: \"w\": can o"),
+                ),
+                (
+                    "/spec/versions/0/additionalPrinterColumns",
+                    json!([{"name": "a", "type": "text", "jsonPath": ".spec.a"}]),
+                    &of(".additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date"),
+                ),
+                (
+                    "/spec/versions/0/subresources/scale",
+                    json!({"specReplicasPath": ".replicas", "statusReplicasPath": ".status.replicas"}),
+                    &of(
+                        ".subresources.scale.specReplicasPath: Invalid value: \".replicas\": should be a json path und",
+                    ),
+                ),
+                (
+                    "/spec/conversion",
+                    json!({"strategy": "Webhook"}),
+                    "spec.conversion.webhook.clientConfig: Required value: required when strategy is set to Webhook",
+                ),
+                (
+                    "/spec/conversion/webhook",
+                    json!({"clientConfig": {"url": "https://h"}, "conversionReviewVersions": ["v1"]}),
+                    "spec.conversion.webhook.clientConfig: Forbidden: should not be set when strategy is not set to Web",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_stays() {
+        let mut old = good();
+        old["status"] = json!({
+            "storedVersions": ["v1"], "conditions": [{"type": "Established", "status": "True"}],
+        });
+        check_updates(
+            &old,
+            &[
+                ("/spec/names/shortNames", json!(["g"]), ""),
+                ("/spec/scope", json!("Cluster"), "spec.scope: Invalid value: \"Cluster\": field is immutable"),
+                ("/spec/names/kind", json!("Gadget"), "spec.names.kind: Invalid value: \"Gadget\": field is immutable"),
+                ("/spec/group", json!("other.test"), "spec.group: Invalid value: \"other.test\": field is immutable"),
+                (
+                    "/spec/versions/0/name",
+                    json!("v2"),
+                    "status.storedVersions[0]: Invalid value: \"v1\": must appear in",
+                ),
             ],
         );
     }

@@ -1,10 +1,8 @@
 //! The rules of jobs and cron jobs.
 
-use super::{indexes, job as own, policies, schedule};
+use super::{job as own, policies, schedule};
 use crate::kinds::core::validate::template;
-use crate::kinds::rules::{
-    At, immutable, none_negative, not_negative, one_of, same, selector as label_selector, selects,
-};
+use crate::kinds::rules::{At, immutable, none_negative, one_of, same, selector as label_selector, selects};
 use crate::kinds::shapes::{domain_prefixed_path, no_more_than, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;

@@ -3,6 +3,7 @@
 pub mod columns;
 pub mod defaults;
 mod pem;
+mod pod_requests;
 mod validate;
 
 use super::Kind;
@@ -38,10 +39,10 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")
             .versions(GROUP, PACKAGE, ["v1beta1"])
             .columns(columns::of("PodCertificateRequest"))
-            .validate(validate::pod_request)
+            .validate(pod_requests::request)
             .conditional_update()
             .status()
-            .validate_part("status", validate::pod_request_status)
+            .validate_part("status", pod_requests::status)
             .select("spec.signerName", |object| text(object, "/spec/signerName")),
     ]
 }

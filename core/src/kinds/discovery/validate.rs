@@ -20,10 +20,9 @@ pub fn endpoint_slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let ty = root.get("addressType");
     need_one_of(ty, &["FQDN", "IPv4", "IPv6"], &mut causes);
     let endpoints = root.get("endpoints");
-    let own = is_own(root);
     if at_most(endpoints, ENDPOINTS_MAX, &mut causes) {
         for endpoint in endpoints.items() {
-            one(endpoint, ty.text(), own, &mut causes);
+            one(endpoint, ty.text(), &mut causes);
         }
     }
     ports(root.get("ports"), &mut causes);
@@ -33,13 +32,7 @@ pub fn endpoint_slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// Whether these are the endpoints of the server itself, which may be reachable on its own machine alone.
-fn is_own(slice: At) -> bool {
-    let meta = slice.get("metadata");
-    meta.get("namespace").text() == "default" && meta.get("name").text() == "kubernetes"
-}
-
-fn one(endpoint: At, ty: &str, own: bool, causes: &mut Vec<Cause>) {
+fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
     let addresses = endpoint.get("addresses");
     if addresses.is_empty() {
         causes.push(addresses.required("must contain at least 1 address"));
@@ -47,7 +40,7 @@ fn one(endpoint: At, ty: &str, own: bool, causes: &mut Vec<Cause>) {
     at_most(addresses, ADDRESSES_MAX, causes);
     for address in addresses.items() {
         match ty {
-            "IPv4" | "IPv6" => ip(address, ty == "IPv4", own, causes),
+            "IPv4" | "IPv6" => ip(address, ty == "IPv4", causes),
             "FQDN" => domain_name(address, causes),
             _ => {}
         }
@@ -81,7 +74,7 @@ fn one(endpoint: At, ty: &str, own: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-fn ip(at: At, v4: bool, own: bool, causes: &mut Vec<Cause>) {
+fn ip(at: At, v4: bool, causes: &mut Vec<Cause>) {
     let Ok(address) = at.text().parse::<IpAddr>() else {
         causes.push(at.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
         return;
@@ -90,7 +83,7 @@ fn ip(at: At, v4: bool, own: bool, causes: &mut Vec<Cause>) {
         causes.push(at.invalid(if v4 { "must be an IPv4 address" } else { "must be an IPv6 address" }));
         return;
     }
-    if let Some(detail) = special(address).filter(|_| !(own && address.is_loopback())) {
+    if let Some(detail) = special(address) {
         causes.push(at.invalid(&detail));
     }
 }
@@ -219,9 +212,8 @@ mod tests {
                 ),
             ],
         );
-        let mut own = good.clone();
-        own["metadata"] = json!({"name": "kubernetes", "namespace": "default"});
-        check_rows(&own, &[("/endpoints/0/addresses/0", json!("127.0.0.1"), "")]);
+        let loopback = "endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range";
+        check_rows(&good, &[("/endpoints/0/addresses/0", json!("127.0.0.1"), loopback)]);
         let mut empty = good;
         empty["endpoints"] = json!([]);
         check_updates(

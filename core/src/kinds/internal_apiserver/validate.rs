@@ -7,6 +7,8 @@ use crate::refusal::Cause;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+const FAULTS_MAX: usize = 10;
+
 pub fn storage_version(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     if old.is_some() {
@@ -71,10 +73,13 @@ fn of_server(server: At, causes: &mut Vec<Cause>) {
         let why = format!("decodableVersions must include encodingVersion {}", encoded.text());
         causes.push(decodable.invalid(&why));
     }
+    // Each fault shows the whole list, so that only the first ones are told.
+    let mut faults_left = FAULTS_MAX;
     for version in server.get("servedVersions").items() {
         api_version(version, causes);
-        if !known.contains(version.text()) {
-            let all: Vec<&str> = decodable.items().map(|version| version.text()).collect();
+        if faults_left > 0 && !known.contains(version.text()) {
+            faults_left -= 1;
+            let all: Vec<&str> = decodable.items().map(|version| version.value.as_str().unwrap_or("")).collect();
             let why = format!(
                 "individual served version : {} must be included in decodableVersions : [{}]",
                 version.text(),

@@ -1,9 +1,10 @@
 //! The rules of roles and of bindings.
 
 use super::GROUP;
-use crate::kinds::rules::{At, need, need_name};
+use crate::kinds::rules::{At, named, need, need_name, selector};
 use crate::object::names;
 use crate::refusal::Cause;
+use crate::select::LabelSelector;
 use serde_json::Value;
 
 pub fn role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
@@ -11,7 +12,20 @@ pub fn role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 }
 
 pub fn cluster_role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    rules(new, false)
+    let mut causes = rules(new, false);
+    let root = At::root(new);
+    let aggregation = root.get("aggregationRule");
+    let selectors = aggregation.get("clusterRoleSelectors");
+    if aggregation.is_set() && selectors.is_empty() {
+        causes.push(selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil"));
+    }
+    for entry in selectors.items() {
+        selector(entry, &mut causes);
+        if LabelSelector::from_object(entry.value).is_err() {
+            causes.push(entry.invalid("invalid label selector."));
+        }
+    }
+    causes
 }
 
 fn rules(role: &Value, namespaced: bool) -> Vec<Cause> {
@@ -42,7 +56,7 @@ fn rules(role: &Value, namespaced: bool) -> Vec<Cause> {
 }
 
 pub fn role_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    binding(new, &["ClusterRole", "Role"])
+    binding(new, &["Role", "ClusterRole"])
 }
 
 pub fn cluster_role_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
@@ -61,11 +75,18 @@ fn binding(binding: &Value, kinds: &[&str]) -> Vec<Cause> {
     }
     need_name(role.get("name"), names::path_segment, &mut causes);
     for subject in root.get("subjects").items() {
-        need(subject.get("name"), &mut causes);
+        let name = subject.get("name");
+        need(name, &mut causes);
         let group = subject.get("apiGroup");
         let expected = match subject.get("kind").text() {
             "ServiceAccount" => {
-                need(subject.get("namespace"), &mut causes);
+                if !name.is_empty() {
+                    named(name, names::subdomain, &mut causes);
+                }
+                // A binding in a namespace means an account of that namespace.
+                if !kinds.contains(&"Role") {
+                    need(subject.get("namespace"), &mut causes);
+                }
                 ""
             }
             "User" | "Group" => GROUP,
@@ -112,9 +133,64 @@ mod tests {
             &[
                 ("/roleRef/kind", json!("Job"), "roleRef.kind: Unsupported value: \"Job\": supported values: "),
                 ("/roleRef/name", json!(""), "roleRef.name: Required value"),
-                ("/subjects/0/namespace", Value::Null, "subjects[0].namespace: Required value"),
+                ("/subjects/0/namespace", Value::Null, ""),
+                (
+                    "/subjects/0/name",
+                    json!("A"),
+                    "subjects[0].name: Invalid value: \"A\": a lowercase RFC 1123 subdomai",
+                ),
+                ("/subjects/0/name", json!(""), "subjects[0].name: Required value"),
+                (
+                    "/subjects/0/apiGroup",
+                    json!("x"),
+                    "subjects[0].apiGroup: Unsupported value: \"x\": supported values",
+                ),
+                (
+                    "/subjects/1/apiGroup",
+                    json!("x"),
+                    "subjects[1].apiGroup: Unsupported value: \"x\": supported values",
+                ),
+                (
+                    "/roleRef/apiGroup",
+                    json!("x"),
+                    "roleRef.apiGroup: Unsupported value: \"x\": supported values: \"rbac",
+                ),
                 ("/subjects/1/kind", json!("Robot"), "subjects[1].kind: Unsupported value: \"Robot\""),
                 ("/subjects", Value::Null, ""),
+            ],
+        );
+        let mut wide = binding;
+        wide["kind"] = json!("ClusterRoleBinding");
+        wide["roleRef"]["kind"] = json!("ClusterRole");
+        check_rows(
+            &wide,
+            &[
+                ("/subjects/0/namespace", Value::Null, "subjects[0].namespace: Required value"),
+                (
+                    "/roleRef/kind",
+                    json!("Role"),
+                    "roleRef.kind: Unsupported value: \"Role\": supported values: \"Clust",
+                ),
+            ],
+        );
+        let gathered = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"},
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
+        });
+        let selectors = "aggregationRule.clusterRoleSelectors";
+        check_rows(
+            &gathered,
+            &[
+                (
+                    "/aggregationRule/clusterRoleSelectors",
+                    json!([]),
+                    &format!("{selectors}: Required value: at least one"),
+                ),
+                (
+                    "/aggregationRule/clusterRoleSelectors/0/matchLabels/a",
+                    json!("b c"),
+                    &format!("{selectors}[0].matchLabels: Invalid value: \"b c\": a valid label must be"),
+                ),
             ],
         );
     }

@@ -3,6 +3,10 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod shapes;
+mod slices;
+mod status;
+mod validate;
 
 use super::Kind;
 use super::build::text;
@@ -16,27 +20,34 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("DeviceClass", "deviceclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
             .columns(columns::of("DeviceClass"))
+            .validate(validate::class)
             .generation(),
         Kind::namespaced("ResourceClaim", "resourceclaims")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM)
             .columns(columns::of("ResourceClaim"))
-            .status(),
+            .validate(validate::claim)
+            .status()
+            .validate_part("status", status::claim),
         Kind::namespaced("ResourceClaimTemplate", "resourceclaimtemplates")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)
-            .columns(columns::of("ResourceClaimTemplate")),
+            .columns(columns::of("ResourceClaimTemplate"))
+            .validate(validate::claim_template),
         Kind::cluster("ResourceSlice", "resourceslices")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::SLICE)
             .columns(columns::of("ResourceSlice"))
+            .validate(validate::slice)
             .generation()
             .select("spec.nodeName", |object| text(object, "/spec/nodeName"))
             .select("spec.driver", |object| text(object, "/spec/driver")),
         Kind::cluster("DeviceTaintRule", "devicetaintrules")
             .versions(GROUP, PACKAGE, ["v1alpha3"])
             .columns(columns::of("DeviceTaintRule"))
+            .validate(validate::taint_rule)
             .status()
+            .validate_part("status", validate::taint_rule_status)
             .generation(),
     ]
 }

@@ -17,7 +17,8 @@ pub fn kinds() -> Vec<Kind> {
             .short(["pc"])
             .columns(columns::of("PriorityClass"))
             .validate(validate::priority_class)
-            .generation(),
+            // Numbered, but for ever the first: what a class means does not change.
+            .prepare_create(|class| class["metadata"]["generation"] = 1.into()),
         Kind::namespaced("Workload", "workloads")
             .versions(GROUP, PACKAGE, ["v1alpha1"])
             .columns(columns::of("Workload"))

@@ -1,0 +1,468 @@
+//! The rules of admission policies and of what they are bound to. Expressions are not compiled.
+
+use super::matching::{conditions, need_expression, parameter, parameter_kind, resources};
+use super::validate::{FAILURE_POLICIES, REINVOCATION_POLICIES};
+use crate::kinds::rules::{At, distinct, named};
+use crate::kinds::shapes::{conditions as status_conditions, count, distinct_items, exactly_one_of, texts};
+use crate::object::names;
+use crate::refusal::Cause;
+use serde_json::Value;
+
+const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
+const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
+const ANNOTATIONS_MAX: usize = 20;
+const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
+/// Words of the expression language, which nobody may call a variable.
+const RESERVED: &[&str] = &[
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let spec = root.get("spec");
+    common(spec, old, &mut causes);
+    let (validations, annotations) = (spec.get("validations"), spec.get("auditAnnotations"));
+    if validations.is_empty() && annotations.is_empty() {
+        for list in [validations, annotations] {
+            causes.push(list.required("validations or auditAnnotations must contain at least one item"));
+        }
+    }
+    for entry in validations.items() {
+        validation(entry, &mut causes);
+    }
+    if count(annotations) > ANNOTATIONS_MAX {
+        causes.push(annotations.invalid(&format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")));
+    }
+    distinct(annotations, "key", &mut causes);
+    for annotation in annotations.items() {
+        let (key, value) = (annotation.get("key"), annotation.get("valueExpression"));
+        let whole = Value::from(format!("{}/{}", new["metadata"]["name"].as_str().unwrap_or(""), key.text()));
+        named(key.holding(&whole), names::qualified_name, &mut causes);
+        need_expression(value, "valueExpression is not specified", &mut causes);
+        if value.text().trim().len() > ANNOTATION_BYTES_MAX {
+            causes.push(value.required(&format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length")));
+        }
+    }
+    causes
+}
+
+pub fn mutating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let spec = root.get("spec");
+    common(spec, old, &mut causes);
+    let mutations = spec.get("mutations");
+    if mutations.is_empty() {
+        causes.push(mutations.required("mutations must contain at least one item"));
+    }
+    for mutation in mutations.items() {
+        change(mutation, &mut causes);
+    }
+    let policy = spec.get("reinvocationPolicy");
+    if policy.is_empty() {
+        causes.push(policy.required(""));
+    } else {
+        exactly_one_of(policy, REINVOCATION_POLICIES, &mut causes);
+    }
+    causes
+}
+
+/// What both kinds of policies have.
+fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let (failure, kind, constraints) = (spec.get("failurePolicy"), spec.get("paramKind"), spec.get("matchConstraints"));
+    if failure.is_set() {
+        exactly_one_of(failure, FAILURE_POLICIES, causes);
+    } else {
+        causes.push(failure.required(""));
+    }
+    if kind.is_set() {
+        parameter_kind(kind, causes);
+    }
+    if constraints.is_set() {
+        resources(constraints, causes);
+        let rules = constraints.get("resourceRules");
+        if rules.is_empty() {
+            causes.push(rules.required(""));
+        }
+    } else {
+        causes.push(constraints.required(""));
+    }
+    let matching = spec.get("matchConditions");
+    let unchanged =
+        |old: &Value| &old["spec"]["matchConditions"] == matching.value && &old["spec"]["paramKind"] == kind.value;
+    if !old.is_some_and(unchanged) {
+        conditions(matching, causes);
+    }
+    for variable in spec.get("variables").items() {
+        let name = variable.get("name");
+        if name.text().trim().is_empty() {
+            causes.push(name.required("name is not specified"));
+        } else if !is_identifier(name.text()) {
+            causes.push(name.invalid("name is not a valid CEL identifier"));
+        }
+        need_expression(variable.get("expression"), "expression is not specified", causes);
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    crate::kinds::shapes::identifier(name).is_empty() && !RESERVED.contains(&name)
+}
+
+fn validation(entry: At, causes: &mut Vec<Cause>) {
+    need_expression(entry.get("expression"), "expression is not specified", causes);
+    let (built, message) = (entry.get("messageExpression"), entry.get("message"));
+    if !built.is_empty() && built.text().trim().is_empty() {
+        causes.push(built.invalid("must be non-empty if specified"));
+    }
+    if !message.is_empty() && message.text().trim().is_empty() {
+        causes.push(message.invalid("message must be non-empty if specified"));
+    } else if message.text().trim().contains(['\n', '\r']) {
+        causes.push(message.invalid("message must not contain line breaks"));
+    }
+    let reason = entry.get("reason");
+    if reason.is_set() {
+        exactly_one_of(reason, REASONS, causes);
+    }
+}
+
+fn change(mutation: At, causes: &mut Vec<Cause>) {
+    let ty = mutation.get("patchType");
+    let forms = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
+    if ty.is_empty() {
+        causes.push(ty.required(""));
+        return;
+    }
+    exactly_one_of(ty, &["ApplyConfiguration", "JSONPatch"], causes);
+    for (name, field) in forms {
+        let form = mutation.get(field);
+        match (ty.text() == name, form.is_set()) {
+            (true, true) => need_expression(form.get("expression"), "expression is not specified", causes),
+            (true, false) => {
+                causes.push(form.required(&format!("must be specified when patchType is {name}")));
+            }
+            (false, true) if forms.iter().any(|(known, _)| *known == ty.text()) => {
+                causes.push(form.invalid(&format!("must not be specified when patchType is {}", ty.text())));
+            }
+            _ => {}
+        }
+    }
+}
+
+pub fn validating_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let spec = root.get("spec");
+    binding(spec, &mut causes);
+    let actions = spec.get("validationActions");
+    for action in actions.items() {
+        exactly_one_of(action, ACTIONS, &mut causes);
+    }
+    distinct_items(actions, &mut causes);
+    let wanted = texts(actions);
+    if wanted.contains("Deny") && wanted.contains("Warn") {
+        let detail = "must not contain both Deny and Warn (repeating the same validation failure information in the API \
+                      response and headers serves no purpose)";
+        causes.push(actions.invalid(detail));
+    }
+    if actions.is_empty() {
+        causes.push(actions.required("at least one validation action is required"));
+    }
+    causes
+}
+
+pub fn mutating_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    binding(At::root(new).get("spec"), &mut causes);
+    causes
+}
+
+fn binding(spec: At, causes: &mut Vec<Cause>) {
+    let name = spec.get("policyName");
+    if name.is_empty() {
+        causes.push(name.required(""));
+    } else {
+        named(name, names::subdomain, causes);
+    }
+    if spec.get("paramRef").is_set() {
+        parameter(spec.get("paramRef"), causes);
+    }
+    if spec.get("matchResources").is_set() {
+        resources(spec.get("matchResources"), causes);
+    }
+}
+
+pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let status = root.get("status");
+    let checking = status.get("typeChecking");
+    for warning in checking.get("expressionWarnings").items() {
+        for field in ["warning", "fieldRef"] {
+            let at = warning.get(field);
+            if at.text().trim().is_empty() {
+                causes.push(at.required(""));
+            }
+        }
+    }
+    status_conditions(status.get("conditions"), &mut causes);
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::rules::testing::{check_rows, check_through};
+    use serde_json::{Value, json};
+
+    fn constraints() -> Value {
+        json!({"resourceRules": [
+            {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]})
+    }
+
+    #[test]
+    fn validating_policies() {
+        let good = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "a"},
+            "spec": {
+                "matchConstraints": constraints(), "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+                "variables": [{"name": "v", "expression": "1"}],
+                "validations": [{"expression": "true", "message": "m"}],
+            },
+        });
+        check_rows(
+            &good,
+            &[
+                (
+                    "/spec/failurePolicy",
+                    json!("Retry"),
+                    "spec.failurePolicy: Unsupported value: \"Retry\": supported val",
+                ),
+                ("/spec/matchConstraints", Value::Null, "spec.matchConstraints: Required value"),
+                (
+                    "/spec/matchConstraints/resourceRules",
+                    json!([]),
+                    "spec.matchConstraints.resourceRules: Required value",
+                ),
+                ("/spec/matchConstraints/matchPolicy", json!("Near"), "spec.matchConstraints.matchPolicy: Unsupported"),
+                (
+                    "/spec/matchConstraints/resourceRules/0/resourceNames",
+                    json!(["a", "a"]),
+                    "spec.matchConstraints.resourceRules[0].resourceNames[1]: Duplicate value: \"a\"",
+                ),
+                ("/spec/paramKind/apiVersion", json!(""), "spec.paramKind.apiVersion: Required value"),
+                (
+                    "/spec/paramKind/apiVersion",
+                    json!("a/b/c"),
+                    "spec.paramKind.apiVersion: Invalid value: \"a/b/c\": une",
+                ),
+                (
+                    "/spec/paramKind/apiVersion",
+                    json!("A/v1"),
+                    "spec.paramKind.apiVersion: Invalid value: \"A\": a lowerc",
+                ),
+                (
+                    "/spec/paramKind/kind",
+                    json!("A b"),
+                    "spec.paramKind.kind: Invalid value: \"A b\": may have mixed case",
+                ),
+                (
+                    "/spec/variables/0/name",
+                    json!("in"),
+                    "spec.variables[0].name: Invalid value: \"in\": name is not a val",
+                ),
+                ("/spec/variables/0/name", json!(""), "spec.variables[0].name: Required value: name is not specified"),
+                (
+                    "/spec/variables/0/expression",
+                    json!(""),
+                    "spec.variables[0].expression: Required value: expression is",
+                ),
+                (
+                    "/spec/validations",
+                    json!([]),
+                    "spec.validations: Required value: validations or auditAnnotations mus",
+                ),
+                (
+                    "/spec/validations",
+                    json!([]),
+                    "spec.auditAnnotations: Required value: validations or auditAnnotation",
+                ),
+                (
+                    "/spec/validations/0/expression",
+                    json!(" "),
+                    "spec.validations[0].expression: Required value: express",
+                ),
+                (
+                    "/spec/validations/0/message",
+                    json!(" "),
+                    "spec.validations[0].message: Invalid value: \" \": message",
+                ),
+                (
+                    "/spec/validations/0/message",
+                    json!("a\nb"),
+                    "spec.validations[0].message: Invalid value: \"a\\nb\": mes",
+                ),
+                (
+                    "/spec/validations/0/reason",
+                    json!("Gone"),
+                    "spec.validations[0].reason: Unsupported value: \"Gone\"",
+                ),
+                (
+                    "/spec/auditAnnotations",
+                    json!([{"key": "k", "valueExpression": "1"}, {"key": "k", "valueExpression": "1"}]),
+                    "spec.auditAnnotations[1].key: Duplicate value: \"k\"",
+                ),
+                (
+                    "/spec/auditAnnotations",
+                    json!([{"key": "k k", "valueExpression": "1"}]),
+                    "spec.auditAnnotations[0].key: Invalid value: \"a/k k\": name part must consist of",
+                ),
+                (
+                    "/spec/auditAnnotations",
+                    json!([{"key": "k"}]),
+                    "spec.auditAnnotations[0].valueExpression: Required value: valueExpression is not specified",
+                ),
+                (
+                    "/spec/matchConditions",
+                    json!([{"name": "c", "expression": "true"}, {"name": "c", "expression": "true"}]),
+                    "spec.matchConditions[1].name: Duplicate value: \"c\"",
+                ),
+            ],
+        );
+        check_through(
+            &good,
+            "status",
+            &[(
+                "/status/typeChecking/expressionWarnings",
+                json!([{"fieldRef": "spec"}]),
+                "status.typeChecking.expressionWarnings[0].warning: Required value",
+            )],
+        );
+    }
+
+    #[test]
+    fn mutating_policies() {
+        let good = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1beta1", "kind": "MutatingAdmissionPolicy",
+            "metadata": {"name": "a"},
+            "spec": {
+                "matchConstraints": constraints(), "reinvocationPolicy": "Never",
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
+            },
+        });
+        check_rows(
+            &good,
+            &[
+                ("/spec/reinvocationPolicy", json!(""), "spec.reinvocationPolicy: Required value"),
+                ("/spec/reinvocationPolicy", json!("Always"), "spec.reinvocationPolicy: Unsupported value: \"Always\""),
+                (
+                    "/spec/mutations",
+                    json!([]),
+                    "spec.mutations: Required value: mutations must contain at least one item",
+                ),
+                (
+                    "/spec/mutations/0/patchType",
+                    json!("Merge"),
+                    "spec.mutations[0].patchType: Unsupported value: \"Merge",
+                ),
+                (
+                    "/spec/mutations/0/jsonPatch",
+                    Value::Null,
+                    "spec.mutations[0].jsonPatch: Required value: must be spec",
+                ),
+                (
+                    "/spec/mutations/0/applyConfiguration",
+                    json!({"expression": "1"}),
+                    "spec.mutations[0].applyConfiguration: Invalid value: {\"expression\":\"1\"}: must not be specified",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn bindings() {
+        let good = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "a"},
+            "spec": {
+                "policyName": "p", "validationActions": ["Deny"],
+                "paramRef": {"name": "q", "parameterNotFoundAction": "Deny"},
+            },
+        });
+        check_rows(
+            &good,
+            &[
+                ("/spec/policyName", json!(""), "spec.policyName: Required value"),
+                (
+                    "/spec/validationActions",
+                    json!([]),
+                    "spec.validationActions: Required value: at least one validation",
+                ),
+                (
+                    "/spec/validationActions",
+                    json!(["Deny", "Warn"]),
+                    "spec.validationActions: Invalid value: [\"Deny\",\"W",
+                ),
+                (
+                    "/spec/validationActions",
+                    json!(["Deny", "Deny"]),
+                    "spec.validationActions[1]: Duplicate value: \"Den",
+                ),
+                (
+                    "/spec/validationActions/0",
+                    json!("Log"),
+                    "spec.validationActions[0]: Unsupported value: \"Log\": supp",
+                ),
+                (
+                    "/spec/paramRef/selector",
+                    json!({}),
+                    "spec.paramRef.name: Forbidden: name and selector are mutually e",
+                ),
+                (
+                    "/spec/paramRef/name",
+                    json!(""),
+                    "spec.paramRef: Required value: one of name or selector must be spec",
+                ),
+                (
+                    "/spec/paramRef/parameterNotFoundAction",
+                    Value::Null,
+                    "spec.paramRef.parameterNotFoundAction: Require",
+                ),
+                (
+                    "/spec/paramRef/parameterNotFoundAction",
+                    json!("Go"),
+                    "spec.paramRef.parameterNotFoundAction: Unsuppo",
+                ),
+                ("/spec/matchResources", constraints(), ""),
+            ],
+        );
+        let mut mutating = good;
+        mutating["apiVersion"] = json!("admissionregistration.k8s.io/v1beta1");
+        mutating["kind"] = json!("MutatingAdmissionPolicyBinding");
+        mutating["spec"].as_object_mut().expect("a spec").remove("validationActions");
+        check_rows(
+            &mutating,
+            &[("/spec/policyName", json!("A"), "spec.policyName: Invalid value: \"A\": a lowercase RF")],
+        );
+    }
+}
