@@ -128,6 +128,7 @@ fn api(
         metrics: Metrics::default(),
         documents: Documents::new(registry, advertised.to_string()),
         stopping: watch::Sender::new(false),
+        sockets: Default::default(),
         ready: watch::Sender::new(false),
     }))
 }

@@ -59,6 +59,7 @@ impl Memory {
             metrics: Metrics::default(),
             documents: Documents::new(registry, "127.0.0.1:6443".into()),
             stopping: watch::Sender::new(false),
+            sockets: Default::default(),
             ready: watch::Sender::new(false),
         });
         tokio::spawn(engine.clone().keep_house());

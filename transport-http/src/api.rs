@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 use tokio::sync::watch as signal;
+use tokio_util::task::TaskTracker;
 
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 3 << 20;
@@ -48,6 +49,8 @@ pub struct Api {
     pub documents: paths::Documents,
     /// Turns true when the server stops: watches end.
     pub stopping: signal::Sender<bool>,
+    /// What goes on with connections that are no longer HTTP: the server waits for it when it stops.
+    pub sockets: TaskTracker,
     /// Turns true when everything that a fresh server makes is there.
     pub ready: signal::Sender<bool>,
 }

@@ -115,7 +115,9 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(DRAIN_MAX, graceful.shutdown()).await;
+    api.sockets.close();
+    let ended = async { tokio::join!(graceful.shutdown(), api.sockets.wait()) };
+    let _ = tokio::time::timeout(DRAIN_MAX, ended).await;
     Ok(())
 }
 

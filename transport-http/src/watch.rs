@@ -81,7 +81,7 @@ pub async fn watch(
     };
     tokio::spawn(feeder.run(Instant::now() + timeout));
     if let Some(socket) = socket {
-        return Ok(socket.answer(receiver, shape.encoding == Encoding::Protobuf));
+        return Ok(socket.answer(&api.sockets, receiver, shape.encoding == Encoding::Protobuf));
     }
     let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
         let piece: Bytes = receiver.recv().await?;

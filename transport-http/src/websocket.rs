@@ -15,6 +15,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_util::task::TaskTracker;
 
 const KEY: HeaderName = http::header::SEC_WEBSOCKET_KEY;
 const ACCEPT: HeaderName = http::header::SEC_WEBSOCKET_ACCEPT;
@@ -51,9 +52,9 @@ impl Socket {
     }
 
     /// Switches protocols, and sends what comes until there is no more or the client has gone.
-    pub fn answer(self, mut pieces: mpsc::Receiver<Bytes>, binary: bool) -> Response {
+    pub fn answer(self, tracker: &TaskTracker, mut pieces: mpsc::Receiver<Bytes>, binary: bool) -> Response {
         let Socket { upgrade, accept, protocol } = self;
-        tokio::spawn(async move {
+        tracker.spawn(async move {
             let connection = match upgrade.await {
                 Ok(connection) => TokioIo::new(connection),
                 Err(error) => return tracing::debug!(%error, "a WebSocket was not opened"),
