@@ -278,6 +278,9 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
     };
     let version = options.resource_version.as_deref().unwrap_or("");
     let matching = options.resource_version_match.as_deref().unwrap_or("");
+    if options.send_initial_events.is_some() && !options.watch {
+        return Err(invalid(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")));
+    }
     if !matches!(matching, "" | "Exact" | "NotOlderThan") {
         let supported = ["Exact", "NotOlderThan", ""];
         return Err(invalid(Cause::not_supported("resourceVersionMatch", &matching.into(), &supported)));

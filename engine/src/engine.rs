@@ -274,6 +274,9 @@ impl Engine {
             return Err(expired());
         }
         let fault = |fault: Fault| Refusal::Internal(fault.to_string());
+        if offset < self.log.oldest().map_err(fault)? {
+            return Err(expired());
+        }
         let records = self.log.scan(None, offset, UNDO_EVENTS_MAX as usize).map_err(fault)?;
         let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
         if records.first().is_some_and(|record| record.time_ms < limit_ms) {

@@ -24,6 +24,13 @@ pub trait EventLog: Send + Sync + 'static {
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
+    /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and
+    /// every event since, stays.
+    fn forget(&self, through: Offset) -> Result<(), Fault>;
+
+    /// From this version on everything is there; zero when nothing was ever let go.
+    fn oldest(&self) -> Result<Offset, Fault>;
+
     /// Makes the log writable again after a fault, if the cause is gone.
     fn recover(&self) -> Result<(), Fault>;
 }
@@ -39,6 +46,8 @@ pub enum Fault {
     DamagedStore { after: Offset, what: String, way_out: String },
     #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
     InUse { path: String, holder: String },
+    #[error("too old resource version: {asked} ({oldest})")]
+    Forgotten { asked: Offset, oldest: Offset },
     #[error("{what}")]
     Unreadable { what: String },
     #[error("the log cannot {operation}: {source}")]

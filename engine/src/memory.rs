@@ -2,7 +2,7 @@
 
 use crate::log::{EventLog, Fault};
 use holdfast_core::event::{Offset, Record};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 #[derive(Default)]
@@ -14,6 +14,9 @@ pub struct MemoryLog {
 struct Inner {
     /// Durable records, encoded, in order.
     records: Vec<Vec<u8>>,
+    /// Offsets of records that were let go.
+    forgotten: BTreeSet<u64>,
+    oldest: Offset,
     fault: Option<Planned>,
     broken: bool,
     /// How many recoveries fail before one succeeds.
@@ -57,8 +60,10 @@ impl MemoryLog {
 
     /// A copy of what is durable, as after a crash.
     pub fn survivor(&self) -> MemoryLog {
-        let records = self.lock().records.clone();
-        MemoryLog { inner: Mutex::new(Inner { records, ..Inner::default() }) }
+        let inner = self.lock();
+        let (records, forgotten) = (inner.records.clone(), inner.forgotten.clone());
+        let survivor = Inner { records, forgotten, oldest: inner.oldest, ..Inner::default() };
+        MemoryLog { inner: Mutex::new(survivor) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -67,6 +72,11 @@ impl MemoryLog {
 }
 
 impl Inner {
+    /// Places of the records that are there.
+    fn kept(&self, after: Offset) -> impl Iterator<Item = usize> {
+        (after.0 as usize..self.records.len()).filter(|index| !self.forgotten.contains(&(*index as u64 + 1)))
+    }
+
     fn decode(&self, index: usize) -> Result<Record, Fault> {
         Record::decode_record(&self.records[index]).map_err(|damage| Fault::Damaged {
             offset: Offset(index as u64 + 1),
@@ -107,7 +117,7 @@ impl EventLog for MemoryLog {
         let inner = self.lock();
         match offset.0 {
             0 => Ok(None),
-            offset if offset as usize > inner.records.len() => Ok(None),
+            offset if offset as usize > inner.records.len() || inner.forgotten.contains(&offset) => Ok(None),
             offset => inner.decode(offset as usize - 1).map(Some),
         }
     }
@@ -115,7 +125,7 @@ impl EventLog for MemoryLog {
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
         let mut newest = BTreeMap::new();
         let inner = self.lock();
-        for index in 0..inner.records.len() {
+        for index in inner.kept(Offset::ZERO) {
             let record = inner.decode(index)?;
             let key = (record.resource.clone(), record.key.clone());
             if record.is_delete() {
@@ -131,7 +141,7 @@ impl EventLog for MemoryLog {
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         let inner = self.lock();
         let mut found = Vec::new();
-        for index in after.0 as usize..inner.records.len() {
+        for index in inner.kept(after) {
             if found.len() >= limit {
                 break;
             }
@@ -141,6 +151,31 @@ impl EventLog for MemoryLog {
             }
         }
         Ok(found)
+    }
+
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        let mut inner = self.lock();
+        let mut newest: BTreeMap<(String, String), Record> = BTreeMap::new();
+        let mut gone = Vec::new();
+        let kept: Vec<usize> = inner.kept(Offset::ZERO).take_while(|index| (*index as u64) < through.0).collect();
+        for index in kept {
+            let record = inner.decode(index)?;
+            let replaced = newest.insert((record.resource.clone(), record.key.clone()), record);
+            gone.extend(replaced.map(|record| record.offset));
+        }
+        // An object that was deleted by then leaves nothing, unless it came again.
+        for index in inner.kept(through) {
+            let later = inner.decode(index)?;
+            newest.remove(&(later.resource, later.key));
+        }
+        gone.extend(newest.into_values().filter(Record::is_delete).map(|record| record.offset));
+        inner.forgotten.extend(gone);
+        inner.oldest = inner.oldest.max(through);
+        Ok(())
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        Ok(self.lock().oldest)
     }
 
     fn recover(&self) -> Result<(), Fault> {

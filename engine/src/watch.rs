@@ -135,6 +135,10 @@ impl Watch {
         let snapshot = self.engine.snapshot();
         let kind = snapshot.kind(self.selection.kind);
         let log = self.engine.log();
+        let oldest = log.oldest()?;
+        if self.position < oldest {
+            return Err(Fault::Forgotten { asked: self.position, oldest });
+        }
         let records = log.scan(Some(&kind.storage), self.position, CATCH_UP_RECORDS)?;
         let more = records.len() == CATCH_UP_RECORDS;
         for record in &records {

@@ -86,6 +86,14 @@ impl EventLog for Disk {
         Ok(records)
     }
 
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        self.log.forget(through)
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        self.log.oldest()
+    }
+
     fn recover(&self) -> Result<(), Fault> {
         self.log.recover()
     }

@@ -23,6 +23,8 @@ pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
 pub const META_FORMAT: &[u8] = b"format";
 /// In `meta`: random bytes that the log was born with, for what only this cluster may sign.
 pub const META_SECRET: &[u8] = b"secret";
+/// In `meta`: from this offset on everything is there, as a key of `events`.
+pub const META_OLDEST: &[u8] = b"oldest";
 /// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it have been told of.
 pub const META_REPAIRED: &[u8] = b"repaired";
 

@@ -1,7 +1,7 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
 use crate::fault::{damage, fault, record, way_out};
-use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_SECRET};
+use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_SECRET};
 use crate::lock::FolderLock;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{EventLog, Fault};
@@ -122,7 +122,13 @@ fn open(folder: &Path) -> Result<DB, Fault> {
     Ok(db)
 }
 
-fn synced() -> WriteOptions {
+/// From which offset on everything is there.
+pub(crate) fn oldest(db: &DB) -> Result<Offset, Fault> {
+    let found = db.get_cf(family(db, META)?, META_OLDEST).map_err(|error| fault("read its beginning", error))?;
+    Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
+}
+
+pub(crate) fn synced() -> WriteOptions {
     let mut options = WriteOptions::default();
     options.set_sync(true);
     options
@@ -272,6 +278,15 @@ impl EventLog for RocksLog {
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         scan(&*self.db()?, &self.folder, resource, after, limit)
+    }
+
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        let db = self.db()?;
+        crate::forget::forget(&db, &self.folder, through)
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        oldest(&*self.db()?)
     }
 
     fn recover(&self) -> Result<(), Fault> {

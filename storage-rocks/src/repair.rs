@@ -103,6 +103,8 @@ impl Found {
         let mut last = Offset::ZERO;
         let repaired = db.get_cf(family(db, META)?, META_REPAIRED).ok().flatten();
         let repaired = repaired.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO);
+        // What was let go is not missed, either.
+        let repaired = repaired.max(crate::log::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
             // Offsets are dense, but for gaps that an earlier repair left.

@@ -22,7 +22,7 @@ macro_rules! storage_suite {
         $crate::storage_suite!(@cases $backend:
             empty, records_read_back, offsets_are_dense, scans_begin_and_end_where_told, resources_do_not_mix,
             current_is_the_newest_of_each, deletes, large_batches, large_records, survives_reopening, recovers,
-            readers_beside_the_writer);
+            readers_beside_the_writer, forgets_what_was_replaced);
     };
     (@cases $backend:ty: $($case:ident),*) => {
         $(#[test]
@@ -287,4 +287,42 @@ pub fn readers_beside_the_writer<B: Backend + Sync>() {
         writer.join().unwrap();
     });
     assert_eq!(backend.log().last().unwrap(), Offset(60 * BATCH));
+}
+
+pub fn forgets_what_was_replaced<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    let records = [
+        put(1, "pods", "kept", 0),
+        put(2, "pods", "changes", 0),
+        put(3, "pods", "changes", 2),
+        put(4, "pods", "goes", 0),
+        delete(5, "pods", "goes", 4),
+        put(6, "pods", "goes later", 0),
+        put(7, "nodes", "changes", 0),
+        put(8, "pods", "changes", 3),
+        delete(9, "pods", "goes later", 6),
+        put(10, "pods", "goes", 0),
+    ];
+    log.append(&records).unwrap();
+    assert_eq!(log.oldest().unwrap(), Offset::ZERO);
+    log.forget(Offset(7)).unwrap();
+    // What was there at version 7, and everything since.
+    let expected = [1, 3, 5, 6, 7, 8, 9, 10];
+    assert_eq!(offsets(&everything(log)), expected);
+    assert_eq!(log.oldest().unwrap(), Offset(7));
+    assert_eq!(log.read(Offset(2)).unwrap(), None);
+    assert_eq!(log.scan(Some("pods"), Offset(7), 10).unwrap(), [&records[7..]].concat());
+    let kept: Vec<String> = current(log).into_keys().map(|(resource, key)| format!("{resource}/{key}")).collect();
+    assert_eq!(kept, ["nodes/changes", "pods/changes", "pods/goes", "pods/kept"]);
+    // Going back is nothing, and versions to come stay what they are.
+    log.forget(Offset(3)).unwrap();
+    assert_eq!(log.oldest().unwrap(), Offset(7));
+    let backend = backend.reopened();
+    let log = backend.log();
+    assert_eq!((offsets(&everything(log)), log.oldest().unwrap()), (expected.to_vec(), Offset(7)));
+    log.append(&[put(11, "pods", "kept", 1)]).unwrap();
+    log.forget(Offset(11)).unwrap();
+    assert_eq!(offsets(&everything(log)), [7, 8, 10, 11]);
+    assert_eq!(log.last().unwrap(), Offset(11));
 }

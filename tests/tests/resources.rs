@@ -4,8 +4,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
+use holdfast_core::event::Offset;
 use holdfast_core::schema::schema;
 use holdfast_core::wire::protobuf;
+use holdfast_engine::EventLog;
+use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
@@ -130,6 +133,49 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
         bytes[index] ^= 1;
     }
     admin.get(&format!("{MAPS}?limit=2&continue=short")).await.refused(400, "BadRequest");
+    server.stop();
+}
+
+#[tokio::test]
+async fn what_was_let_go_is_gone() {
+    let (folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let version = |answer: &Value| answer["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let first = version(&admin.post(MAPS, &config_map("a")).await.expect(201).json());
+    let patch = |text: &str| json!({"data": {"a": text}}).to_string();
+    let merge = [("content-type", "application/merge-patch+json")];
+    let path = format!("{MAPS}/a");
+    let second = version(&admin.send(Method::PATCH, &path, &merge, patch("2")).await.expect(200).json());
+    let third = version(&admin.send(Method::PATCH, &path, &merge, patch("3")).await.expect(200).json());
+    server.stop();
+    let log = RocksLog::open(&folder.join("data")).unwrap();
+    log.forget(Offset(second)).unwrap();
+    drop(log);
+
+    let server = Server::start(&folder.join("data"), &[]);
+    let admin = Wire::admin(&server);
+    let first_event = async |from: u64| {
+        let path = format!("{MAPS}?watch=1&resourceVersion={from}&fieldSelector=metadata.name%3Da");
+        let mut watch = admin.open(Method::GET, &path, &[], Bytes::new()).await.unwrap();
+        assert_eq!(watch.status(), 200);
+        let frame = tokio::time::timeout(PATIENCE, watch.body_mut().frame()).await.expect("an event in time");
+        let data = frame.expect("an event").unwrap().into_data().unwrap();
+        let event: Value = serde_json::from_slice(&data).unwrap();
+        let rest = tokio::time::timeout(Duration::from_millis(300), watch.body_mut().collect()).await;
+        (event, rest.is_ok())
+    };
+    let (event, ended) = first_event(first).await;
+    assert_eq!((event["type"].as_str(), ended), (Some("ERROR"), true), "{event}");
+    assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")), "{event}");
+    let message = format!("too old resource version: {first} ({second})");
+    assert_eq!(event["object"]["message"], message);
+    let (event, ended) = first_event(second).await;
+    assert_eq!((event["type"].as_str(), ended), (Some("MODIFIED"), false), "{event}");
+    assert_eq!(version(&event["object"]), third);
+    let exact = |version: u64| format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    admin.get(&exact(first)).await.refused(410, "Expired");
+    let list = admin.get(&exact(second)).await.expect(200).json();
+    assert_eq!(list["items"][0]["data"]["a"], "2", "{list}");
     server.stop();
 }
 

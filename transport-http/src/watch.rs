@@ -14,7 +14,7 @@ use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::Request;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
-use holdfast_engine::{Delivery, Watch, WatchStart};
+use holdfast_engine::{Delivery, Fault, Watch, WatchStart};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -161,7 +161,11 @@ impl Feeder {
             let piece = match next.and_then(|delivery| self.gather(delivery)) {
                 Ok(piece) => piece,
                 Err(fault) => {
-                    let refusal = Refusal::Internal(fault.to_string());
+                    let message = fault.to_string();
+                    let refusal = match fault {
+                        Fault::Forgotten { .. } => Refusal::Expired { message, continue_token: None },
+                        _ => Refusal::Internal(message),
+                    };
                     self.send(self.error(&refusal)).await;
                     return;
                 }
@@ -178,7 +182,7 @@ impl Feeder {
     }
 
     /// This event and those that are ready behind it. A single one is the frame that all watchers share.
-    fn gather(&mut self, first: Delivery) -> Result<Bytes, holdfast_engine::Fault> {
+    fn gather(&mut self, first: Delivery) -> Result<Bytes, Fault> {
         let first = self.frame(&first);
         let mut piece: Option<BytesMut> = None;
         while !self.messages && piece.as_ref().map_or(first.len(), |piece| piece.len()) < PIECE_BYTES {

@@ -44,6 +44,14 @@ impl EventLog for Witness {
         self.log.scan(resource, after, limit)
     }
 
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        self.log.forget(through)
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        self.log.oldest()
+    }
+
     fn recover(&self) -> Result<(), Fault> {
         self.log.recover()
     }
