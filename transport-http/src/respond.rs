@@ -242,9 +242,10 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
     if shape.form == Form::Object
         && shape.encoding == Encoding::Protobuf
         && !shape.links
-        && let Some(body) = protobuf_list(kind, version, &page, head)
+        && let Some(messages) = protobuf_list(kind, version, &page, head)
     {
-        return content(200, body.into(), PROTOBUF, shape.gzip);
+        let size = messages.size;
+        return in_pieces(messages.pieces(), size, PROTOBUF, shape.gzip);
     }
     let (list_kind, api_version) = match shape.form {
         Form::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version().to_owned()),
@@ -271,17 +272,30 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
     };
     let items = Items { head: start.into(), entries: page.entries, converted, whole };
     let size = items.size();
-    if !shape.is_raw() || size <= PIECE_BYTES {
+    if !shape.is_raw() {
         return bytes(200, items.join(), shape);
     }
-    if shape.gzip && size >= GZIP_BYTES_MIN {
-        return streamed(200, gzipped(items.pieces()), JSON, true);
+    in_pieces(items.pieces(), size, JSON, shape.gzip)
+}
+
+/// A body made while it goes out; a short one all at once, with its length.
+fn in_pieces(
+    mut pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
+    size: usize,
+    content_type: &'static str,
+    gzip: bool,
+) -> Response {
+    if size <= PIECE_BYTES {
+        return content(200, pieces.next().unwrap_or_default(), content_type, false);
     }
-    streamed(200, Box::pin(stream::iter(items.pieces().map(Ok))), JSON, false)
+    if gzip && size >= GZIP_BYTES_MIN {
+        return streamed(200, gzipped(pieces), content_type, true);
+    }
+    streamed(200, Box::pin(stream::iter(pieces.map(Ok))), content_type, false)
 }
 
 /// The list made of its items' messages; `None` when one of them has none.
-fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Option<Vec<u8>> {
+fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Option<Messages> {
     let codec = protobuf::codec();
     let api_version = kind.versions[version].api_version();
     let message = codec.list_of(codec.find(&api_version, &kind.kind)?)?;
@@ -293,7 +307,38 @@ fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Optio
         "remainingItemCount": page.remaining,
     });
     let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": api_version, "metadata": metadata});
-    codec.encode_list(message, &list, items.iter().map(|item| &item[..])).ok()
+    let size = items.iter().map(|item| protobuf::item_size(item.len())).sum();
+    let start = protobuf::list_start(codec, message, &list, size).ok()?;
+    Some(Messages { size: start.len() + size, start, number: codec.items_number(message), items })
+}
+
+/// A Protobuf list on its way out.
+struct Messages {
+    start: Vec<u8>,
+    /// Of the field that holds the items.
+    number: u32,
+    items: Vec<Bytes>,
+    /// Of the whole, in bytes.
+    size: usize,
+}
+
+impl Messages {
+    fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
+        let mut next = 0;
+        let mut start = Some(self.start);
+        std::iter::from_fn(move || {
+            let mut piece = start.take().or_else(|| (next < self.items.len()).then(Vec::new))?;
+            piece.reserve(PIECE_BYTES + (8 << 10));
+            while next < self.items.len() && piece.len() < PIECE_BYTES {
+                protobuf::list_item(&mut piece, self.number, &self.items[next]);
+                next += 1;
+            }
+            if next == self.items.len() {
+                piece.extend_from_slice(&protobuf::LIST_END);
+            }
+            Some(Bytes::from(piece))
+        })
+    }
 }
 
 /// A list on its way out, sliced from the stored bytes.
