@@ -278,11 +278,14 @@ pub fn unreachable_node(kind: &Kind, subresource: &str, object: &Value) -> Refus
     match kind.kind.as_str() {
         "Pod" => match object["spec"]["nodeName"].as_str().unwrap_or("") {
             "" => Refusal::BadRequest(format!("pod {name} does not have a host assigned")),
+            node if subresource == "proxy" => {
+                Refusal::Unavailable(format!("error trying to reach service: the node {node:?} is not connected"))
+            }
             node => Refusal::Internal(format!(
                 "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {subresource}"
             )),
         },
         "Service" => Refusal::Unavailable(format!("no endpoints available for service {name:?}")),
-        _ => Refusal::Internal(format!("error trying to reach node {name:?}: it is not connected")),
+        _ => Refusal::Unavailable(format!("error trying to reach service: the node {name:?} is not connected")),
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     context.settle(&mut document)?;
     let name = identify(context, &mut document)?;
     reset(context, &mut document);
+    sign(context, &mut document);
     track(context, None, &mut document)?;
     lifecycle::admit_create(context, &document)?;
     lifecycle::admit_roles(context, &document, None)?;
@@ -163,6 +164,15 @@ fn reset(context: &Context, document: &mut Document) {
             document.remove("status");
         }
         None => {}
+    }
+}
+
+fn sign(context: &Context, document: &mut Document) {
+    let Some(sign) = context.kind.hooks.sign else { return };
+    let mut value = Value::Object(std::mem::take(document));
+    sign(&mut value, &context.request.user);
+    if let Value::Object(signed) = value {
+        *document = signed;
     }
 }
 

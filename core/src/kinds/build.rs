@@ -3,6 +3,7 @@
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
 use super::{Column, Convert, Hooks, Kind, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version};
+use crate::authz::User;
 use crate::object::glance::Glance;
 use serde_json::Value;
 
@@ -184,6 +185,11 @@ impl Kind {
     /// An update must say which version it was made from.
     pub fn conditional_update(mut self) -> Self {
         self.unconditional_update = false;
+        self
+    }
+
+    pub fn sign(mut self, hook: fn(&mut Value, &User)) -> Self {
+        self.hooks.sign = Some(hook);
         self
     }
 

@@ -37,6 +37,7 @@ pub mod storagemigration;
 pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
 
+use crate::authz::User;
 use crate::object::glance::Glance;
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
@@ -167,6 +168,8 @@ pub struct Hooks {
     /// Before create: fields that the client may not set are set or cleared (status, phases).
     /// `None`: `status` is dropped when the kind has a status subresource.
     pub prepare_create: Option<fn(&mut Value)>,
+    /// Before create: who asks is written into the object, whatever it says itself.
+    pub sign: Option<fn(&mut Value, &User)>,
     /// Before update of the main resource: `(new, old)`.
     /// `None`: `status` is taken from the old object when the kind has a status subresource.
     pub prepare_update: Option<fn(&mut Value, &Value)>,

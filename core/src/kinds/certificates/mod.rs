@@ -8,9 +8,30 @@ mod validate;
 
 use super::Kind;
 use super::build::{keep_old, text};
+use crate::authz::User;
+use serde_json::{Value, json};
 
 const GROUP: &str = "certificates.k8s.io";
 const PACKAGE: &str = "io.k8s.api.certificates";
+
+/// A signer must know for whom it signs, so nobody asks in another's name.
+fn sign(request: &mut Value, user: &User) {
+    let Value::Object(spec) = &mut request["spec"] else { return };
+    let said = [
+        ("username", Value::from(user.name.as_str())),
+        ("uid", Value::from(user.uid.as_str())),
+        ("groups", Value::from(user.groups.clone())),
+        ("extra", json!(user.extra)),
+    ];
+    for (field, value) in said {
+        let is_empty = value == json!("") || value == json!([]) || value == json!({});
+        if is_empty {
+            spec.remove(field)
+        } else {
+            spec.insert(field.into(), value)
+        };
+    }
+}
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -19,6 +40,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .short(["csr"])
             .columns(columns::of("CertificateSigningRequest"))
+            .sign(sign)
             .validate(validate::request)
             .view("approval")
             .validate_part("approval", validate::approval)
