@@ -171,6 +171,12 @@ impl Kind {
         self
     }
 
+    /// The same for a kind with a template of pods, whose containers are shown.
+    pub fn glance_with_template(self, paths: &[&'static str]) -> Self {
+        const TEMPLATE: [&str; 2] = ["spec.template.spec.containers.name", "spec.template.spec.containers.image"];
+        self.glance(&[paths, &TEMPLATE].concat())
+    }
+
     /// `metadata.generation` counts the changes of this kind's desired state.
     pub fn generation(mut self) -> Self {
         self.generation = true;

@@ -25,13 +25,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["deploy"])
             .category("all")
             .columns(columns::of("Deployment"))
-            .glance(&[
-                "spec.replicas",
-                "spec.selector",
-                "status",
-                "spec.template.spec.containers.name",
-                "spec.template.spec.containers.image",
-            ])
+            .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::deployment)
             .scale()
             .status()
@@ -43,13 +37,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["ds"])
             .category("all")
             .columns(columns::of("DaemonSet"))
-            .glance(&[
-                "spec.selector",
-                "spec.template.spec.nodeSelector",
-                "status",
-                "spec.template.spec.containers.name",
-                "spec.template.spec.containers.image",
-            ])
+            .glance_with_template(&["spec.selector", "spec.template.spec.nodeSelector", "status"])
             .validate(validate::daemon_set)
             .status()
             .validate_part("status", status::daemon_set)
@@ -62,13 +50,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["rs"])
             .category("all")
             .columns(columns::of("ReplicaSet"))
-            .glance(&[
-                "spec.replicas",
-                "spec.selector",
-                "status",
-                "spec.template.spec.containers.name",
-                "spec.template.spec.containers.image",
-            ])
+            .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::replica_set)
             .scale()
             .status()
@@ -80,13 +62,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sts"])
             .category("all")
             .columns(columns::of("StatefulSet"))
-            .glance(&[
-                "spec.replicas",
-                "spec.selector",
-                "status",
-                "spec.template.spec.containers.name",
-                "spec.template.spec.containers.image",
-            ])
+            .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::stateful_set)
             .scale()
             .status()

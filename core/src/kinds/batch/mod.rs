@@ -39,14 +39,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1"])
             .category("all")
             .columns(columns::of("Job"))
-            .glance(&[
-                "spec.completions",
-                "spec.parallelism",
-                "spec.selector",
-                "status",
-                "spec.template.spec.containers.name",
-                "spec.template.spec.containers.image",
-            ])
+            .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
             .validate(validate::job)
             .status()
             .validate_part("status", status::job)

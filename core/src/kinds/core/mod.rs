@@ -79,13 +79,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
-            .glance(&[
-                "spec.replicas",
-                "spec.selector",
-                "status",
-                "spec.template.spec.containers.name",
-                "spec.template.spec.containers.image",
-            ])
+            .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
             .scale()
             .status()
