@@ -1,6 +1,7 @@
 //! Update: a document replaces an object, within the part of it that the request may touch.
 
 use super::{Answer, Context, Decision, View, create, lifecycle};
+use crate::merge::managed;
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
@@ -104,7 +105,11 @@ pub(super) fn conclude(
     fixed: bool,
     warnings: Vec<String>,
 ) -> Result<Decision, Refusal> {
+    let mut new = new;
     let gone = meta::is_deleting(&new) && is_released(&new);
+    if !gone {
+        managed::keep_times(&entry.document(), &mut new);
+    }
     let write = context.write(key, Some(entry.offset), new, gone)?;
     if !gone && write.draft.is(&entry.json, entry.offset) {
         return Ok(Decision::unchanged(entry.clone(), 200, warnings));
@@ -132,7 +137,6 @@ pub(super) fn is_released(document: &Document) -> bool {
 
 /// Checks the version and uid that the body names; true when it fixed the version.
 fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<bool, Refusal> {
-    let name = context.request.name();
     let uid = text(meta, "uid");
     if !uid.is_empty() {
         let old = entry.document();
@@ -141,6 +145,12 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
             return Err(other_uid(context, uid, found));
         }
     }
+    match_version(context, entry, meta)
+}
+
+/// Checks the version that a document names; true when it named one.
+pub(super) fn match_version(context: &Context, entry: &Entry, meta: &Document) -> Result<bool, Refusal> {
+    let name = context.request.name();
     match text(meta, "resourceVersion") {
         "" | "0" if context.kind.unconditional_update => Ok(false),
         "" | "0" => Err(Refusal::Invalid {

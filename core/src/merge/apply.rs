@@ -52,10 +52,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let mut wanted = typed.paths(config);
     writer.strip(&mut wanted);
     let own = entries.position(writer.manager, Operation::Apply, writer.api_version, writer.subresource);
-    let last = match own {
-        Some(position) => Some(entries[position].clone()),
-        None => kubectl::last_applied(&mut entries, bare.as_ref(), &writer),
-    };
+    let last = own.map(|position| entries[position].clone());
     let own = own.unwrap_or_else(|| {
         entries.push(Entry::new(Operation::Apply, &writer));
         entries.len() - 1
@@ -110,14 +107,20 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
         [fault] => fault.clone(),
         faults => format!("errors:\n  {}", faults.join("\n  ")),
     };
+    let (object, kind) = named(config);
+    Err(Refusal::Unreasoned(format!("failed to create typed patch object ({object}; {kind}): {listed}")))
+}
+
+/// An applied configuration as faults name it: `default/web` and `apps/v1, Kind=Deployment`.
+pub fn named(config: &Value) -> (String, String) {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_metadata = |name: &str| text(config.get("metadata").and_then(|metadata| metadata.get(name)));
+    let version = text(config.get("apiVersion"));
     let group = if version.contains('/') { "" } else { "/" };
-    Err(Refusal::Internal(format!(
-        "failed to create typed patch object ({}/{}; {group}{version}, Kind={}): {listed}",
-        of_metadata("namespace"),
-        of_metadata("name"),
-        text(config.get("kind")),
-    )))
+    (
+        format!("{}/{}", of_metadata("namespace"), of_metadata("name")),
+        format!("{group}{version}, Kind={}", text(config.get("kind"))),
+    )
 }
 
 /// Takes the live object's fields as the work of a nameless updater, so that conflicts can be told.

@@ -100,6 +100,7 @@ impl Renderer {
             Refusal::Unprocessable { message } => format!("422 Unprocessable: {message}\n"),
             Refusal::TooManyRequests { message, .. } => format!("429 TooManyRequests: {message}\n"),
             Refusal::Internal(why) => format!("500 Internal: {why}\n"),
+            Refusal::Unreasoned(why) => format!("500: {why}\n"),
             Refusal::Unavailable(why) => format!("503 Unavailable: {why}\n"),
             Refusal::Timeout { message, .. } => format!("504 Timeout: {message}\n"),
             Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),

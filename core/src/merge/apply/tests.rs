@@ -224,14 +224,14 @@ fn broken_configurations_are_refused() {
     );
     assert_eq!(
         refused(root(json!({"spec": {"foo": 1}}))),
-        Refusal::Internal(
+        Refusal::Unreasoned(
             "failed to create typed patch object (n/x; test/v1, Kind=Root): .spec.foo: field not declared in schema"
                 .into()
         )
     );
     assert_eq!(
         refused(root(json!({"spec": {"foo": 1, "replicas": "x"}}))),
-        Refusal::Internal(
+        Refusal::Unreasoned(
             "failed to create typed patch object (n/x; test/v1, Kind=Root): errors:\n  .spec.foo: field not declared in \
              schema\n  .spec.replicas: expected numeric (int or float), got string"
                 .into()

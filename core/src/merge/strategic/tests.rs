@@ -117,19 +117,19 @@ fn faults_read_as_clients_know_them() {
     let rows = [
         (
             json!({"spec": {"containers": [{"image": "x", "args": ["1", "2"]}]}}),
-            Refusal::Internal("map: map[args:[1 2] image:x] does not contain declared merge key: name".into()),
+            Refusal::Unreasoned("map: map[args:[1 2] image:x] does not contain declared merge key: name".into()),
         ),
         (
             json!({"spec": {"containers": [{"$patch": "delete"}]}}),
-            Refusal::Internal("map: map[$patch:delete] does not contain declared merge key: name".into()),
+            Refusal::Unreasoned("map: map[$patch:delete] does not contain declared merge key: name".into()),
         ),
         (
             json!({"spec": {"strategy": {"$patch": "frobnicate"}}}),
-            Refusal::Internal("unknown patch type: frobnicate in map: map[$patch:frobnicate]".into()),
+            Refusal::Unreasoned("unknown patch type: frobnicate in map: map[$patch:frobnicate]".into()),
         ),
         (
             json!({"spec": {"containers": [{"$patch": "merge", "name": "a"}]}}),
-            Refusal::Internal("merging lists cannot yet be specified in the patch".into()),
+            Refusal::Unreasoned("merging lists cannot yet be specified in the patch".into()),
         ),
         (
             json!({"spec": {"strategy": {"$retainKeys": ["rollingUpdate"], "type": "y"}}}),
@@ -149,11 +149,11 @@ fn faults_read_as_clients_know_them() {
         ),
         (
             json!({"metadata": {"finalizers": [["f"]]}}),
-            Refusal::Internal("list element types are not identical: string []interface {}".into()),
+            Refusal::Unreasoned("list element types are not identical: string []interface {}".into()),
         ),
         (
             json!({"metadata": {"$setElementOrder/finalizers": ["a", "b"], "finalizers": ["b", "a"]}}),
-            Refusal::Internal("The order in patch list:\n[b a]\n doesn't match $setElementOrder list:\n[a b]\n".into()),
+            Refusal::Unreasoned("The order in patch list:\n[b a]\n doesn't match $setElementOrder list:\n[a b]\n".into()),
         ),
     ];
     for (patch, expected) in rows {
