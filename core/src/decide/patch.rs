@@ -62,6 +62,11 @@ fn patched(context: &Context, message: MessageId, live: &Value) -> Result<Patche
         }
         Format::StrategicMergePatch => {
             let patch = decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?;
+            if !patch.value.is_object() {
+                let found = json::type_name(&patch.value);
+                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+                return Err(Refusal::BadRequest(why));
+            }
             let document = strategic::strategic_merge(live, &patch.value, schema(), message)?;
             let shown = patch.value.as_object().map(strategic::go_map).unwrap_or_default();
             Ok(Patched { document, shown, strict_errors: patch.strict_errors(), strategic: true })

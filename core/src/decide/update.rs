@@ -158,13 +158,9 @@ pub(super) fn match_version(context: &Context, entry: &Entry, meta: &Document) -
             causes: vec![Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update")],
         }),
         version => {
-            let parsed: u64 = version.parse().map_err(|_| Refusal::Invalid {
-                subject: context.kind_subject(name),
-                causes: vec![Cause::invalid(
-                    "metadata.resourceVersion",
-                    &version.into(),
-                    &format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"),
-                )],
+            // Kubernetes only parses it, deep in its store, and hands the fault on as it is.
+            let parsed: u64 = version.parse().map_err(|_| {
+                Refusal::Unreasoned(format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"))
             })?;
             if parsed != entry.offset.0 {
                 return Err(modified(context));

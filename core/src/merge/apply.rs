@@ -33,6 +33,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let ApplyRequest { live, config, force, writer } = request;
     check_config(config, &writer)?;
     let mut entries = Entries::read(live.and_then(managed_fields)).unwrap_or_default();
+    let read = entries.len();
     let bare = live.map(|live| {
         let mut bare = live.clone();
         take_managed_fields(&mut bare);
@@ -75,6 +76,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
 
     kubectl::update_annotation(&mut merged, config, &writer);
     if bare.as_ref() == Some(&merged)
+        && entries.len() == read
         && entries.iter().all(Entry::is_as_read)
         && let Some(live) = live
     {

@@ -358,7 +358,7 @@ pub fn go_map(map: &Map<String, Value>) -> String {
     format!("map[{}]", entries.join(" "))
 }
 
-fn go_value(value: &Value) -> String {
+pub(super) fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),

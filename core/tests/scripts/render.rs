@@ -106,11 +106,22 @@ impl Renderer {
             Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),
         };
         for Cause { reason, field, message } in causes(refusal) {
-            out += &format!("  {}: {field}: {message}\n", reason.as_str());
+            out += &format!("  {}: {field}: {}\n", reason.as_str(), shortened(message));
         }
         // An empty line would end the paragraph.
         self.shorten(&out.replace("\n\n", "\n"))
     }
+}
+
+/// A refused patch shows the whole document: its ends tell enough.
+fn shortened(message: &str) -> String {
+    const ENDS: (usize, usize) = (60, 140);
+    let characters: Vec<char> = message.chars().collect();
+    if characters.len() <= ENDS.0 + ENDS.1 + 100 {
+        return message.to_owned();
+    }
+    let (head, tail) = (&characters[..ENDS.0], &characters[characters.len() - ENDS.1..]);
+    format!("{} ... {}", String::from_iter(head), String::from_iter(tail))
 }
 
 fn causes(refusal: &Refusal) -> &[Cause] {

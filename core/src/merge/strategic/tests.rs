@@ -153,7 +153,9 @@ fn faults_read_as_clients_know_them() {
         ),
         (
             json!({"metadata": {"$setElementOrder/finalizers": ["a", "b"], "finalizers": ["b", "a"]}}),
-            Refusal::Unreasoned("The order in patch list:\n[b a]\n doesn't match $setElementOrder list:\n[a b]\n".into()),
+            Refusal::Unreasoned(
+                "The order in patch list:\n[b a]\n doesn't match $setElementOrder list:\n[a b]\n".into(),
+            ),
         ),
     ];
     for (patch, expected) in rows {
