@@ -233,7 +233,7 @@ impl Context<'_> {
         match self.request.target.subresource.as_deref() {
             None if self.kind.subresource("status").is_some() => &[&["status"]],
             None => &[],
-            Some("status") => &[&["spec"], &["metadata", "labels"]],
+            Some("status") => update::status_resets(self.kind),
             Some(_) => &[&["metadata", "labels"], &["metadata", "annotations"]],
         }
     }

@@ -1,6 +1,7 @@
 //! Update: a document replaces an object, within the part of it that the request may touch.
 
 use super::{Answer, Context, Decision, View, create, lifecycle};
+use crate::kinds::Kind;
 use crate::merge::managed;
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
@@ -93,6 +94,7 @@ pub(super) fn replace(
     }
     lifecycle::admit_roles(context, &new, Some(&old))?;
     create::track(context, Some(&old), &mut new)?;
+    managed::keep_times(&old, &mut new);
     conclude(context, key, entry, new, fixed, warnings)
 }
 
@@ -105,11 +107,7 @@ pub(super) fn conclude(
     fixed: bool,
     warnings: Vec<String>,
 ) -> Result<Decision, Refusal> {
-    let mut new = new;
     let gone = meta::is_deleting(&new) && is_released(&new);
-    if !gone {
-        managed::keep_times(&entry.document(), &mut new);
-    }
     let write = context.write(key, Some(entry.offset), new, gone)?;
     if !gone && write.draft.is(&entry.json, entry.offset) {
         return Ok(Decision::unchanged(entry.clone(), 200, warnings));
@@ -218,19 +216,40 @@ fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) 
             let status = new.remove("status");
             let wanted = std::mem::replace(new, old.clone());
             put(new, "status", status);
-            for field in ["annotations", "finalizers", "ownerReferences", "managedFields"] {
-                let value = metadata(&wanted).get(field).cloned();
-                put(metadata_mut(new), field, value);
-            }
-            if context.kind.kind == "Node" {
-                let labels = metadata(&wanted).get("labels").cloned();
-                put(metadata_mut(new), "labels", labels);
+            let kept = status_resets(context.kind);
+            for field in ["annotations", "finalizers", "labels", "ownerReferences", "managedFields"] {
+                if !kept.contains(&["metadata", field].as_slice()) {
+                    let value = metadata(&wanted).get(field).cloned();
+                    put(metadata_mut(new), field, value);
+                }
             }
         }
         Scope::Finalize => narrow(new, old, &[&["spec", "finalizers"]]),
         Scope::Approval => narrow(new, old, &[&["status", "conditions"]]),
         Scope::EphemeralContainers => narrow(new, old, &[&["spec", "ephemeralContainers"]]),
         Scope::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
+    }
+}
+
+/// What a write of the status leaves as it was, and nobody comes to own by it. Most kinds let it touch metadata.
+pub(super) fn status_resets(kind: &Kind) -> &'static [&'static [&'static str]] {
+    const METADATA: &[&[&str]] = &[
+        &["spec"],
+        &["metadata", "annotations"],
+        &["metadata", "finalizers"],
+        &["metadata", "labels"],
+        &["metadata", "ownerReferences"],
+    ];
+    match kind.kind.as_str() {
+        "Deployment" => &[&["spec"], &["metadata", "labels"]],
+        "Pod" => &[&["spec"], &["metadata", "ownerReferences"]],
+        "APIService"
+        | "CustomResourceDefinition"
+        | "FlowSchema"
+        | "PriorityLevelConfiguration"
+        | "ResourceClaim"
+        | "VolumeAttachment" => METADATA,
+        _ => &[&["spec"]],
     }
 }
 

@@ -127,7 +127,7 @@ pub fn named(config: &Value) -> (String, String) {
 
 /// Takes the live object's fields as the work of a nameless updater, so that conflicts can be told.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
-    let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..*writer };
+    let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;
     let mut entry = Entry::new(Operation::Update, &writer);
     entry.gain(owned, writer.now);

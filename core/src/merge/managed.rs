@@ -99,8 +99,7 @@ pub fn field_manager_faults(manager: &str, is_apply: bool) -> Vec<Cause> {
 ///
 /// Apply compares what was sent with what is stored before either is normalized (`1000m` and `1`), and so may take
 /// for a change what is none.
-pub fn keep_times(old: &Value, new: &mut Document) {
-    let Some(old) = old.as_object() else { return };
+pub fn keep_times(old: &Document, new: &mut Document) {
     let timeless = |fields: Option<&Value>| -> Vec<Map<String, Value>> {
         let entries = fields.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
         let mut entries: Vec<_> = entries.cloned().collect();

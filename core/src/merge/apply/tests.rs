@@ -371,3 +371,54 @@ proptest! {
         }
     }
 }
+
+/// A write: which manager, whether it applies, and what.
+fn any_write() -> impl Strategy<Value = (usize, bool, Value)> {
+    (0..3usize, any::<bool>(), testing::any_document())
+}
+
+proptest! {
+    #[test]
+    fn everything_is_owned_by_who_wrote_it_and_nothing_else_is_owned(
+        writes in prop::collection::vec(any_write(), 1..7),
+    ) {
+        const MANAGERS: [&str; 3] = ["a", "b", "c"];
+        let schema = testing::schema();
+        let mut live: Option<Value> = None;
+        for (at, (manager, applies, document)) in writes.into_iter().enumerate() {
+            let manager = MANAGERS[manager];
+            let now = format!("2024-01-01T00:00:{at:02}Z");
+            let writer = writer(&schema, manager, &now);
+            let next = match applies {
+                true => applied(live.as_ref(), manager, &now, document, true).unwrap(),
+                false => updated(live.as_ref(), manager, &now, document),
+            };
+            let typed = writer.typed();
+            let bare = without_managed(next.clone());
+            let entries = Entries::read(managed_fields(&next)).unwrap();
+            let there = typed.paths(&bare).with_members((), &|_, _| true, &|_, _| ());
+            for entry in entries.iter() {
+                let mut missing = entry.set.clone();
+                missing.subtract(&there);
+                prop_assert!(missing.is_empty(), "{} owns {:?}", entry.shown(), missing.paths());
+            }
+            let mut unowned = typed.paths(&bare);
+            writer.strip(&mut unowned);
+            // Always there, so that nobody sets it by leaving it empty.
+            unowned.remove_member(&["spec"]);
+            for entry in entries.iter() {
+                unowned.subtract(&entry.set);
+            }
+            // An object on which nobody owns anything is not tracked until somebody applies.
+            prop_assert!(entries.is_empty() || unowned.is_empty(), "nobody owns {:?}", unowned.paths());
+            let changed = writer.difference(live.clone().map(without_managed).as_ref(), &bare).changed;
+            let operation = if applies { Operation::Apply } else { Operation::Update };
+            for entry in entries.iter() {
+                let is_writer = entry.manager == manager && entry.operation == operation;
+                let foreign = entry.set.intersection(&changed);
+                prop_assert!(is_writer || foreign.is_empty(), "{} owns {:?}", entry.shown(), foreign.paths());
+            }
+            live = Some(next);
+        }
+    }
+}
