@@ -91,6 +91,8 @@ pub enum Refusal {
         retry_after_seconds: u32,
     },
     Internal(String),
+    /// A fault that Kubernetes tells of without a reason: 500 and the text alone.
+    Unreasoned(String),
     Unavailable(String),
     /// The disk under the log is full: reads go on, writes wait for room.
     InsufficientStorage(String),

@@ -34,13 +34,15 @@ impl From<&Refusal> for Status {
             "metadata": metadata,
             "status": "Failure",
             "message": parts.message,
-            "reason": parts.reason,
         });
+        if !parts.reason.is_empty() {
+            document["reason"] = parts.reason.into();
+        }
         let mut details = parts.details;
         if let Some(seconds) = parts.retry_after_seconds {
             details.insert("retryAfterSeconds".into(), seconds.into());
         }
-        if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath) {
+        if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath | Refusal::Unprocessable { .. }) {
             document["details"] = Value::Object(details);
         }
         document["code"] = parts.code.into();
@@ -117,6 +119,7 @@ fn parts(refusal: &Refusal) -> Parts {
             details.insert("causes".into(), json!([{ "message": message }]));
             Parts { details, ..plain(500, "InternalError", format!("Internal error occurred: {message}")) }
         }
+        Refusal::Unreasoned(message) => plain(500, "", message.clone()),
         Refusal::Unavailable(message) => {
             Parts { retry_after_seconds: Some(1), ..plain(503, "ServiceUnavailable", message.clone()) }
         }

@@ -1,6 +1,6 @@
 //! Create: a new object gets its name, identity and first version.
 
-use super::{Context, Decision, lifecycle};
+use super::{Context, Decision, lifecycle, patch};
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
@@ -176,31 +176,46 @@ fn sign(context: &Context, document: &mut Document) {
     }
 }
 
-/// Notes in `managedFields` who wrote what.
+/// Notes in `managedFields` who wrote what, in the version that the request speaks.
 pub(super) fn track(context: &Context, old: Option<&Document>, document: &mut Document) -> Result<(), Refusal> {
     if context.request.body.format == Format::ApplyPatch {
         // Apply has done so already, and what defaults added is nobody's.
         return Ok(());
     }
-    let hub = &context.kind.versions[0];
-    let old = old.map(|old| Value::Object(old.clone()));
-    let mut new = Value::Object(std::mem::take(document));
+    let version = context.version();
+    let versioned = |document: Document| {
+        let mut document = document;
+        super::from_hub(context.kind, context.request.target.version, &mut document);
+        Value::Object(document)
+    };
+    let convert = |document: &Value, api_version: &str| patch::convert(context, document, api_version);
+    let is_hub = context.request.target.version == 0;
+    let old = old.map(|old| if is_hub { Value::Object(old.clone()) } else { versioned(old.clone()) });
+    let mut new = if is_hub { Value::Object(std::mem::take(document)) } else { versioned(document.clone()) };
     managed::track_update(
         old.as_ref(),
         &mut new,
         &managed::Writer {
             schema: schema(),
-            message: super::document::message(context.kind, 0)?,
-            api_version: &hub.api_version(),
+            message: context.message()?,
+            api_version: &version.api_version(),
             manager: context.manager(),
             subresource: context.request.target.subresource.as_deref().unwrap_or(""),
             now: &context.stamp.rfc3339(),
             reset: context.reset_fields(),
-            convert: None,
+            convert: Some(&convert),
         },
     );
-    if let Value::Object(tracked) = new {
+    let Value::Object(mut tracked) = new else { return Ok(()) };
+    if is_hub {
         *document = tracked;
+        return Ok(());
+    }
+    let fields = metadata_mut(&mut tracked).remove("managedFields");
+    let meta = metadata_mut(document);
+    match fields {
+        Some(fields) => _ = meta.insert("managedFields".into(), fields),
+        None => _ = meta.remove("managedFields"),
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ impl Context<'_> {
 
     /// The body is an object of another kind or version than the path's.
     fn wrong_kind(&self, found_version: &str, found_kind: &str, group: &str, version: &str, kind: &str) -> Refusal {
-        let (found_group, found_short) = found_version.split_once('/').unwrap_or(("", found_version));
+        let (found_group, found_short) = split_version(found_version);
         let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
         let expected = crate::kinds::api_version(group, version);
         if known && found_version != expected && found_kind == kind {
@@ -105,16 +105,22 @@ impl Context<'_> {
                 "the API version in the data ({found_version}) does not match the expected API version ({expected})"
             ));
         }
-        let why = if known {
-            let from = found_group.split('.').next().filter(|g| !g.is_empty()).map_or(found_short.to_owned(), |g| {
-                format!("{g}.{found_short}").rsplit('.').next().unwrap_or(found_short).to_owned()
-            });
-            let to = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-            format!("converting ({from}.{found_kind}) to ({to}.{kind}): unknown conversion")
-        } else {
-            format!("no kind \"{found_kind}\" is registered for version \"{found_version}\"")
-        };
+        let why = self.cannot_become(found_version, found_kind, group, kind);
         Refusal::BadRequest(format!("{found_kind} in version \"{found_short}\" cannot be handled as a {kind}: {why}"))
+    }
+
+    /// Why an object of another kind is none of the path's.
+    pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> String {
+        self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
+    }
+
+    fn cannot_become(&self, found_version: &str, found_kind: &str, group: &str, kind: &str) -> String {
+        let (found_group, found_short) = split_version(found_version);
+        if self.state.registry.find_kind(found_group, found_short, found_kind).is_none() {
+            return format!("no kind \"{found_kind}\" is registered for version \"{found_version}\"");
+        }
+        let to = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+        format!("converting ({found_short}.{found_kind}) to ({to}.{kind}): unknown conversion")
     }
 }
 
@@ -177,6 +183,10 @@ pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal>
 /// Unknown and duplicate fields as strict decoding words them.
 pub(super) fn complaints(duplicates: Vec<String>, unknown: &[String]) -> Vec<String> {
     unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
+}
+
+fn split_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 fn stamp_version(kind: &Kind, version: usize, document: &mut Document) {

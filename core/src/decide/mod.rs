@@ -25,7 +25,7 @@ use crate::list::TokenKey;
 use crate::merge::managed;
 use crate::object::Draft;
 use crate::object::meta::{DEPTH_MAX, Document, depth};
-use crate::refusal::{Refusal, Subject};
+use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::{Format, Request, Verb};
 use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
@@ -146,7 +146,7 @@ pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stam
     }
 }
 
-/// The name under which the request's fields are noted; an apply must bring one.
+/// The name under which the request's fields are noted, which an apply must bring, and the force that only it may use.
 fn check_manager(request: &Request) -> Result<(), Refusal> {
     let options = match request.verb {
         Verb::Create => "CreateOptions",
@@ -154,8 +154,16 @@ fn check_manager(request: &Request) -> Result<(), Refusal> {
         Verb::Patch => "PatchOptions",
         _ => return Ok(()),
     };
+    let manager = request.options.field_manager.as_deref().unwrap_or("");
     let is_apply = request.body.format == Format::ApplyPatch;
-    managed::check_field_manager(request.options.field_manager.as_deref().unwrap_or(""), is_apply, options)
+    let mut causes = managed::field_manager_faults(manager, is_apply);
+    if request.verb == Verb::Patch && !is_apply && request.options.force.is_some() {
+        causes.insert(0, Cause::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", options, ""), causes })
 }
 
 /// The body of a request on a kind that is not stored, checked against its schema.
@@ -225,7 +233,7 @@ impl Context<'_> {
         match self.request.target.subresource.as_deref() {
             None if self.kind.subresource("status").is_some() => &[&["status"]],
             None => &[],
-            Some("status") => &[&["spec"], &["metadata", "labels"]],
+            Some("status") => update::status_resets(self.kind),
             Some(_) => &[&["metadata", "labels"], &["metadata", "annotations"]],
         }
     }

@@ -4,33 +4,23 @@ use super::{Context, Decision, create, document, update};
 use crate::merge::{apply, json, managed, strategic};
 use crate::object::decode;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::{FieldValidation, Format};
 use crate::schema::{MessageId, check, schema};
-use crate::state::Entry;
 use serde_json::Value;
-use std::sync::Arc;
 
 pub(super) fn decide(context: &Context, scope: update::Scope) -> Result<Decision, Refusal> {
     if context.request.body.format == Format::ApplyPatch {
         return decide_apply(context, scope);
     }
-    if context.request.options.force.is_some() {
-        return Err(Refusal::Invalid {
-            subject: crate::refusal::Subject::new("meta.k8s.io", "PatchOptions", ""),
-            causes: vec![Cause::forbidden("force", "may not be specified for non-apply patch")],
-        });
-    }
     let (key, entry) = context.existing()?;
     let live = entry.document_in(context.kind, context.request.target.version);
-    let (patched, duplicates) = patched(context, &live)?;
+    let patched = patched(context, context.message()?, &live)?;
     let mut warnings = Vec::new();
-    let new = checked(context, patched, duplicates, &mut warnings)?;
-    let version = text(metadata(&new), "resourceVersion").to_owned();
-    if version != entry.offset.to_string() && !version.is_empty() {
-        return Err(update::modified(context));
-    }
-    let fixed = names_version(&context.request.body.bytes);
+    let mut new = checked(context, patched, &mut warnings)?;
+    create::match_namespace(context, metadata_mut(&mut new))?;
+    create::match_name(context, metadata(&new))?;
+    let fixed = update::match_version(context, &entry, metadata(&new))? && names_version(&context.request.body.bytes);
     let old = update::old_document(&entry);
     update::replace(context, scope, key, &entry, old, new, fixed, warnings)
 }
@@ -41,28 +31,45 @@ fn names_version(patch: &[u8]) -> bool {
     patch.windows(FIELD.len()).any(|window| window == FIELD)
 }
 
-/// The live document with the patch on it, and the duplicate keys found in the patch.
-fn patched(context: &Context, live: &Value) -> Result<(Value, Vec<String>), Refusal> {
-    patched_as(context, context.message()?, live)
+/// A document with a patch on it, not yet checked.
+struct Patched {
+    document: Value,
+    /// What a complaint about the outcome shows: the whole document, or the patch where it was strategic.
+    shown: String,
+    /// What strict reading finds wrong with the patch itself.
+    strict_errors: Vec<String>,
+    /// Kubernetes decodes the outcome of the other formats, but fills a Go struct with that of this one.
+    strategic: bool,
 }
 
-fn patched_as(context: &Context, message: MessageId, live: &Value) -> Result<(Value, Vec<String>), Refusal> {
+fn patched(context: &Context, message: MessageId, live: &Value) -> Result<Patched, Refusal> {
     let body = &context.request.body;
     let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
+    let with = |document: Value, strict_errors| {
+        Ok(Patched { shown: document.to_string(), document, strict_errors, strategic: false })
+    };
     match body.format {
         Format::JsonPatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            let new = json::json_patch(live, &patch.value)?;
-            Ok((new, patch.strict_errors()))
+            let document = json::json_patch(live, &patch.value)?;
+            let mut strict_errors = patch.strict_errors();
+            strict_errors.extend(json::unknown_members(&patch.value));
+            with(document, strict_errors.into_iter().map(|error| format!("json patch {error}")).collect())
         }
         Format::MergePatch => {
             let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            Ok((json::merge_patch(live, &patch.value)?, patch.strict_errors()))
+            with(json::merge_patch(live, &patch.value)?, patch.strict_errors())
         }
         Format::StrategicMergePatch => {
-            let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            let new = strategic::strategic_merge(live, &patch.value, schema(), message)?;
-            Ok((new, patch.strict_errors()))
+            let patch = decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?;
+            if !patch.value.is_object() {
+                let found = json::type_name(&patch.value);
+                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+                return Err(Refusal::BadRequest(why));
+            }
+            let document = strategic::strategic_merge(live, &patch.value, schema(), message)?;
+            let shown = patch.value.as_object().map(strategic::go_map).unwrap_or_default();
+            Ok(Patched { document, shown, strict_errors: patch.strict_errors(), strategic: true })
         }
         Format::Json | Format::Yaml | Format::Protobuf | Format::ApplyPatch => Err(Refusal::UnsupportedMediaType {
             message: "the body of the request was in an unknown format - accepted media types include: \
@@ -73,179 +80,245 @@ fn patched_as(context: &Context, message: MessageId, live: &Value) -> Result<(Va
     }
 }
 
-/// The patched document, type-checked: what does not fit is the patch's fault.
-fn checked(
-    context: &Context,
-    patched: Value,
-    duplicates: Vec<String>,
-    warnings: &mut Vec<String>,
-) -> Result<Document, Refusal> {
+impl Patched {
+    /// The refusal of an outcome that is no object of its kind. Kubernetes names none.
+    fn fault(&self, why: &str) -> Refusal {
+        let cause = Cause::invalid("patch", &Value::from(self.shown.as_str()), why);
+        Refusal::Invalid { subject: Subject::default(), causes: vec![cause] }
+    }
+
+    /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.
+    fn check(
+        &mut self,
+        message: MessageId,
+        validation: FieldValidation,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        let unknown = check(schema(), message, &mut self.document).map_err(|error| match self.strategic {
+            true => self.fault(&as_converter_says(&error.to_string())),
+            false => self.fault(&error.to_string()),
+        })?;
+        let mut complaints = std::mem::take(&mut self.strict_errors);
+        complaints.extend(document::complaints(Vec::new(), &unknown));
+        match validation {
+            FieldValidation::Strict if !complaints.is_empty() => {
+                return Err(self.fault(&format!("strict decoding error: {}", complaints.join(", "))));
+            }
+            FieldValidation::Warn => warnings.extend(complaints),
+            FieldValidation::Strict | FieldValidation::Ignore => {}
+        }
+        Ok(())
+    }
+}
+
+/// The words of the converter that fills structs from maps, for what a decoder would say of the same fault.
+fn as_converter_says(error: &str) -> String {
+    let parts = error
+        .strip_prefix("json: cannot unmarshal ")
+        .and_then(|rest| rest.split_once(" into Go struct field "))
+        .and_then(|(found, rest)| Some((found, rest.rsplit_once(" of type ")?.1)));
+    let Some((found, wanted)) = parts else { return error.into() };
+    let (kind, name) = match found.split(' ').next().unwrap_or_default() {
+        "object" => ("map", "map[string]interface {}"),
+        "array" => ("slice", "[]interface {}"),
+        "number" if found.contains('.') => ("float64", "float64"),
+        "number" => ("int64", "int64"),
+        scalar => (scalar, scalar),
+    };
+    match wanted {
+        "string" | "bool" | "int32" | "int64" | "float64" => format!("cannot convert {name} to {wanted}"),
+        list if list.starts_with("[]") => format!("cannot restore slice from {kind}"),
+        map if map.starts_with("map[") || map == "v1.ResourceList" => format!("cannot restore map from {kind}"),
+        _ => format!("cannot restore struct from: {kind}"),
+    }
+}
+
+/// The patched document, type-checked, in the version of the path.
+fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> Result<Document, Refusal> {
     let mut patched = patched;
-    let fault = |why: String| Refusal::Invalid {
-        subject: context.kind_subject(context.request.name()),
-        causes: vec![Cause::invalid(
-            "patch",
-            &String::from_utf8_lossy(&context.request.body.bytes).into_owned().into(),
-            &why,
-        )],
-    };
-    let unknown = check(schema(), context.message()?, &mut patched).map_err(|error| fault(error.to_string()))?;
-    let complaints = document::complaints(duplicates, &unknown);
-    match context.request.options.field_validation {
-        FieldValidation::Strict if !complaints.is_empty() => {
-            return Err(fault(format!("strict decoding error: {}", complaints.join(", "))));
-        }
-        FieldValidation::Warn => warnings.extend(complaints),
-        FieldValidation::Strict | FieldValidation::Ignore => {}
+    let own = context.request.target.version;
+    let mut version = own;
+    // A struct is what it is, whatever the map says that fills it.
+    if !patched.strategic
+        && let Some(document) = patched.document.as_object()
+    {
+        let found =
+            |field: &str, own: String| Some(text(document, field).to_owned()).filter(|f| !f.is_empty()).unwrap_or(own);
+        let api_version = found("apiVersion", context.version().api_version());
+        let kind = found("kind", context.kind.kind.clone());
+        let served = context.kind.versions.iter().position(|version| version.api_version() == api_version);
+        version = served
+            .filter(|_| kind == context.kind.kind)
+            .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind)))?;
     }
-    let Value::Object(mut new) = patched else {
-        return Err(fault("the patched object is no object".into()));
+    patched.check(document::message(context.kind, version)?, context.request.options.field_validation, warnings)?;
+    let Value::Object(mut new) = patched.document else {
+        return Err(patched.fault("the patched object is no object"));
     };
-    let api_version = context.version().api_version();
-    for (field, expected) in [("apiVersion", api_version.as_str()), ("kind", context.kind.kind.as_str())] {
-        let found = text(&new, field);
-        if !found.is_empty() && found != expected {
-            return Err(Refusal::BadRequest(format!(
-                "the {field} in the data ({found}) does not match the expected {field} ({expected})"
-            )));
-        }
+    if version != own {
+        super::to_hub(context.kind, version, &mut new);
+        super::from_hub(context.kind, own, &mut new);
     }
-    create::match_namespace(context, metadata_mut(&mut new))?;
-    create::match_name(context, metadata(&new))?;
     Ok(new)
 }
 
-/// The Scale that a patch makes of the live one.
-pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Refusal> {
-    let body = &context.request.body;
+/// The Scale that a patch makes of the live one. Both hold the managed fields of their replicas.
+pub(super) fn scale(context: &Context, live: &Value, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
     let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
     let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
-    let (mut new, _) = if body.format == Format::ApplyPatch {
-        let decoded =
-            decode::yaml(&body.bytes).map_err(|error| Refusal::BadRequest(format!("error decoding YAML: {error}")))?;
-        (json::merge_patch(live, &decoded.value)?, decoded.strict_errors())
-    } else {
-        patched_as(context, message, live)?
-    };
-    check(schema(), message, &mut new).map_err(|error| {
-        let sent = String::from_utf8_lossy(&body.bytes).into_owned();
-        Refusal::Invalid {
-            subject: crate::refusal::Subject::new("autoscaling", "Scale", context.request.name()),
-            causes: vec![Cause::invalid("patch", &sent.into(), &error.to_string())],
-        }
-    })?;
-    Ok(new)
+    if context.request.body.format == Format::ApplyPatch {
+        let config = apply_body(context, "autoscaling/v1", "Scale", warnings)?;
+        let merged = applied(context, Some(live), &config, "autoscaling/v1", message, None)?;
+        return converted(merged, &config, message);
+    }
+    let mut patched = patched(context, message, live)?;
+    patched.check(message, context.request.options.field_validation, warnings)?;
+    Ok(patched.document)
 }
 
 /// Server-side apply: creates the object, or merges what the manager wants into it.
 fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Refusal> {
     let request = context.request;
     let mut warnings = Vec::new();
-    let config = apply_body(context, &mut warnings)?;
     let existing = context.state.get(request.target.kind, &request.key()).cloned();
     if existing.is_none() && scope != update::Scope::Main {
         return Err(Refusal::NotFound(context.subject(request.name())));
     }
-    let config_version = text(metadata(&config), "resourceVersion").to_owned();
-    if let Some(entry) = &existing
-        && !config_version.is_empty()
-        && config_version != entry.offset.to_string()
-    {
-        return Err(update::modified(context));
-    }
-    let live = existing.as_ref().map(|entry| live_document(context, entry));
+    let api_version = context.version().api_version();
+    let config = apply_body(context, &api_version, &context.kind.kind, &mut warnings)?;
+    let live = existing.as_ref().map(|entry| entry.document_in(context.kind, request.target.version));
     let convert = |document: &Value, api_version: &str| convert(context, document, api_version);
-    let merged = apply::apply(apply::ApplyRequest {
-        live: live.as_ref(),
-        config: &Value::Object(config),
-        force: request.options.force.unwrap_or(false),
-        writer: managed::Writer {
-            schema: schema(),
-            message: context.message()?,
-            api_version: &context.version().api_version(),
-            manager: request.options.field_manager.as_deref().unwrap_or(""),
-            subresource: request.target.subresource.as_deref().unwrap_or(""),
-            now: &context.stamp.rfc3339(),
-            reset: context.reset_fields(),
-            convert: Some(&convert),
-        },
-    })?;
-    let Value::Object(mut merged) = merged else {
+    let merged = applied(context, live.as_ref(), &config, &api_version, context.message()?, Some(&convert))?;
+    let Value::Object(mut merged) = converted(merged, &config, context.message()?)? else {
         return Err(Refusal::Internal("apply made no object".into()));
     };
-    match existing {
-        None => {
-            let uid = meta::uid(&merged);
-            if !uid.is_empty() {
-                return Err(update::other_uid(context, uid, ""));
-            }
-            metadata_mut(&mut merged).remove("resourceVersion");
-            create::create(context, merged, warnings)
-        }
-        Some(entry) => {
-            metadata_mut(&mut merged).remove("resourceVersion");
-            let old = update::old_document(&entry);
-            let key: Arc<str> = request.key().into();
-            update::replace(context, scope, key, &entry, old, merged, !config_version.is_empty(), warnings)
-        }
+    let uid = meta::uid(&merged);
+    if existing.is_none() && !uid.is_empty() {
+        let message =
+            format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        return Err(Refusal::Conflict { subject: context.subject(request.name()), message });
     }
+    create::match_namespace(context, metadata_mut(&mut merged))?;
+    create::match_name(context, metadata(&merged))?;
+    let Some(entry) = existing else {
+        metadata_mut(&mut merged).remove("resourceVersion");
+        return create::create(context, merged, warnings);
+    };
+    let names_version = config["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty());
+    let fixed = update::match_version(context, &entry, metadata(&merged))? && names_version;
+    let old = update::old_document(&entry);
+    update::replace(context, scope, request.key().into(), &entry, old, merged, fixed, warnings)
 }
 
-fn live_document(context: &Context, entry: &Entry) -> Value {
-    entry.document_in(context.kind, context.request.target.version)
+fn applied(
+    context: &Context,
+    live: Option<&Value>,
+    config: &Value,
+    api_version: &str,
+    message: MessageId,
+    convert: Option<&managed::Convert>,
+) -> Result<Value, Refusal> {
+    apply::apply(apply::ApplyRequest {
+        live,
+        config,
+        force: context.request.options.force.unwrap_or(false),
+        writer: managed::Writer {
+            schema: schema(),
+            message,
+            api_version,
+            manager: context.request.options.field_manager.as_deref().unwrap_or(""),
+            subresource: context.request.target.subresource.as_deref().unwrap_or(""),
+            now: &context.stamp.rfc3339(),
+            reset: context.reset_fields(),
+            convert,
+        },
+    })
 }
 
-/// A document of the path's version in another version of the same kind; `None`: there is none of that name.
-fn convert(context: &Context, value: &Value, api_version: &str) -> Option<(Value, MessageId)> {
-    let to = context.kind.versions.iter().position(|version| version.api_version() == api_version)?;
+/// The merged document as its types show it: apply compares what was sent, letter by letter.
+fn converted(merged: Value, config: &Value, message: MessageId) -> Result<Value, Refusal> {
+    let mut merged = merged;
+    check(schema(), message, &mut merged).map_err(|error| {
+        let (object, kind) = apply::named(config);
+        let why = as_converter_says(&error.to_string());
+        Refusal::Unreasoned(format!(
+            "failed to convert new object ({object}; {kind}) to proper version: unable to convert unstructured object to \
+             {}: {why}",
+            kind.trim_start_matches('/')
+        ))
+    })?;
+    Ok(merged)
+}
+
+/// A document of any served version in another version of the same kind; `None`: there is none of that name.
+pub(super) fn convert(context: &Context, value: &Value, api_version: &str) -> Option<(Value, MessageId)> {
+    let position =
+        |api_version: &str| context.kind.versions.iter().position(|version| version.api_version() == api_version);
+    let to = position(api_version)?;
     let mut document = value.as_object()?.clone();
-    super::to_hub(context.kind, context.request.target.version, &mut document);
+    let from = position(text(&document, "apiVersion")).unwrap_or(context.request.target.version);
+    super::to_hub(context.kind, from, &mut document);
     super::from_hub(context.kind, to, &mut document);
     Some((Value::Object(document), document::message(context.kind, to).ok()?))
 }
 
-/// The applied configuration: YAML (and so JSON too), strictly typed, about the object that the path names.
-fn apply_body(context: &Context, warnings: &mut Vec<String>) -> Result<Document, Refusal> {
+/// The applied configuration: YAML (and so JSON too) of the kind that the path takes. Its types are apply's to check.
+fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
     let body = &context.request.body;
     let bad = |why: String| Refusal::BadRequest(format!("error decoding YAML: {why}"));
     let decoded = decode::yaml(&body.bytes).map_err(|error| bad(error.to_string()))?;
     let strict_errors = decoded.strict_errors();
-    let mut value = decoded.value;
-    let version = context.version();
-    let Some(found) = value.as_object() else {
-        return Err(bad("the body is not an object".into()));
-    };
-    for (field, expected) in [("apiVersion", version.api_version()), ("kind", context.kind.kind.clone())] {
-        let found = text(found, field);
-        if found.is_empty() {
-            return Err(Refusal::BadRequest(format!("invalid object type: {field} must be set")));
-        }
-        if found != expected {
-            return Err(Refusal::BadRequest(format!(
-                "failed to create typed patch object: {field} {found} does not match {expected}"
+    let config = match decoded.value {
+        Value::Null => Value::Object(Document::new()),
+        Value::Object(config) => Value::Object(config),
+        other => {
+            let found = json::type_name(&other);
+            return Err(bad(format!(
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
+                 map[string]interface {{}}"
             )));
         }
+    };
+    if config["apiVersion"].as_str() != Some(api_version) || config["kind"].as_str() != Some(kind) {
+        return Err(Refusal::BadRequest(format!("invalid object type: {}", apply::named(&config).1)));
     }
-    let unknown = check(schema(), context.message()?, &mut value)
-        .map_err(|error| Refusal::BadRequest(format!("failed to create typed patch object: {error}")))?;
-    let complaints = document::complaints(strict_errors, &unknown);
-    match context.request.options.field_validation {
-        FieldValidation::Strict if !complaints.is_empty() => {
-            return Err(Refusal::BadRequest(format!("strict decoding error: {}", complaints.join(", "))));
+    // Kubernetes looks for repeated keys when all else is well, which is seen where both are wrong alone.
+    if !strict_errors.is_empty() {
+        match context.request.options.field_validation {
+            FieldValidation::Strict => {
+                return Err(Refusal::BadRequest(format!("error strict decoding YAML: {}", strict_errors.join(", "))));
+            }
+            FieldValidation::Warn => warnings.extend(strict_errors),
+            FieldValidation::Ignore => {}
         }
-        FieldValidation::Warn => warnings.extend(complaints),
-        FieldValidation::Strict | FieldValidation::Ignore => {}
-    }
-    let Value::Object(mut config) = value else { return Err(bad("the body is not an object".into())) };
-    let meta = metadata_mut(&mut config);
-    create::match_namespace(context, meta)?;
-    let name = text(meta, "name");
-    if !name.is_empty() && name != context.request.name() {
-        return Err(create::name_mismatch(name, context.request.name()));
-    }
-    meta.insert("name".into(), context.request.name().into());
-    if meta.get("managedFields").is_some_and(|fields| fields.as_array().is_none_or(|list| !list.is_empty())) {
-        return Err(Refusal::BadRequest("metadata.managedFields must be nil".into()));
     }
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn converter_words() {
+        let rows = [
+            (
+                "string into Go struct field DeploymentSpec.spec.replicas of type int32",
+                "cannot convert string to int32",
+            ),
+            ("number into Go struct field Container.image of type string", "cannot convert int64 to string"),
+            ("number 1.5 into Go struct field S.spec.replicas of type int32", "cannot convert float64 to int32"),
+            (
+                "string into Go struct field PodSpec.spec.containers of type []v1.Container",
+                "cannot restore slice from string",
+            ),
+            ("array into Go struct field M.metadata.labels of type map[string]string", "cannot restore map from slice"),
+            ("string into Go struct field D.spec of type v1.DeploymentSpec", "cannot restore struct from: string"),
+            ("object into Go struct field D.kind of type string", "cannot convert map[string]interface {} to string"),
+        ];
+        for (decoder, converter) in rows {
+            assert_eq!(as_converter_says(&format!("json: cannot unmarshal {decoder}")), converter);
+        }
+        assert_eq!(as_converter_says("something else"), "something else");
+    }
 }

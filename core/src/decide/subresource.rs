@@ -1,6 +1,7 @@
 //! Writes through a subresource: a view of the object that may touch only a part of it.
 
 use super::{Answer, Context, Decision, View, create, delete, patch, update};
+use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata_mut, object_mut, path};
 use crate::refusal::{Cause, Refusal};
 use crate::request::{Format, Verb};
@@ -65,18 +66,45 @@ fn scale(context: &Context) -> Result<Decision, Refusal> {
         .and_then(|scale| scale.scale.clone())
         .ok_or_else(|| Refusal::NotFound(context.subject(context.request.name())))?;
     let (key, entry) = context.existing()?;
-    let live = Value::Object(scale_of(&paths, &entry.document()));
+    let old = update::old_document(&entry);
+    let replicas_path: Vec<&str> = paths.spec_replicas.split('.').collect();
+    let mut live = scale_of(&paths, &entry.document());
+    if let Some(owners) = managed::scale_entries(meta::metadata(&old).get("managedFields"), &replicas_path) {
+        metadata_mut(&mut live).insert("managedFields".into(), owners);
+    }
+    let live = Value::Object(live);
+    let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
+    let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
     let mut warnings = Vec::new();
-    let wanted = match context.request.body.format {
+    let mut wanted = match context.request.body.format {
         Format::Json | Format::Yaml | Format::Protobuf => {
-            let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
-            let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
             let scale = context.decode_as("autoscaling", "v1", "Scale", message, &mut warnings)?;
             create::match_name(context, meta::metadata(&scale))?;
             Value::Object(scale)
         }
-        _ => patch::scale(context, &live)?,
+        _ => patch::scale(context, &live, &mut warnings)?,
     };
+    if context.request.body.format != Format::ApplyPatch {
+        let writer = managed::Writer {
+            schema: schema(),
+            message,
+            api_version: "autoscaling/v1",
+            manager: context.manager(),
+            subresource: "scale",
+            now: &context.stamp.rfc3339(),
+            reset: context.reset_fields(),
+            convert: None,
+        };
+        managed::track_update(Some(&live), &mut wanted, &writer);
+    }
+    let uid = wanted["metadata"]["uid"].as_str().unwrap_or("");
+    if !uid.is_empty() && uid != meta::uid(&old) {
+        let subject = context.subject(context.request.name());
+        let subject = crate::refusal::Subject { resource: format!("{}/scale", subject.resource), ..subject };
+        let found = meta::uid(&old);
+        let message = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+        return Err(Refusal::Conflict { subject, message });
+    }
     let version = wanted["metadata"]["resourceVersion"].as_str().unwrap_or("");
     if !version.is_empty() && version != entry.offset.to_string() {
         return Err(update::modified(context));
@@ -88,21 +116,23 @@ fn scale(context: &Context) -> Result<Decision, Refusal> {
         let subject = crate::refusal::Subject::new("autoscaling", "Scale", context.request.name());
         return Err(Refusal::Invalid { subject, causes: vec![cause] });
     }
-    let old = update::old_document(&entry);
     let mut new = old.clone();
     meta::set_path(&mut new, &paths.spec_replicas, replicas.into());
-    let changed = !update::same(context, &new, &old);
-    if changed && context.kind.generation {
+    if !update::same(context, &new, &old) && context.kind.generation {
         let meta = metadata_mut(&mut new);
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
         meta.insert("generation".into(), (generation + 1).into());
     }
-    create::track(context, Some(&old), &mut new)?;
-    let mut decision = if changed {
-        update::conclude(context, key, &entry, new, fixed, warnings)?
-    } else {
-        Decision::unchanged(entry, 200, warnings)
-    };
+    let served = |version: &str| context.kind.versions.iter().any(|served| served.api_version() == version);
+    let api_version = context.version().api_version();
+    let (owners, scale_owners) = (meta::metadata(&old).get("managedFields"), wanted["metadata"].get("managedFields"));
+    match managed::with_scale_entries(owners, scale_owners, &replicas_path, &api_version, &served) {
+        Some(Value::Array(owners)) if !owners.is_empty() => {
+            _ = metadata_mut(&mut new).insert("managedFields".into(), owners.into())
+        }
+        _ => _ = metadata_mut(&mut new).remove("managedFields"),
+    }
+    let mut decision = update::conclude(context, key, &entry, new, fixed, warnings)?;
     match &mut decision.answer {
         Answer::Written { view, .. } | Answer::Entry { view, .. } => *view = View::Scale,
         Answer::Document { .. } | Answer::Deleted { .. } => {}

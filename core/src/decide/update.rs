@@ -1,6 +1,8 @@
 //! Update: a document replaces an object, within the part of it that the request may touch.
 
 use super::{Answer, Context, Decision, View, create, lifecycle};
+use crate::kinds::Kind;
+use crate::merge::managed;
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
@@ -92,6 +94,7 @@ pub(super) fn replace(
     }
     lifecycle::admit_roles(context, &new, Some(&old))?;
     create::track(context, Some(&old), &mut new)?;
+    managed::keep_times(&old, &mut new);
     conclude(context, key, entry, new, fixed, warnings)
 }
 
@@ -132,7 +135,6 @@ pub(super) fn is_released(document: &Document) -> bool {
 
 /// Checks the version and uid that the body names; true when it fixed the version.
 fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<bool, Refusal> {
-    let name = context.request.name();
     let uid = text(meta, "uid");
     if !uid.is_empty() {
         let old = entry.document();
@@ -141,6 +143,12 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
             return Err(other_uid(context, uid, found));
         }
     }
+    match_version(context, entry, meta)
+}
+
+/// Checks the version that a document names; true when it named one.
+pub(super) fn match_version(context: &Context, entry: &Entry, meta: &Document) -> Result<bool, Refusal> {
+    let name = context.request.name();
     match text(meta, "resourceVersion") {
         "" | "0" if context.kind.unconditional_update => Ok(false),
         "" | "0" => Err(Refusal::Invalid {
@@ -148,13 +156,9 @@ fn precondition(context: &Context, entry: &Entry, meta: &Document) -> Result<boo
             causes: vec![Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update")],
         }),
         version => {
-            let parsed: u64 = version.parse().map_err(|_| Refusal::Invalid {
-                subject: context.kind_subject(name),
-                causes: vec![Cause::invalid(
-                    "metadata.resourceVersion",
-                    &version.into(),
-                    &format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"),
-                )],
+            // Kubernetes only parses it, deep in its store, and hands the fault on as it is.
+            let parsed: u64 = version.parse().map_err(|_| {
+                Refusal::Unreasoned(format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"))
             })?;
             if parsed != entry.offset.0 {
                 return Err(modified(context));
@@ -212,19 +216,40 @@ fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) 
             let status = new.remove("status");
             let wanted = std::mem::replace(new, old.clone());
             put(new, "status", status);
-            for field in ["annotations", "finalizers", "ownerReferences", "managedFields"] {
-                let value = metadata(&wanted).get(field).cloned();
-                put(metadata_mut(new), field, value);
-            }
-            if context.kind.kind == "Node" {
-                let labels = metadata(&wanted).get("labels").cloned();
-                put(metadata_mut(new), "labels", labels);
+            let kept = status_resets(context.kind);
+            for field in ["annotations", "finalizers", "labels", "ownerReferences", "managedFields"] {
+                if !kept.contains(&["metadata", field].as_slice()) {
+                    let value = metadata(&wanted).get(field).cloned();
+                    put(metadata_mut(new), field, value);
+                }
             }
         }
         Scope::Finalize => narrow(new, old, &[&["spec", "finalizers"]]),
         Scope::Approval => narrow(new, old, &[&["status", "conditions"]]),
         Scope::EphemeralContainers => narrow(new, old, &[&["spec", "ephemeralContainers"]]),
         Scope::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
+    }
+}
+
+/// What a write of the status leaves as it was, and nobody comes to own by it. Most kinds let it touch metadata.
+pub(super) fn status_resets(kind: &Kind) -> &'static [&'static [&'static str]] {
+    const METADATA: &[&[&str]] = &[
+        &["spec"],
+        &["metadata", "annotations"],
+        &["metadata", "finalizers"],
+        &["metadata", "labels"],
+        &["metadata", "ownerReferences"],
+    ];
+    match kind.kind.as_str() {
+        "Deployment" => &[&["spec"], &["metadata", "labels"]],
+        "Pod" => &[&["spec"], &["metadata", "ownerReferences"]],
+        "APIService"
+        | "CustomResourceDefinition"
+        | "FlowSchema"
+        | "PriorityLevelConfiguration"
+        | "ResourceClaim"
+        | "VolumeAttachment" => METADATA,
+        _ => &[&["spec"]],
     }
 }
 

@@ -33,6 +33,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let ApplyRequest { live, config, force, writer } = request;
     check_config(config, &writer)?;
     let mut entries = Entries::read(live.and_then(managed_fields)).unwrap_or_default();
+    let read = entries.len();
     let bare = live.map(|live| {
         let mut bare = live.clone();
         take_managed_fields(&mut bare);
@@ -52,10 +53,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let mut wanted = typed.paths(config);
     writer.strip(&mut wanted);
     let own = entries.position(writer.manager, Operation::Apply, writer.api_version, writer.subresource);
-    let last = match own {
-        Some(position) => Some(entries[position].clone()),
-        None => kubectl::last_applied(&mut entries, bare.as_ref(), &writer),
-    };
+    let last = own.map(|position| entries[position].clone());
     let own = own.unwrap_or_else(|| {
         entries.push(Entry::new(Operation::Apply, &writer));
         entries.len() - 1
@@ -78,6 +76,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
 
     kubectl::update_annotation(&mut merged, config, &writer);
     if bare.as_ref() == Some(&merged)
+        && entries.len() == read
         && entries.iter().all(Entry::is_as_read)
         && let Some(live) = live
     {
@@ -110,19 +109,25 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
         [fault] => fault.clone(),
         faults => format!("errors:\n  {}", faults.join("\n  ")),
     };
+    let (object, kind) = named(config);
+    Err(Refusal::Unreasoned(format!("failed to create typed patch object ({object}; {kind}): {listed}")))
+}
+
+/// An applied configuration as faults name it: `default/web` and `apps/v1, Kind=Deployment`.
+pub fn named(config: &Value) -> (String, String) {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_metadata = |name: &str| text(config.get("metadata").and_then(|metadata| metadata.get(name)));
+    let version = text(config.get("apiVersion"));
     let group = if version.contains('/') { "" } else { "/" };
-    Err(Refusal::Internal(format!(
-        "failed to create typed patch object ({}/{}; {group}{version}, Kind={}): {listed}",
-        of_metadata("namespace"),
-        of_metadata("name"),
-        text(config.get("kind")),
-    )))
+    (
+        format!("{}/{}", of_metadata("namespace"), of_metadata("name")),
+        format!("{group}{version}, Kind={}", text(config.get("kind"))),
+    )
 }
 
 /// Takes the live object's fields as the work of a nameless updater, so that conflicts can be told.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
-    let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..*writer };
+    let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;
     let mut entry = Entry::new(Operation::Update, &writer);
     entry.gain(owned, writer.now);

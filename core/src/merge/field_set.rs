@@ -191,6 +191,23 @@ impl FieldSet {
         self.remove(fields, true);
     }
 
+    /// The set of one path of fields.
+    pub(super) fn of_fields(fields: &[&str]) -> Self {
+        let mut set = Self::default();
+        if let Some((first, rest)) = fields.split_first() {
+            set.add(field_element(first), rest.is_empty(), Self::of_fields(rest));
+        }
+        set
+    }
+
+    pub(super) fn contains_fields(&self, fields: &[&str]) -> bool {
+        match fields {
+            [] => false,
+            [last] => self.contains(&field_element(last)),
+            [first, rest @ ..] => self.below(&field_element(first)).is_some_and(|below| below.contains_fields(rest)),
+        }
+    }
+
     pub(super) fn contains(&self, element: &str) -> bool {
         self.place(element).is_ok_and(|at| self.nodes[at].member)
     }

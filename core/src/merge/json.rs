@@ -9,6 +9,7 @@ use json_patch::{
 use serde_json::{Map, Value};
 
 use crate::Refusal;
+use crate::object::decode::has_room;
 use crate::object::meta::{DEPTH_MAX, depth};
 
 /// What clients see for every JSON patch that is well formed and does not apply.
@@ -111,6 +112,19 @@ fn check_form(item: &Value) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Members of operations that none of them has, as strict reading names them.
+pub fn unknown_members(patch: &Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (position, item) in patch.as_array().into_iter().flatten().enumerate() {
+        for name in item.as_object().into_iter().flat_map(Map::keys) {
+            if !matches!(name.as_str(), "op" | "path" | "from" | "value") && has_room(&unknown) {
+                unknown.push(format!("unknown field \"[{position}].{name}\""));
+            }
+        }
+    }
+    unknown
 }
 
 /// `None` when no document could take the operation: an unknown name or a path that is no pointer.
@@ -234,11 +248,11 @@ fn bad_patch(fault: &str) -> Refusal {
     Refusal::BadRequest(format!("error decoding patch: {fault}"))
 }
 
-fn does_not_apply() -> Refusal {
+pub(super) fn does_not_apply() -> Refusal {
     Refusal::Unprocessable { message: DOES_NOT_APPLY.into() }
 }
 
-fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -3,15 +3,19 @@
 //! Apply is in [`super::apply`]. Both read and write `metadata.managedFields` through [`entry`].
 
 pub(super) mod entry;
+mod scale;
+
+pub use scale::{scale_entries, with_scale_entries};
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::field_set::FieldSet;
 use super::typed::{Difference, Typed};
+use crate::object::meta::{Document, metadata, metadata_mut};
 use crate::schema::{MessageId, Schema};
-use crate::{Cause, CauseReason, Refusal, refusal::Subject};
+use crate::{Cause, CauseReason};
 use entry::{Entries, Entry, Operation};
 
 const MANAGER_BYTES_MAX: usize = 128;
@@ -73,8 +77,8 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     set_managed_fields(new, entries.write());
 }
 
-/// The `fieldManager` of a request. `options` names the kind of its options: `PatchOptions`.
-pub fn check_field_manager(manager: &str, is_apply: bool, options: &str) -> Result<(), Refusal> {
+/// What is wrong with the `fieldManager` of a request.
+pub fn field_manager_faults(manager: &str, is_apply: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     if is_apply && manager.is_empty() {
         causes.push(Cause::required("fieldManager", "is required for apply patch"));
@@ -88,10 +92,39 @@ pub fn check_field_manager(manager: &str, is_apply: bool, options: &str) -> Resu
             causes.push(Cause::invalid("fieldManager", &Value::from(manager), &detail));
         }
     }
-    if causes.is_empty() {
-        return Ok(());
+    causes
+}
+
+/// Puts the old times back where nothing but times of managers differs: such a write changes nothing.
+///
+/// Apply compares what was sent with what is stored before either is normalized (`1000m` and `1`), and so may take
+/// for a change what is none.
+pub fn keep_times(old: &Document, new: &mut Document) {
+    let timeless = |fields: Option<&Value>| -> Vec<Map<String, Value>> {
+        let entries = fields.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
+        let mut entries: Vec<_> = entries.cloned().collect();
+        entries.iter_mut().for_each(|entry| _ = entry.remove("time"));
+        entries.sort_by_cached_key(|entry| Value::Object(entry.clone()).to_string());
+        entries
+    };
+    let (old_meta, new_meta) = (metadata(old), metadata(new));
+    let (old_fields, new_fields) = (old_meta.get("managedFields"), new_meta.get("managedFields"));
+    if old_fields == new_fields || old_fields.is_none() || new_fields.is_none() {
+        return;
     }
-    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", options, ""), causes })
+    let same = |old: &Document, new: &Document, apart: &[&str]| {
+        let rest = |document: &Document| document.iter().filter(|(name, _)| !apart.contains(&name.as_str())).count();
+        rest(old) == rest(new)
+            && new.iter().all(|(name, value)| apart.contains(&name.as_str()) || old.get(name) == Some(value))
+    };
+    // Most writes change something, which is found out before entries are compared.
+    if same(old, new, &["metadata"])
+        && same(old_meta, new_meta, &["managedFields", "resourceVersion"])
+        && timeless(old_fields) == timeless(new_fields)
+        && let Some(fields) = old_fields.cloned()
+    {
+        metadata_mut(new).insert("managedFields".into(), fields);
+    }
 }
 
 impl<'a> Writer<'a> {

@@ -132,7 +132,7 @@ impl<'s> Merge<'s> {
             return Ok(order::arrange(unique(merged), &patch, &patch, &original, None));
         }
         let Some(merge_key) = member.merge_key else {
-            return Err(Refusal::Internal("cannot merge lists without merge key for type struct".into()));
+            return Err(Refusal::Unreasoned("cannot merge lists without merge key for type struct".into()));
         };
         let (original, patch) = special_elements(original, patch, merge_key)?;
         let server_order = original.clone();
@@ -262,7 +262,7 @@ fn special_elements(
             }
             Some("replace") => replaces = true,
             Some("merge") => {
-                return Err(Refusal::Internal("merging lists cannot yet be specified in the patch".into()));
+                return Err(Refusal::Unreasoned("merging lists cannot yet be specified in the patch".into()));
             }
             _ => return Err(unknown_directive(fields)),
         }
@@ -296,10 +296,10 @@ fn elements_are_maps(original: &[Value], patch: &[Value]) -> Result<bool, Refusa
     let mut types = original.iter().chain(patch).map(go_type);
     let Some(first) = types.next() else { return Ok(false) };
     if first == "[]interface {}" {
-        return Err(Refusal::Unprocessable { message: "lists of lists are not supported".into() });
+        return Err(super::json::does_not_apply());
     }
     match types.find(|other| *other != first) {
-        Some(other) => Err(Refusal::Internal(format!("list element types are not identical: {first} {other}"))),
+        Some(other) => Err(Refusal::Unreasoned(format!("list element types are not identical: {first} {other}"))),
         None => Ok(first == "map[string]interface {}"),
     }
 }
@@ -334,11 +334,11 @@ fn bad(text: &str) -> Refusal {
 }
 
 fn expected_list(found: &Value) -> Refusal {
-    Refusal::Internal(format!("expected a []interface {{}}, but received a {}", go_type(found)))
+    Refusal::Unreasoned(format!("expected a []interface {{}}, but received a {}", go_type(found)))
 }
 
 fn no_merge_key(map: &Map<String, Value>, merge_key: &str) -> Refusal {
-    Refusal::Internal(format!("map: {} does not contain declared merge key: {merge_key}", go_map(map)))
+    Refusal::Unreasoned(format!("map: {} does not contain declared merge key: {merge_key}", go_map(map)))
 }
 
 fn unknown_directive(map: &Map<String, Value>) -> Refusal {
@@ -347,18 +347,18 @@ fn unknown_directive(map: &Map<String, Value>) -> Refusal {
         Some(other) => format!("%!s({}={})", go_type(other), go_value(other)),
         None => String::new(),
     };
-    Refusal::Internal(format!("unknown patch type: {shown} in map: {}", go_map(map)))
+    Refusal::Unreasoned(format!("unknown patch type: {shown} in map: {}", go_map(map)))
 }
 
 /// As Go prints a map: keys in order, strings bare.
-fn go_map(map: &Map<String, Value>) -> String {
+pub fn go_map(map: &Map<String, Value>) -> String {
     let mut keys: Vec<&String> = map.keys().collect();
     keys.sort();
     let entries: Vec<String> = keys.into_iter().map(|key| format!("{key}:{}", go_value(&map[key]))).collect();
     format!("map[{}]", entries.join(" "))
 }
 
-fn go_value(value: &Value) -> String {
+pub(super) fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),

@@ -289,17 +289,21 @@ impl Path<'_> {
     }
 }
 
-/// A number is accepted for a quantity, and then shown as one.
+/// A quantity, which may be sent as a number, is kept in its one spelling: `0.5` is `500m`.
 fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     let problem = |problem: quantity::Problem| TypeError(problem.to_string());
-    match value {
-        Value::String(text) => quantity::check(text).map_err(problem),
-        Value::Number(number) => {
-            *value = Value::String(quantity::canonical(&number.to_string()).map_err(problem)?);
-            Ok(())
-        }
-        _ => Err(problem(quantity::Problem::Format)),
+    let sent = match value {
+        Value::String(text) => std::mem::take(text),
+        Value::Number(number) => number.to_string(),
+        _ => return Err(problem(quantity::Problem::Format)),
+    };
+    let mut shown = quantity::canonical(&sent).map_err(problem)?;
+    if shown != sent {
+        // A binary number that no suffix divides is read again as a decimal one.
+        shown = quantity::canonical(&shown).map_err(problem)?;
     }
+    *value = Value::String(shown);
+    Ok(())
 }
 
 /// Puts a check's better spelling in the text's place, if it has one.

@@ -100,16 +100,28 @@ impl Renderer {
             Refusal::Unprocessable { message } => format!("422 Unprocessable: {message}\n"),
             Refusal::TooManyRequests { message, .. } => format!("429 TooManyRequests: {message}\n"),
             Refusal::Internal(why) => format!("500 Internal: {why}\n"),
+            Refusal::Unreasoned(why) => format!("500: {why}\n"),
             Refusal::Unavailable(why) => format!("503 Unavailable: {why}\n"),
             Refusal::Timeout { message, .. } => format!("504 Timeout: {message}\n"),
             Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),
         };
         for Cause { reason, field, message } in causes(refusal) {
-            out += &format!("  {}: {field}: {message}\n", reason.as_str());
+            out += &format!("  {}: {field}: {}\n", reason.as_str(), shortened(message));
         }
         // An empty line would end the paragraph.
         self.shorten(&out.replace("\n\n", "\n"))
     }
+}
+
+/// A refused patch shows the whole document: its ends tell enough.
+fn shortened(message: &str) -> String {
+    const ENDS: (usize, usize) = (60, 140);
+    let characters: Vec<char> = message.chars().collect();
+    if characters.len() <= ENDS.0 + ENDS.1 + 100 {
+        return message.to_owned();
+    }
+    let (head, tail) = (&characters[..ENDS.0], &characters[characters.len() - ENDS.1..]);
+    format!("{} ... {}", String::from_iter(head), String::from_iter(tail))
 }
 
 fn causes(refusal: &Refusal) -> &[Cause] {

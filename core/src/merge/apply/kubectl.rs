@@ -1,49 +1,25 @@
 //! What apply does for `kubectl` alone, whose users come from client-side apply.
 //!
-//! Client-side apply keeps the last configuration in an annotation and owns its fields by update.
+//! Client-side apply keeps the last configuration in an annotation and owns its fields by update. kubectl itself turns
+//! that ownership into one by apply, with a patch of the managed fields after its first apply here.
 
 use serde_json::Value;
 
 use crate::merge::field_set::FieldSet;
 use crate::merge::managed::Writer;
-use crate::merge::managed::entry::{Entries, Entry, Operation};
+use crate::merge::managed::entry::Entry;
+use crate::merge::typed::check;
 
 const MANAGER: &str = "kubectl";
-const CLIENT_SIDE_MANAGER: &str = "kubectl-client-side-apply";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const ANNOTATION_BYTES_MAX: usize = 256 << 10;
-
-/// On kubectl's first apply here, what client-side apply had applied counts as its own: fields left out now go away.
-/// The client-side entry gives those fields up.
-pub(super) fn last_applied(entries: &mut Entries, live: Option<&Value>, writer: &Writer) -> Option<Entry<'static>> {
-    if writer.manager != MANAGER {
-        return None;
-    }
-    let config = annotated(live?)?;
-    let mut applied = writer.typed().paths(&config);
-    writer.strip(&mut applied);
-    let mut is_migrated = false;
-    for entry in entries.iter_mut() {
-        if entry.manager == CLIENT_SIDE_MANAGER && entry.operation == Operation::Update && entry.subresource.is_empty()
-        {
-            is_migrated = true;
-            entry.lose(&applied);
-        }
-    }
-    if !is_migrated {
-        return None;
-    }
-    let mut last = Entry::new(Operation::Apply, writer);
-    last.set = applied;
-    Some(last)
-}
 
 /// Drops conflicts over fields that still are as client-side apply left them: the same user set them.
 pub(super) fn allow(conflicts: &mut Vec<(&Entry, FieldSet)>, live: Option<&Value>, writer: &Writer) {
     if writer.manager != MANAGER || conflicts.is_empty() {
         return;
     }
-    let Some((live, config)) = live.and_then(|live| Some((live, annotated(live)?))) else { return };
+    let Some((live, config)) = live.and_then(|live| Some((live, annotated(live, writer)?))) else { return };
     let typed = writer.typed();
     let mut allowed = typed.paths(&config);
     let difference = typed.difference(Some(&config), live);
@@ -77,7 +53,10 @@ pub(super) fn update_annotation(merged: &mut Value, config: &Value, writer: &Wri
     }
 }
 
-fn annotated(live: &Value) -> Option<Value> {
+/// The annotated configuration, if it speaks the request's version and fits its types.
+fn annotated(live: &Value, writer: &Writer) -> Option<Value> {
     let text = live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str()?;
-    serde_json::from_str(text).ok()
+    let config: Value = serde_json::from_str(text).ok()?;
+    let speaks = config.get("apiVersion").and_then(Value::as_str) == Some(writer.api_version);
+    (speaks && check(writer.typed(), &config).is_empty()).then_some(config)
 }

@@ -182,7 +182,8 @@ fn kubectl_takes_over_from_client_side_apply() {
     // The user drops `b` and changes `a`: both are fields that the same user set before.
     let next = root(json!({"data": {"a": "2"}}));
     let live = applied(Some(&live), "kubectl", TWO, next.clone(), false).unwrap();
-    assert_eq!(live["data"], json!({"a": "2"}));
+    // `b` stays until kubectl has made the old ownership into one by apply, with a patch of its own.
+    assert_eq!(live["data"], json!({"a": "2", "b": "1"}));
     assert_eq!(live["metadata"]["annotations"][LAST_APPLIED], json!(format!("{next}\n")));
     assert_eq!(owners(&live)[0], ("\"kubectl\"".to_string(), vec![".data.a".to_string()]));
     // Somebody else's change since is still a conflict.
@@ -224,14 +225,14 @@ fn broken_configurations_are_refused() {
     );
     assert_eq!(
         refused(root(json!({"spec": {"foo": 1}}))),
-        Refusal::Internal(
+        Refusal::Unreasoned(
             "failed to create typed patch object (n/x; test/v1, Kind=Root): .spec.foo: field not declared in schema"
                 .into()
         )
     );
     assert_eq!(
         refused(root(json!({"spec": {"foo": 1, "replicas": "x"}}))),
-        Refusal::Internal(
+        Refusal::Unreasoned(
             "failed to create typed patch object (n/x; test/v1, Kind=Root): errors:\n  .spec.foo: field not declared in \
              schema\n  .spec.replicas: expected numeric (int or float), got string"
                 .into()
@@ -367,6 +368,57 @@ proptest! {
         let entries = Entries::read(managed_fields(&next)).unwrap();
         if let [a, b] = entries.as_slice() {
             prop_assert!(a.set.intersection(&b.set).is_empty());
+        }
+    }
+}
+
+/// A write: which manager, whether it applies, and what.
+fn any_write() -> impl Strategy<Value = (usize, bool, Value)> {
+    (0..3usize, any::<bool>(), testing::any_document())
+}
+
+proptest! {
+    #[test]
+    fn everything_is_owned_by_who_wrote_it_and_nothing_else_is_owned(
+        writes in prop::collection::vec(any_write(), 1..7),
+    ) {
+        const MANAGERS: [&str; 3] = ["a", "b", "c"];
+        let schema = testing::schema();
+        let mut live: Option<Value> = None;
+        for (at, (manager, applies, document)) in writes.into_iter().enumerate() {
+            let manager = MANAGERS[manager];
+            let now = format!("2024-01-01T00:00:{at:02}Z");
+            let writer = writer(&schema, manager, &now);
+            let next = match applies {
+                true => applied(live.as_ref(), manager, &now, document, true).unwrap(),
+                false => updated(live.as_ref(), manager, &now, document),
+            };
+            let typed = writer.typed();
+            let bare = without_managed(next.clone());
+            let entries = Entries::read(managed_fields(&next)).unwrap();
+            let there = typed.paths(&bare).with_members((), &|_, _| true, &|_, _| ());
+            for entry in entries.iter() {
+                let mut missing = entry.set.clone();
+                missing.subtract(&there);
+                prop_assert!(missing.is_empty(), "{} owns {:?}", entry.shown(), missing.paths());
+            }
+            let mut unowned = typed.paths(&bare);
+            writer.strip(&mut unowned);
+            // Always there, so that nobody sets it by leaving it empty.
+            unowned.remove_member(&["spec"]);
+            for entry in entries.iter() {
+                unowned.subtract(&entry.set);
+            }
+            // An object on which nobody owns anything is not tracked until somebody applies.
+            prop_assert!(entries.is_empty() || unowned.is_empty(), "nobody owns {:?}", unowned.paths());
+            let changed = writer.difference(live.clone().map(without_managed).as_ref(), &bare).changed;
+            let operation = if applies { Operation::Apply } else { Operation::Update };
+            for entry in entries.iter() {
+                let is_writer = entry.manager == manager && entry.operation == operation;
+                let foreign = entry.set.intersection(&changed);
+                prop_assert!(is_writer || foreign.is_empty(), "{} owns {:?}", entry.shown(), foreign.paths());
+            }
+            live = Some(next);
         }
     }
 }

@@ -188,6 +188,17 @@ impl<'v> Entry<'v> {
         self.stamp(now);
     }
 
+    /// Adds fields without a word about when.
+    pub(in crate::merge) fn include(&mut self, set: FieldSet) {
+        self.set.union(set);
+        self.read = None;
+    }
+
+    pub(in crate::merge) fn forget_time(&mut self) {
+        self.time = None;
+        self.read = None;
+    }
+
     /// Replaces what an applier owns.
     pub(in crate::merge) fn replace(&mut self, set: FieldSet, api_version: &str) {
         if self.set != set || self.api_version != api_version {

@@ -165,10 +165,8 @@ fn many_updaters_become_ancient_changes() {
 
 #[test]
 fn manager_names_are_checked() {
-    let refused = |manager: &str, is_apply| match check_field_manager(manager, is_apply, "PatchOptions") {
-        Ok(()) => Vec::new(),
-        Err(Refusal::Invalid { causes, .. }) => causes.iter().map(ToString::to_string).collect(),
-        Err(other) => vec![format!("{other:?}")],
+    let refused = |manager: &str, is_apply| -> Vec<String> {
+        field_manager_faults(manager, is_apply).iter().map(ToString::to_string).collect()
     };
     assert_eq!(refused("", false), Vec::<String>::new());
     assert_eq!(refused("kubectl-edit (über) ✓", true), Vec::<String>::new());
@@ -229,4 +227,49 @@ fn a_deployment_is_tracked_by_the_built_in_schema() {
             },
         })
     );
+}
+
+#[test]
+fn a_write_that_changes_times_alone_changes_nothing() {
+    let with = |entries: Value, data: &str| {
+        let mut whole = document(json!({"a": data}));
+        whole["metadata"]["managedFields"] = entries;
+        whole.as_object().cloned().unwrap()
+    };
+    let fields = json!({"f:data": {"f:a": {}}});
+    let (early, late) = (entry("m", ONE, fields.clone()), entry("m", TWO, fields));
+    let old = with(json!([early]), "1");
+    let mut same = with(json!([late]), "1");
+    keep_times(&old, &mut same);
+    assert_eq!(same, old);
+    for changed in [with(json!([late]), "2"), with(json!([late, entry("n", TWO, json!({"f:data": {}}))]), "1")] {
+        let mut kept = changed.clone();
+        keep_times(&old, &mut kept);
+        assert_eq!(kept, changed);
+    }
+}
+
+#[test]
+fn a_scale_shows_who_owns_the_replicas_and_gives_them_back() {
+    let replicas = ["spec", "count"];
+    let served = |version: &str| version == "test/v1";
+    let both = json!({"f:spec": {"f:count": {}, "f:other": {}}});
+    let parent = json!([entry("a", ONE, both), entry("b", ONE, json!({"f:data": {}}))]);
+    let mut shown = entry("a", ONE, json!({"f:spec": {"f:replicas": {}}}));
+    shown["apiVersion"] = json!("autoscaling/v1");
+    assert_eq!(scale_entries(Some(&parent), &replicas), Some(json!([shown])));
+    let back = |scale: Value| with_scale_entries(Some(&parent), Some(&scale), &replicas, "test/v1", &served).unwrap();
+    assert_eq!(back(json!([shown])), parent);
+    // A new owner has no time, and so comes first.
+    let mut owner = shown.clone();
+    owner["manager"] = json!("c");
+    owner["subresource"] = json!("scale");
+    let list = back(json!([owner]));
+    assert_eq!(list[0]["manager"], "c");
+    assert_eq!(list[0]["apiVersion"], "test/v1");
+    assert_eq!(list[0]["time"], Value::Null);
+    assert_eq!(list[0]["fieldsV1"], json!({"f:spec": {"f:count": {}}}));
+    assert_eq!(list[1]["fieldsV1"], json!({"f:spec": {"f:other": {}}}));
+    let gone = with_scale_entries(Some(&parent), Some(&json!([])), &replicas, "test/v1", &|_: &str| false);
+    assert_eq!(gone, Some(json!([])));
 }

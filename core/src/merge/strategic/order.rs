@@ -60,7 +60,7 @@ pub(super) fn check(patch: &[Value], wanted: &[Value], merge_key: Option<&str>) 
         }
         if !found {
             let shown = |items: &[Value]| super::go_value(&Value::Array(items.to_vec()));
-            return Err(Refusal::Internal(format!(
+            return Err(Refusal::Unreasoned(format!(
                 "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
                 shown(patch),
                 shown(wanted)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Node, Typed, field_element, shown};
+use crate::merge::strategic::go_value;
 use crate::schema::{Field, Shape, Type};
 
 /// Every fault, each with the path that it is about.
@@ -49,8 +50,8 @@ impl<'s> Typed<'s> {
                 self.check_items(node, field, items, path, faults);
                 None
             }
-            (Node::Struct(_) | Node::Map(_), _) => Some(format!("expected map, got &{{{}}}", bare(value))),
-            (Node::Set | Node::Keyed(_), _) => Some(format!("expected list, got &{{{}}}", bare(value))),
+            (Node::Struct(_) | Node::Map(_), _) => Some(format!("expected map, got &{{{}}}", go_value(value))),
+            (Node::Set | Node::Keyed(_), _) => Some(format!("expected list, got &{{{}}}", go_value(value))),
             (Node::Leaf, _) => field.and_then(|field| whole_fault(field, value)),
             (Node::Unknown, _) => None,
         };
@@ -97,9 +98,9 @@ impl<'s> Typed<'s> {
 fn whole_fault(field: &Field, value: &Value) -> Option<String> {
     match (field.shape, value) {
         (Shape::List, Value::Array(_)) => None,
-        (Shape::List, _) => Some(format!("expected list, got &{{{}}}", bare(value))),
+        (Shape::List, _) => Some(format!("expected list, got &{{{}}}", go_value(value))),
         (Shape::Map, Value::Object(_)) if field.atomic => None,
-        (Shape::Map, _) if field.atomic => Some(format!("expected map, got &{{{}}}", bare(value))),
+        (Shape::Map, _) if field.atomic => Some(format!("expected map, got &{{{}}}", go_value(value))),
         _ => scalar_fault(field.ty, value),
     }
 }
@@ -118,21 +119,17 @@ fn scalar_fault(ty: Type, value: &Value) -> Option<String> {
         return None;
     }
     Some(match ty {
-        Type::Bool => format!("expected boolean, got &{{{}}}", bare(value)),
+        Type::Bool => format!("expected boolean, got &{{{}}}", go_value(value)),
         Type::Int32 | Type::Int64 | Type::Double => {
             format!("expected numeric (int or float), got {}", go_type(value))
         }
-        Type::Message(_) => format!("expected map, got &{{{}}}", bare(value)),
-        Type::StringList => format!("expected list, got &{{{}}}", bare(value)),
+        Type::Message(_) => format!("expected map, got &{{{}}}", go_value(value)),
+        Type::StringList => format!("expected list, got &{{{}}}", go_value(value)),
         Type::String | Type::Bytes | Type::Duration => {
             format!("expected string, got &value.valueUnstructured{{Value:{value}}}")
         }
         _ => format!("expected any scalar, got &value.valueUnstructured{{Value:{value}}}"),
     })
-}
-
-fn bare(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), Into::into)
 }
 
 fn go_type(value: &Value) -> &'static str {

@@ -1,0 +1,64 @@
+//! Managed fields seen through a scale subresource: whoever owns the number of replicas owns that of the Scale.
+
+use serde_json::Value;
+
+use super::entry::{Entries, Entry, Operation};
+use crate::merge::field_set::FieldSet;
+
+const SCALE_VERSION: &str = "autoscaling/v1";
+const SCALE_REPLICAS: [&str; 2] = ["spec", "replicas"];
+
+/// The entries of a Scale, from those of the object that it scales. `replicas` is the field's path there, the same in
+/// every version.
+pub fn scale_entries(fields: Option<&Value>, replicas: &[&str]) -> Option<Value> {
+    let mut entries = Entries::read(fields)?;
+    entries.retain(|entry| entry.set.contains_fields(replicas));
+    for entry in entries.iter_mut() {
+        entry.replace(FieldSet::of_fields(&SCALE_REPLICAS), SCALE_VERSION);
+    }
+    entries.write()
+}
+
+/// The entries of the scaled object after a write of its Scale. Only the replicas may have changed hands.
+///
+/// A new owner is noted without a time, in the version `api_version` that the path names; one that stays keeps its
+/// entry as it was. Entries of versions that are not `served` fall away.
+pub fn with_scale_entries(
+    fields: Option<&Value>,
+    scale: Option<&Value>,
+    replicas: &[&str],
+    api_version: &str,
+    served: &dyn Fn(&str) -> bool,
+) -> Option<Value> {
+    let (mut entries, mut scale) = (Entries::read(fields)?, Entries::read(scale)?);
+    scale.retain(|entry| entry.set.contains_fields(&SCALE_REPLICAS));
+    let own = FieldSet::of_fields(replicas);
+    // As updaters of different versions are different managers, the Scale knows them by its own version alone.
+    let same = |left: &Entry, right: &Entry| {
+        left.manager == right.manager && left.operation == right.operation && left.subresource == right.subresource
+    };
+    entries.retain_mut(|entry| {
+        if entry.set.contains_fields(replicas) {
+            match scale.iter().position(|owner| same(owner, entry)) {
+                Some(kept) => _ = scale.remove(kept),
+                None => entry.lose(&own),
+            }
+        }
+        served(&entry.api_version) && !entry.set.is_empty()
+    });
+    for mut owner in std::mem::take(&mut *scale) {
+        let known = entries.position(&owner.manager, owner.operation, api_version, &owner.subresource);
+        match known {
+            // A manager that had lost the field, or never had it, has it beside its others.
+            Some(position) if owner.operation == Operation::Update || entries[position].api_version == api_version => {
+                entries[position].include(own.clone());
+            }
+            _ => {
+                owner.replace(own.clone(), api_version);
+                owner.forget_time();
+                entries.push(owner);
+            }
+        }
+    }
+    entries.write()
+}
