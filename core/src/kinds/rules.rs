@@ -608,7 +608,7 @@ mod tests {
 }
 
 #[cfg(test)]
-pub(super) mod testing {
+pub(crate) mod testing {
     use super::*;
     use crate::kinds::{Kind, Validate, registry};
     use crate::object::meta::Document;

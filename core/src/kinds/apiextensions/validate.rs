@@ -117,11 +117,13 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if spec.get("preserveUnknownFields").is_true() {
         return;
     }
-    let had_none = |old: &Value| At::root(old).get("versions").items().any(|version| !version.get("schema").is_set());
+    let lacks_some = |spec: &Value| {
+        spec["versions"].as_array().into_iter().flatten().map(|v| v["schema"]["openAPIV3Schema"].is_null()).any(|n| n)
+    };
     for version in spec.get("versions").items() {
         let validation = version.get("schema");
         let schema = validation.get("openAPIV3Schema");
-        if !schema.is_set() && !old.is_some_and(had_none) {
+        if !schema.is_set() && !old.is_some_and(lacks_some) {
             causes.push(schema.required("schemas are required"));
         }
     }

@@ -9,8 +9,8 @@ use crate::kinds::rules::At;
 use crate::refusal::Cause;
 use serde_json::Value;
 
-/// As deep as documents can be.
-const DEPTH_MAX: usize = 128;
+/// How deep schemas may be within each other. Documents themselves are hardly deeper.
+const DEPTH_MAX: usize = 100;
 
 /// Words of JSON schema that structural schemas do not have.
 const UNSUPPORTED: [&str; 7] =
@@ -26,25 +26,10 @@ impl Structural {
 }
 
 fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
-    let mut refuse = |detail: &str| causes.add(|| at.invalid_as("", detail));
-    if depth > DEPTH_MAX {
-        refuse("OpenAPIV3Schema is nested too deeply");
+    if !is_supported(at, depth, causes) {
         return Structural::default();
-    }
-    if !at.value.is_object() {
-        refuse("OpenAPIV3Schema must be an object");
-        return Structural::default();
-    }
-    for word in UNSUPPORTED.iter().filter(|word| !at.get(word).is_empty()) {
-        refuse(&format!("OpenAPIV3Schema '{}' is not supported", if *word == "$schema" { "schema" } else { word }));
-    }
-    if at.get("items").value.is_array() {
-        refuse("OpenAPIV3Schema 'items' must be a schema, but is an array");
     }
     let preserve = at.get("x-kubernetes-preserve-unknown-fields");
-    if preserve.is_false() {
-        refuse("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined");
-    }
     let mut one = |at: At| parse(at, depth + 1, causes);
     let additional = at.get("additionalProperties");
     let items = at.get("items");
@@ -76,6 +61,30 @@ fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
         default: Some(default).filter(|default| !default.is_null()).cloned(),
         checks: checks(at, &mut one),
     }
+}
+
+/// Whether the schema is one that can be gone into; what is wrong with its words is noted.
+fn is_supported(at: At, depth: usize, causes: &mut Complaints<Cause>) -> bool {
+    let mut refuse = |detail: &str| causes.add(|| at.invalid_as("", detail));
+    if depth > DEPTH_MAX {
+        refuse("OpenAPIV3Schema is nested too deeply");
+        return false;
+    }
+    if !at.value.is_object() {
+        refuse("OpenAPIV3Schema must be an object");
+        return false;
+    }
+    for word in UNSUPPORTED.iter().filter(|word| !at.get(word).is_empty()) {
+        let name = if *word == "$schema" { "schema" } else { word };
+        refuse(&format!("OpenAPIV3Schema '{name}' is not supported"));
+    }
+    if at.get("items").value.is_array() {
+        refuse("OpenAPIV3Schema 'items' must be a schema, but is an array");
+    }
+    if at.get("x-kubernetes-preserve-unknown-fields").is_false() {
+        refuse("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined");
+    }
+    true
 }
 
 /// None for a schema without any, as most are.

@@ -573,3 +573,6 @@ fn validation_rule(at: At, say: &mut impl FnMut(Cause)) {
         say(path.invalid("fieldPath must not contain line breaks"));
     }
 }
+
+#[cfg(test)]
+mod tests;
