@@ -118,7 +118,8 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
         return;
     }
     let lacks_some = |spec: &Value| {
-        spec["versions"].as_array().into_iter().flatten().map(|v| v["schema"]["openAPIV3Schema"].is_null()).any(|n| n)
+        let mut versions = spec["versions"].as_array().into_iter().flatten();
+        versions.any(|version| version["schema"]["openAPIV3Schema"].is_null())
     };
     for version in spec.get("versions").items() {
         let validation = version.get("schema");

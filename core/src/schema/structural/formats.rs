@@ -9,8 +9,10 @@ pub(super) struct Format {
     /// As the schema spells it.
     pub name: Box<str>,
     /// None for those of numbers, which say nothing beyond the type.
-    check: Option<fn(&str) -> bool>,
+    check: Option<Check>,
 }
+
+type Check = fn(&str) -> bool;
 
 impl Format {
     /// The format, if it is one for values of the type.
@@ -33,7 +35,7 @@ impl Format {
 }
 
 /// Of strings, without their dashes.
-const FORMATS: &[(&str, fn(&str) -> bool)] = &[
+const FORMATS: &[(&str, Check)] = &[
     ("bsonobjectid", |text| text.len() == 24 && all(text, |byte| byte.is_ascii_hexdigit())),
     ("byte", is_base64),
     ("cidr", is_cidr),
@@ -74,7 +76,7 @@ fn is_digits(text: &str) -> bool {
 fn is_base64(text: &str) -> bool {
     let letters = text.trim_end_matches('=');
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
-    !letters.is_empty() && text.len() % 4 == 0 && text.len() - letters.len() <= 2 && all(letters, is_letter)
+    !letters.is_empty() && text.len().is_multiple_of(4) && text.len() - letters.len() <= 2 && all(letters, is_letter)
 }
 
 fn is_cidr(text: &str) -> bool {

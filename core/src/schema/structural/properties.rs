@@ -168,3 +168,35 @@ proptest! {
         }
     }
 }
+
+/// As deep as documents can be, on the stack of a test.
+#[test]
+fn depth_does_no_harm() {
+    for word in ["not", "items", "additionalProperties", "default", "definitions", "anyOf"] {
+        let mut schema = json!({});
+        let mut object = json!({});
+        for level in 0..110 {
+            let inner = if word == "anyOf" { json!([schema]) } else { schema };
+            schema = json!({"type": if word == "items" { "array" } else { "object" }, word: inner});
+            object = if level % 2 == 0 { json!([object]) } else { json!({"a": object}) };
+        }
+        well_formed::faults(At::root(&schema), false);
+        assert!(Structural::parse(&schema).is_err() || word == "default");
+        let schema = json!({"type": "object", "properties": {"a": {"type": "object"}}});
+        let schema = Structural::parse(&schema).expect("a good schema");
+        schema.validate(&object, None);
+        schema.apply_defaults(&mut object);
+        schema.prune(&mut object);
+    }
+}
+
+/// Each level judges all that is below it, once in silence and once aloud.
+#[test]
+fn alternatives_within_alternatives_end_soon() {
+    let mut schema = json!({"required": ["b"]});
+    for _ in 0..40 {
+        schema = json!({"anyOf": [schema], "oneOf": [{"required": ["c"]}]});
+    }
+    let schema = Structural::parse(&json!({"type": "object", "properties": {"a": schema}})).expect("a good schema");
+    assert!(!schema.validate(&json!({"a": {}}), None).is_empty());
+}
