@@ -28,7 +28,7 @@ pub mod policy;
 pub mod rbac;
 mod registry;
 pub mod resource;
-mod rules;
+pub(crate) mod rules;
 pub mod scheduling;
 mod shapes;
 pub mod storage;

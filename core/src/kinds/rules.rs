@@ -21,7 +21,7 @@ const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/
 
 /// A value of a document and where it stands.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
+pub(crate) struct At<'a> {
     pub value: &'a Value,
     parent: Option<&'a At<'a>>,
     step: Step<'a>,
@@ -608,7 +608,7 @@ mod tests {
 }
 
 #[cfg(test)]
-pub(super) mod testing {
+pub(crate) mod testing {
     use super::*;
     use crate::kinds::{Kind, Validate, registry};
     use crate::object::meta::Document;

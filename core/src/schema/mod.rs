@@ -9,6 +9,7 @@ pub mod defaults;
 mod duration;
 mod parse;
 pub mod quantity;
+pub mod structural;
 pub mod timestamp;
 
 use std::{collections::BTreeMap, sync::LazyLock};

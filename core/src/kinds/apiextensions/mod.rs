@@ -3,7 +3,6 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
-mod structure;
 mod validate;
 
 use super::Kind;

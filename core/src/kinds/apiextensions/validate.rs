@@ -1,10 +1,10 @@
 //! The rules of definitions of custom kinds.
 
-use super::structure;
 use crate::kinds::rules::{At, immutable};
 use crate::kinds::shapes::{count, is_condition_true, need_one_of, texts, webhook_service, webhook_url};
 use crate::object::names;
 use crate::refusal::Cause;
+use crate::schema::structural::well_formed::{self, Fault, Group};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -25,6 +25,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     need_one_of(spec.get("scope"), &["Cluster", "Namespaced"], &mut causes);
     kind_names(kinds, &mut causes);
     versions(spec, &mut causes);
+    schemas(spec, old.map(|old| &old["spec"]), &mut causes);
     conversion(spec.get("conversion"), &mut causes);
     stored_versions(root, &mut causes);
     if let Some(old) = old {
@@ -86,8 +87,6 @@ fn kind_names(kinds: At, causes: &mut Vec<Cause>) {
 
 fn versions(spec: At, causes: &mut Vec<Cause>) {
     let versions = spec.get("versions");
-    // Definitions of the first version need no schema, and are known by what they keep.
-    let structural = !spec.get("preserveUnknownFields").is_true();
     let mut seen = BTreeSet::new();
     let mut distinct = true;
     for version in versions.items() {
@@ -101,13 +100,6 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
         if warning.is_set() && !version.get("deprecated").is_true() {
             causes.push(warning.invalid("can only be set for deprecated versions"));
         }
-        let validation = version.get("schema");
-        let schema = validation.get("openAPIV3Schema");
-        if schema.is_set() && structural {
-            structure::root(schema, causes);
-        } else if structural {
-            causes.push(schema.required("schemas are required"));
-        }
         columns(version.get("additionalPrinterColumns"), causes);
         subresources(version.get("subresources"), causes);
     }
@@ -117,6 +109,49 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
     if versions.items().filter(|version| version.get("storage").is_true()).count() != 1 {
         causes.push(versions.invalid("must have exactly one version marked as storage version"));
     }
+}
+
+/// The schemas of all versions. A rule that the definition broke before does not stand in the way of an update.
+fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    // Definitions of the first version need no schema, and are known by what they keep.
+    if spec.get("preserveUnknownFields").is_true() {
+        return;
+    }
+    let lacks_some = |spec: &Value| {
+        let mut versions = spec["versions"].as_array().into_iter().flatten();
+        versions.any(|version| version["schema"]["openAPIV3Schema"].is_null())
+    };
+    for version in spec.get("versions").items() {
+        let validation = version.get("schema");
+        let schema = validation.get("openAPIV3Schema");
+        if !schema.is_set() && !old.is_some_and(lacks_some) {
+            causes.push(schema.required("schemas are required"));
+        }
+    }
+    let faults = schema_faults(spec);
+    let broken: BTreeSet<Group> = match old {
+        Some(old) if !faults.is_empty() => schema_faults(At::root(old)).iter().map(|fault| fault.group).collect(),
+        _ => BTreeSet::new(),
+    };
+    let binds = |group: &Group| match group {
+        Group::Always => true,
+        Group::Defaults => !broken.contains(&Group::Structure),
+        group => !broken.contains(group),
+    };
+    causes.extend(faults.into_iter().filter(|fault| binds(&fault.group)).map(|fault| fault.cause));
+}
+
+fn schema_faults(spec: At) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for version in spec.get("versions").items() {
+        let validation = version.get("schema");
+        let schema = validation.get("openAPIV3Schema");
+        if schema.is_set() {
+            let has_status = version.get("subresources").get("status").is_set();
+            faults.extend(well_formed::faults(schema, has_status));
+        }
+    }
+    faults
 }
 
 fn columns(list: At, causes: &mut Vec<Cause>) {

@@ -1,0 +1,113 @@
+//! Fills in what a schema has a default for.
+
+use super::Structural;
+use serde_json::Value;
+
+/// How much the copies of defaults may amount to. No object that is larger can be stored, so that those that a stranger
+/// multiplies beyond that may stay away.
+const COPIED_BYTES_MAX: usize = 8 << 20;
+
+impl Structural {
+    /// Sets absent fields that have a default. A null that the schema does not allow counts as absent, and goes.
+    pub fn apply_defaults(&self, object: &mut Value) {
+        let mut room = COPIED_BYTES_MAX;
+        walk(self, object, &mut room);
+    }
+
+    fn copy_default(&self, room: &mut usize) -> Option<Value> {
+        let default = self.default.as_ref()?;
+        *room = room.checked_sub(self.default_bytes)?;
+        Some(default.clone())
+    }
+}
+
+fn walk(schema: &Structural, value: &mut Value, room: &mut usize) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, value| {
+                let Some(schema) = schema.field(name).filter(|schema| value.is_null() && !schema.nullable) else {
+                    return true;
+                };
+                schema.copy_default(room).map(|default| *value = default).is_some()
+            });
+            for (name, property) in schema.properties.iter().filter(|(_, property)| property.default.is_some()) {
+                if !fields.contains_key(name)
+                    && let Some(default) = property.copy_default(room)
+                {
+                    fields.insert(name.clone(), default);
+                }
+            }
+            for (name, value) in fields.iter_mut() {
+                if let Some(schema) = schema.field(name) {
+                    walk(schema, value, room);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema) = schema.items.as_deref() else { return };
+            for item in items {
+                // A null without a default stays, since the items behind it would move.
+                if item.is_null()
+                    && !schema.nullable
+                    && let Some(default) = schema.copy_default(room)
+                {
+                    *item = default;
+                }
+                walk(schema, item, room);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Structural;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn defaults() {
+        let object = |fields: Value| json!({"type": "object", "properties": fields});
+        let one = json!({"type": "integer", "default": 1});
+        let cases = [
+            (object(json!({"a": one})), json!({}), json!({"a": 1})),
+            (object(json!({"a": one})), json!({"a": 2}), json!({"a": 2})),
+            (object(json!({"a": one})), json!({"a": null}), json!({"a": 1})),
+            (
+                object(json!({"a": {"type": "integer", "default": 1, "nullable": true}})),
+                json!({"a": null}),
+                json!({"a": null}),
+            ),
+            (object(json!({"a": {"type": "integer"}})), json!({"a": null}), json!({})),
+            (object(json!({"in": object(json!({"a": one}))})), json!({}), json!({})),
+            (
+                object(json!({"in": {"type": "object", "default": {}, "properties": {"a": one}}})),
+                json!({}),
+                json!({"in": {"a": 1}}),
+            ),
+            (
+                object(json!({"list": {"type": "array", "items": object(json!({"a": one}))}})),
+                json!({"list": [{}, {"a": 2}, null]}),
+                json!({"list": [{"a": 1}, {"a": 2}, null]}),
+            ),
+            (
+                object(json!({"map": {"type": "object", "additionalProperties": object(json!({"a": one}))}})),
+                json!({"map": {"k": {}, "l": null}}),
+                json!({"map": {"k": {"a": 1}}}),
+            ),
+        ];
+        for (schema, mut value, expected) in cases {
+            Structural::parse(&schema).expect("a good schema").apply_defaults(&mut value);
+            assert_eq!(value, expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn copies_do_not_multiply() {
+        let schema = json!({"type": "object", "properties": {"list": {"type": "array", "items":
+            {"type": "object", "properties": {"a": {"type": "string", "default": "x".repeat(1 << 20)}}}}}});
+        let mut object = json!({"list": vec![json!({}); 1000]});
+        Structural::parse(&schema).expect("a good schema").apply_defaults(&mut object);
+        assert!(object.to_string().len() < 10 << 20);
+    }
+}

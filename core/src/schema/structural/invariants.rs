@@ -1,0 +1,115 @@
+//! What holds for whole objects besides their fields' own rules: embedded resources are resources, and sets and keyed
+//! lists have no duplicates.
+
+use super::{Complaints, ListType, Structural};
+use crate::kinds::rules::At;
+use crate::object::names;
+use crate::object::validate::{NameRule, metadata};
+use crate::refusal::Cause;
+use crate::schema::schema;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+impl Structural {
+    /// What is wrong with resources within the object.
+    pub(super) fn embedded_causes(&self, object: &Value, prefix: &str) -> Vec<Cause> {
+        let mut causes = Complaints::default();
+        walk(self, At::root(object), &mut |schema, at| {
+            if schema.embedded_resource && at.value.is_object() {
+                embedded(at, &mut causes);
+            }
+        });
+        for cause in causes.all.iter_mut().filter(|_| !prefix.is_empty()) {
+            cause.field = format!("{prefix}.{}", cause.field);
+        }
+        causes.all
+    }
+
+    /// Items of sets and keyed lists that stand there twice; of each only the second is told.
+    pub(super) fn duplicates(&self, object: &Value) -> Vec<Cause> {
+        let mut causes = Complaints::default();
+        walk(self, At::root(object), &mut |schema, list| {
+            let keys = match &schema.list_type {
+                Some(ListType::Map(keys)) => Some(keys.as_slice()),
+                Some(ListType::Set) => None,
+                Some(ListType::Atomic) | None => return,
+            };
+            let alien = |item: &At| keys.is_some() && item.is_set() && !item.value.is_object();
+            if let Some(item) = list.items().find(alien) {
+                causes.add(|| item.invalid("must be an object for an array of list-type map"));
+                return;
+            }
+            let mut seen = BTreeMap::new();
+            for item in list.items() {
+                let key = keys.map(|keys| key_of(item.value, keys));
+                let key = key.as_ref().unwrap_or(item.value);
+                let count = seen.entry(key.to_string()).or_insert(0);
+                *count += 1;
+                if *count == 2 {
+                    causes.add(|| item.holding(key).duplicate());
+                }
+            }
+        });
+        causes.all
+    }
+}
+
+/// The fields that identify an item, as far as it has them.
+pub(super) fn key_of(item: &Value, keys: &[String]) -> Value {
+    keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
+}
+
+/// Visits all values that the schema speaks of.
+fn walk(schema: &Structural, at: At, visit: &mut impl FnMut(&Structural, At)) {
+    visit(schema, at);
+    for (name, value) in at.entries() {
+        match (schema.properties.get(name), &schema.additional_properties) {
+            (Some(property), _) => walk(property, at.get(name), visit),
+            (None, Some(super::Additional::Like(schema))) => walk(schema, value, visit),
+            _ => {}
+        }
+    }
+    if let Some(schema) = schema.items.as_deref() {
+        for item in at.items() {
+            walk(schema, item, visit);
+        }
+    }
+}
+
+fn embedded(at: At, causes: &mut Complaints<Cause>) {
+    for field in ["apiVersion", "kind"] {
+        let at = at.get(field);
+        let text = at.text();
+        let messages = if field == "kind" { names::label_1035(&text.to_lowercase()) } else { Vec::new() };
+        if at.is_set() && !at.value.is_string() {
+            causes.add(|| at.invalid("must be a string"));
+        } else if text.is_empty() {
+            causes.add(|| at.required(""));
+        } else if field == "apiVersion" && text.matches('/').count() > 1 {
+            causes.add(|| at.invalid(&format!("unexpected GroupVersion string: {text}")));
+        } else if !messages.is_empty() {
+            let detail = format!("may have mixed case, but should otherwise match: {}", messages.join(","));
+            causes.add(|| at.invalid(&detail));
+        }
+    }
+    let meta = at.get("metadata");
+    if !meta.is_set() {
+        return;
+    }
+    let mut checked = meta.value.clone();
+    let message = schema().id(OBJECT_META).expect("every object has metadata");
+    if let Err(error) = crate::schema::check(schema(), message, &mut checked) {
+        causes.add(|| meta.invalid(&error.to_string()));
+        return;
+    }
+    let Value::Object(mut fields) = checked else { return };
+    if fields.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        fields.insert("name".into(), "fakename".into());
+    }
+    let namespaced = fields.get("namespace").and_then(Value::as_str).is_some_and(|namespace| !namespace.is_empty());
+    for cause in metadata(&fields, NameRule::PathSegment, namespaced) {
+        causes.add(|| Cause { field: format!("{}.{}", at.path(), cause.field), ..cause });
+    }
+}

@@ -1,0 +1,177 @@
+//! Compiles a definition's `openAPIV3Schema`. Values of the wrong type count as unset: types are the schema table's
+//! business.
+
+use super::formats::Format;
+use super::pattern::Pattern;
+use super::validate::enum_key;
+use super::{Additional, Bound, Checks, Complaints, Limits, ListType, Members, Structural, Type};
+use crate::kinds::rules::At;
+use crate::refusal::Cause;
+use serde_json::Value;
+
+/// How deep schemas may be within each other. Documents themselves are hardly deeper.
+const DEPTH_MAX: usize = 100;
+
+/// Words of JSON schema that structural schemas do not have.
+const UNSUPPORTED: [&str; 7] =
+    ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
+
+impl Structural {
+    /// Compiles a schema. It fails for what no structural schema can say; the rules that make one are `well_formed`'s.
+    pub fn parse(schema: &Value) -> Result<Structural, Vec<Cause>> {
+        let mut causes = Complaints::default();
+        let parsed = parse(At::root(schema), 0, &mut causes);
+        if causes.all.is_empty() { Ok(parsed) } else { Err(causes.all) }
+    }
+}
+
+fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
+    if !is_supported(at, depth, causes) {
+        return Structural::default();
+    }
+    let preserve = at.get("x-kubernetes-preserve-unknown-fields");
+    let mut one = |at: At| parse(at, depth + 1, causes);
+    let additional = at.get("additionalProperties");
+    let items = at.get("items");
+    let default = at.get("default").value;
+    let ty = at.get("type").text();
+    Structural {
+        ty: Type::ALL.into_iter().find(|known| known.as_str() == ty),
+        int_or_string: at.get("x-kubernetes-int-or-string").is_true(),
+        nullable: at.get("nullable").is_true(),
+        preserve_unknown_fields: preserve.is_true(),
+        embedded_resource: at.get("x-kubernetes-embedded-resource").is_true(),
+        properties: at.get("properties").entries().map(|(name, at)| (name.to_owned(), one(at))).collect(),
+        additional_properties: match additional.value {
+            Value::Bool(true) => Some(Additional::Anything),
+            Value::Bool(false) => Some(Additional::Nothing),
+            Value::Object(_) => Some(Additional::Like(Box::new(one(additional)))),
+            _ => None,
+        },
+        items: items.value.is_object().then(|| Box::new(one(items))),
+        list_type: match at.get("x-kubernetes-list-type").text() {
+            "atomic" => Some(ListType::Atomic),
+            "set" => Some(ListType::Set),
+            "map" => Some(ListType::Map(texts(at.get("x-kubernetes-list-map-keys")))),
+            _ => None,
+        },
+        atomic_map: at.get("x-kubernetes-map-type").text() == "atomic",
+        rules: Some(at.get("x-kubernetes-validations")).filter(|rules| !rules.is_empty()).map(|at| at.value.clone()),
+        default_bytes: if default.is_null() { 0 } else { default.to_string().len() },
+        default: Some(default).filter(|default| !default.is_null()).cloned(),
+        checks: checks(at, &mut one),
+    }
+}
+
+/// Whether the schema is one that can be gone into; what is wrong with its words is noted.
+fn is_supported(at: At, depth: usize, causes: &mut Complaints<Cause>) -> bool {
+    let mut refuse = |detail: &str| causes.add(|| at.invalid_as("", detail));
+    if depth > DEPTH_MAX {
+        refuse("OpenAPIV3Schema is nested too deeply");
+        return false;
+    }
+    if !at.value.is_object() {
+        refuse("OpenAPIV3Schema must be an object");
+        return false;
+    }
+    for word in UNSUPPORTED.iter().filter(|word| !at.get(word).is_empty()) {
+        let name = if *word == "$schema" { "schema" } else { word };
+        refuse(&format!("OpenAPIV3Schema '{name}' is not supported"));
+    }
+    if at.get("items").value.is_array() {
+        refuse("OpenAPIV3Schema 'items' must be a schema, but is an array");
+    }
+    if at.get("x-kubernetes-preserve-unknown-fields").is_false() {
+        refuse("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined");
+    }
+    true
+}
+
+/// None for a schema without any, as most are.
+fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>> {
+    const WORDS: [&str; 19] = [
+        "allOf",
+        "anyOf",
+        "enum",
+        "format",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "not",
+        "oneOf",
+        "pattern",
+        "required",
+        "uniqueItems",
+        "exclusiveMinimum",
+    ];
+    WORDS.iter().any(|word| at.get(word).is_set()).then(|| {
+        let limits = |min: &str, max: &str| Limits { min: at.get(min).number(), max: at.get(max).number() };
+        let bound = |limit: &str, exclusive: &str| {
+            Some(Bound { limit: at.get(limit).value.as_f64()?, exclusive: at.get(exclusive).is_true() })
+        };
+        let members = at.get("enum");
+        let not = at.get("not");
+        Box::new(Checks {
+            format: Format::of(at.get("type").text(), at.get("format").text()),
+            members: (!members.is_empty()).then(|| Members {
+                shown: members
+                    .items()
+                    .map(|at| at.value.as_str().map_or(at.value.to_string(), str::to_owned))
+                    .collect(),
+                keys: members.items().map(|at| enum_key(at.value)).collect(),
+            }),
+            pattern: Some(at.get("pattern").text()).filter(|text| !text.is_empty()).map(Pattern::new),
+            minimum: bound("minimum", "exclusiveMinimum"),
+            maximum: bound("maximum", "exclusiveMaximum"),
+            multiple_of: at.get("multipleOf").value.as_f64(),
+            length: limits("minLength", "maxLength"),
+            items: limits("minItems", "maxItems"),
+            properties: limits("minProperties", "maxProperties"),
+            unique_items: at.get("uniqueItems").is_true(),
+            required: texts(at.get("required")),
+            all_of: at.get("allOf").items().map(&mut *one).collect(),
+            any_of: at.get("anyOf").items().map(&mut *one).collect(),
+            one_of: at.get("oneOf").items().map(&mut *one).collect(),
+            not: not.is_set().then(|| Box::new(one(not))),
+        })
+    })
+}
+
+fn texts(list: At) -> Vec<String> {
+    list.items().filter_map(|item| item.value.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Structural;
+    use serde_json::json;
+
+    #[test]
+    fn what_no_structural_schema_says() {
+        for (schema, expected) in [
+            (json!(1), "OpenAPIV3Schema must be an object"),
+            (json!({"$ref": "#"}), "OpenAPIV3Schema '$ref' is not supported"),
+            (json!({"$schema": "x"}), "OpenAPIV3Schema 'schema' is not supported"),
+            (
+                json!({"properties": {"a": {"definitions": {"b": {}}}}}),
+                "OpenAPIV3Schema 'definitions' is not supported",
+            ),
+            (json!({"items": [{}]}), "OpenAPIV3Schema 'items' must be a schema, but is an array"),
+        ] {
+            let causes = Structural::parse(&schema).expect_err("a bad schema");
+            assert_eq!(causes.len(), 1, "{schema}");
+            assert!(causes[0].message.ends_with(expected), "{schema}: {}", causes[0]);
+        }
+        let mut deep = json!({});
+        for _ in 0..300 {
+            deep = json!({"not": deep});
+        }
+        assert_eq!(Structural::parse(&deep).expect_err("too deep").len(), 1);
+    }
+}

@@ -1,0 +1,135 @@
+//! Removes what a schema does not know.
+
+use super::path::{Path, Step};
+use super::{Structural, is_meta};
+use crate::object::decode::has_room;
+use serde_json::Value;
+
+impl Structural {
+    /// Removes the fields that the schema does not know, and returns their paths, as far as anyone would read them.
+    /// What every resource has is kept: at the root, and where an embedded resource stands.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        self.prune_value(object, true)
+    }
+
+    /// The same for a value within an object, such as a default.
+    pub(super) fn prune_value(&self, value: &mut Value, is_resource: bool) -> Vec<String> {
+        let mut paths = Vec::new();
+        let is_resource = is_resource || self.embedded_resource;
+        walk(Some(self), value, self.preserve_unknown_fields, is_resource, &Path::ROOT, &mut paths);
+        paths.sort();
+        paths
+    }
+}
+
+/// `keeps` is set where unknown fields stay.
+fn walk(
+    schema: Option<&Structural>,
+    value: &mut Value,
+    keeps: bool,
+    is_resource: bool,
+    path: &Path,
+    pruned: &mut Vec<String>,
+) {
+    let below = |schema: Option<&Structural>, keeps: bool, value: &mut Value, step: Step, pruned: &mut Vec<String>| {
+        let keeps = keeps || schema.is_some_and(|schema| schema.preserve_unknown_fields);
+        let is_resource = schema.is_some_and(|schema| schema.embedded_resource);
+        walk(schema, value, keeps, is_resource, &path.then(step), pruned);
+    };
+    match value {
+        Value::Object(fields) => fields.retain(|name, value| {
+            if is_resource && is_meta(name) {
+                return true;
+            }
+            let additional = schema.and_then(|schema| schema.additional_properties.as_ref());
+            match (schema.and_then(|schema| schema.properties.get(name)), additional) {
+                (Some(property), _) => below(Some(property), false, value, Step::Field(name), pruned),
+                (None, Some(additional)) => below(additional.schema(), false, value, Step::Field(name), pruned),
+                (None, None) if keeps => {}
+                (None, None) => {
+                    if has_room(pruned) {
+                        pruned.push(path.then(Step::Field(name)).text());
+                    }
+                    return false;
+                }
+            }
+            true
+        }),
+        // Items of a list whose unknown fields are kept keep theirs; without a schema there is nothing to prune by.
+        Value::Array(items) => {
+            let schema = schema.and_then(|schema| schema.items.as_deref());
+            if schema.is_none() && keeps {
+                return;
+            }
+            for (index, item) in items.iter_mut().enumerate() {
+                below(schema, keeps, item, Step::Index(index), pruned);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Structural;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn what_goes_and_what_stays() {
+        let text = json!({"type": "string"});
+        let cases: [(Value, Value, Value, &[&str]); 7] = [
+            (
+                json!({"type": "object", "properties": {"a": text}}),
+                json!({"apiVersion": "v1", "kind": "K", "metadata": {"x": 1}, "a": "1", "b": {"c": 1}}),
+                json!({"apiVersion": "v1", "kind": "K", "metadata": {"x": 1}, "a": "1"}),
+                &["b"],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "object", "properties": {"b": text}}}}),
+                json!({"a": {"b": "1", "kind": "K", "metadata": {}}}),
+                json!({"a": {"b": "1"}}),
+                &["a.kind", "a.metadata"],
+            ),
+            (
+                json!({"type": "object", "properties": {"list": {"type": "array", "items":
+                    {"type": "object", "properties": {"a": text}}}}}),
+                json!({"list": [{"a": "1"}, {"b": 1}, 5, [{"c": 1}]]}),
+                json!({"list": [{"a": "1"}, {}, 5, [{}]]}),
+                &["list[1].b", "list[3][0].c"],
+            ),
+            (
+                json!({"type": "object", "properties": {"any": {"type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true,
+                    "properties": {"known": {"type": "object", "properties": {"a": text}}}}}}),
+                json!({"any": {"other": {"x": [{"y": 1}]}, "known": {"a": "1", "b": "2"}}}),
+                json!({"any": {"other": {"x": [{"y": 1}]}, "known": {"a": "1"}}}),
+                &["any.known.b"],
+            ),
+            (
+                json!({"type": "object", "properties": {"map": {"type": "object", "additionalProperties":
+                    {"type": "object", "properties": {"a": text}}}}}),
+                json!({"map": {"k": {"a": "1", "b": "2"}}}),
+                json!({"map": {"k": {"a": "1"}}}),
+                &["map.k.b"],
+            ),
+            (
+                json!({"type": "object", "properties": {"map": {"type": "object", "additionalProperties": true}}}),
+                json!({"map": {"k": {"a": "1"}, "l": 1}}),
+                json!({"map": {"k": {}, "l": 1}}),
+                &["map.k.a"],
+            ),
+            (
+                json!({"type": "object", "properties": {"pod": {"type": "object",
+                    "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}}}}),
+                json!({"pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}, "spec": {"a": 1}, "b": 1}}),
+                json!({"pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}, "spec": {}}}),
+                &["pod.b", "pod.spec.a"],
+            ),
+        ];
+        for (schema, mut object, expected, paths) in cases {
+            let schema = Structural::parse(&schema).expect("a good schema");
+            assert_eq!(schema.prune(&mut object), paths);
+            assert_eq!(object, expected);
+        }
+    }
+}

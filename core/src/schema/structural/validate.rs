@@ -1,0 +1,431 @@
+//! Judges an object by its schema, in Kubernetes' words.
+//!
+//! An object is first judged in silence. Only one that fails is judged again to hear why: then parts that an update
+//! leaves as they were are passed over, and of alternatives that all fail the best one tells its reasons.
+
+use super::path::{Path, Step};
+use super::{Bound, Checks, Complaints, Limits, ListType, Structural, Type};
+use crate::refusal::Cause;
+use serde_json::{Number, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Structural {
+    /// What is wrong with a custom object. What `old` had already is not held against an update.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+        let mut causes = self.validate_value(object, old, None);
+        causes.extend(self.embedded_causes(object, ""));
+        let duplicates = self.duplicates(object);
+        if !duplicates.is_empty() && old.is_none_or(|old| self.duplicates(old).is_empty()) {
+            causes.extend(duplicates);
+        }
+        causes
+    }
+
+    /// The same for a value that stands at `prefix`, without what holds for whole objects.
+    pub(super) fn validate_value(&self, value: &Value, old: Option<&Value>, prefix: Option<&str>) -> Vec<Cause> {
+        let mut walk = Walk { causes: Complaints::default(), prefix, loud: false };
+        if walk.value(self, value, None, &Path::ROOT).failures == 0 {
+            return Vec::new();
+        }
+        walk.loud = true;
+        walk.value(self, value, old, &Path::ROOT);
+        let mut told = BTreeSet::new();
+        walk.causes.all.retain(|cause| told.insert((cause.field.clone(), cause.message.clone())));
+        walk.causes.all
+    }
+}
+
+struct Walk<'p> {
+    causes: Complaints<Cause>,
+    prefix: Option<&'p str>,
+    /// Whether failures are written down, or just counted.
+    loud: bool,
+}
+
+/// How well a value fits: the failures, and the checks that alternatives are compared by.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    failures: usize,
+    matches: usize,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.failures += other.failures;
+        self.matches += other.matches;
+    }
+}
+
+impl Walk<'_> {
+    fn value(&mut self, schema: &Structural, value: &Value, old: Option<&Value>, path: &Path) -> Tally {
+        let mut tally = Tally::default();
+        if old == Some(value) {
+            return tally;
+        }
+        self.ty(schema, value, path, &mut tally);
+        if let Some(checks) = schema.checks.as_deref() {
+            if !value.is_null() {
+                self.junctors(checks, value, old, path, &mut tally);
+            }
+            match value {
+                Value::String(text) => self.text(checks, text, value, path, &mut tally),
+                Value::Number(number) => self.number(checks, number, path, &mut tally),
+                _ => {}
+            }
+        }
+        if let Value::Array(items) = value {
+            self.items(schema, items, old, path, &mut tally);
+        }
+        if let Some(members) = schema.checks.as_ref().and_then(|checks| checks.members.as_ref())
+            && !members.keys.contains(&enum_key(value))
+        {
+            let shown = || members.shown.iter().map(String::as_str).collect::<Vec<_>>();
+            self.fail(path, &mut tally, |field, _| Cause::not_supported(field, &plain(value), &shown()));
+        }
+        if let Value::Object(_) = value {
+            self.fields(schema, value, old, path, &mut tally);
+        }
+        tally
+    }
+
+    /// Writes down a failure; `cause` is made of the field's path, and of the path in texts.
+    fn fail(&mut self, path: &Path, tally: &mut Tally, cause: impl FnOnce(String, &str) -> Cause) {
+        tally.failures += 1;
+        if !self.loud {
+            return;
+        }
+        let prefix = self.prefix;
+        self.causes.add(|| {
+            let name = path.text();
+            let field = match (prefix, name.trim_start_matches('.')) {
+                (Some(prefix), "") => prefix.to_owned(),
+                (Some(prefix), name) => format!("{prefix}.{name}"),
+                (None, "") => NOWHERE.to_owned(),
+                (None, name) => name.to_owned(),
+            };
+            cause(field, &name)
+        });
+    }
+
+    /// Says `<path> in body <rest>` of a value.
+    fn fail_body(&mut self, path: &Path, tally: &mut Tally, value: &Value, rest: impl FnOnce() -> String) {
+        self.fail(path, tally, |field, name| {
+            Cause::invalid(field, &plain(value), &format!("{name} in body {}", rest()))
+        });
+    }
+
+    /// Says something that Kubernetes ascribes to no field.
+    fn fail_nowhere(&mut self, path: &Path, tally: &mut Tally, rest: &str) {
+        let field = self.prefix.unwrap_or(NOWHERE).to_owned();
+        self.fail(path, tally, |_, name| Cause::invalid(field, &"".into(), &format!("{} {rest}", quoted(name))));
+    }
+
+    fn ty(&mut self, schema: &Structural, value: &Value, path: &Path, tally: &mut Tally) {
+        let types: &[Type] = match (schema.int_or_string, &schema.ty) {
+            (true, _) => &[Type::Integer, Type::String],
+            (false, ty) => ty.as_slice(),
+        };
+        let format = schema.checks.as_ref().and_then(|checks| checks.format.as_ref());
+        if types.is_empty() && format.is_none() {
+            return;
+        }
+        tally.matches += 1;
+        let expected = || types.iter().map(|ty| ty.as_str()).collect::<Vec<_>>().join(",");
+        let (found, found_format) = match value {
+            Value::Null if types.is_empty() || schema.nullable => {
+                tally.matches += 1;
+                return;
+            }
+            Value::Null => return self.fail_type(path, tally, &expected(), "null"),
+            Value::Bool(_) => (Type::Boolean, ""),
+            Value::Number(number) if number.is_i64() => (Type::Integer, "int64"),
+            Value::Number(_) => (Type::Number, "float64"),
+            Value::String(_) => (Type::String, ""),
+            Value::Array(_) => (Type::Array, ""),
+            Value::Object(_) => (Type::Object, ""),
+        };
+        let whole = value.as_f64().is_some_and(is_whole);
+        let fits = types.contains(&found)
+            || (found == Type::Number && whole && types.contains(&Type::Integer))
+            || (found == Type::Integer && types.contains(&Type::Number));
+        let numeric = types.contains(&Type::Number) || types.contains(&Type::Integer);
+        let texts = matches!(found, Type::String | Type::Array);
+        match format {
+            Some(format) if !texts && !fits => return self.fail_type(path, tally, &format.name, found_format),
+            // What has a format is taken for a text, whatever its type.
+            Some(_) if texts && !numeric => {}
+            _ if !fits => return self.fail_type(path, tally, &expected(), found.as_str()),
+            _ => {}
+        }
+        tally.matches += 1;
+    }
+
+    fn fail_type(&mut self, path: &Path, tally: &mut Tally, expected: &str, found: &str) {
+        self.fail(path, tally, |field, name| {
+            let detail = format!("{name} in body must be of type {expected}: {}", quoted(found));
+            Cause::type_invalid(field, &found.into(), &detail)
+        });
+    }
+
+    fn junctors(&mut self, checks: &Checks, value: &Value, old: Option<&Value>, path: &Path, tally: &mut Tally) {
+        self.alternatives(&checks.any_of, false, value, old, path, tally);
+        self.alternatives(&checks.one_of, true, value, old, path, tally);
+        let mut failing = 0;
+        for schema in &checks.all_of {
+            let found = self.value(schema, value, old, path);
+            failing += usize::from(found.failures > 0);
+            tally.add(found);
+        }
+        if failing > 0 {
+            let none = if failing == checks.all_of.len() { ". None validated" } else { "" };
+            self.fail_nowhere(path, tally, &format!("must validate all the schemas (allOf){none}"));
+        }
+        if let Some(schema) = checks.not.as_deref()
+            && self.quietly(schema, value, old, path).failures == 0
+        {
+            self.fail_nowhere(path, tally, "must not validate the schema (not)");
+        }
+    }
+
+    /// `anyOf`, or `oneOf` if only one of the schemas may fit.
+    fn alternatives(
+        &mut self,
+        schemas: &[Structural],
+        only_one: bool,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path,
+        tally: &mut Tally,
+    ) {
+        if schemas.is_empty() {
+            return;
+        }
+        let mut fitting = 0;
+        let mut first = Tally::default();
+        let mut best: Option<(&Structural, Tally)> = None;
+        for schema in schemas {
+            let found = self.quietly(schema, value, old, path);
+            if found.failures == 0 {
+                fitting += 1;
+                if fitting == 1 {
+                    first = found;
+                }
+                if !only_one {
+                    break;
+                }
+            } else if best.is_none_or(|(_, best)| found.matches > best.matches) {
+                best = Some((schema, found));
+            }
+        }
+        match (fitting, only_one) {
+            (1, _) => return tally.add(first),
+            (0, false) => self.fail_nowhere(path, tally, "must validate at least one schema (anyOf)"),
+            (0, true) => self.fail_nowhere(path, tally, &format!("{ONLY_ONE} Found none valid")),
+            (many, _) => return self.fail_nowhere(path, tally, &format!("{ONLY_ONE} Found {many} valid alternatives")),
+        }
+        if let Some((schema, found)) = best {
+            if self.loud {
+                self.value(schema, value, old, path);
+            }
+            tally.add(found);
+        }
+    }
+
+    fn quietly(&mut self, schema: &Structural, value: &Value, old: Option<&Value>, path: &Path) -> Tally {
+        let loud = std::mem::replace(&mut self.loud, false);
+        let found = self.value(schema, value, old, path);
+        self.loud = loud;
+        found
+    }
+
+    fn text(&mut self, checks: &Checks, text: &str, value: &Value, path: &Path, tally: &mut Tally) {
+        let Limits { min, max } = checks.length;
+        let length = if min.or(max).is_some() { text.chars().count() as i64 } else { 0 };
+        if let Some(max) = max.filter(|max| length > *max) {
+            self.fail(path, tally, |field, _| Cause::too_long(field, max.max(0) as usize));
+        } else if let Some(min) = min.filter(|min| length < *min) {
+            self.fail_body(path, tally, value, || format!("should be at least {min} chars long"));
+        } else if let Some(pattern) = &checks.pattern {
+            match pattern.is_match(text) {
+                Ok(true) => {}
+                Ok(false) => self.fail_body(path, tally, value, || format!("should match '{}'", pattern.source)),
+                Err(error) => self.fail_body(path, tally, value, || {
+                    format!("should match '{}, but pattern is invalid: {error}'", pattern.source)
+                }),
+            }
+        }
+        if let Some(format) = &checks.format {
+            tally.matches += 1;
+            if !format.accepts(text) {
+                self.fail_type(path, tally, &format.name, text);
+            }
+        }
+    }
+
+    fn number(&mut self, checks: &Checks, number: &Number, path: &Path, tally: &mut Tally) {
+        let value = Value::Number(number.clone());
+        let float = number.as_f64().unwrap_or_default();
+        let whole = number.as_i64();
+        if let Some(factor) = checks.multiple_of {
+            let fits = match (whole, factor as i64) {
+                (Some(_), 0) | (None, _) => is_whole(if factor < 1.0 { 1.0 / factor * float } else { float / factor }),
+                (Some(number), factor) => number.checked_rem(factor).is_none_or(|rest| rest == 0),
+            };
+            if !fits {
+                self.fail_body(path, tally, &value, || format!("should be a multiple of {}", shown_limit(factor)));
+            }
+        }
+        // A limit of a whole number loses its fraction, as it does in Kubernetes.
+        let compare = |limit: f64| match whole {
+            Some(number) => number.cmp(&(limit as i64)),
+            None => float.total_cmp(&limit),
+        };
+        let limits = [(checks.minimum, "greater"), (checks.maximum, "less")];
+        for (Bound { limit, exclusive }, word) in limits.iter().filter_map(|(bound, word)| Some(((*bound)?, *word))) {
+            let order = if word == "less" { compare(limit).reverse() } else { compare(limit) };
+            if order.is_lt() || (exclusive && order.is_eq()) {
+                let or_equal = if exclusive { "" } else { " or equal to" };
+                let limit = if whole.is_some() { limit.trunc() } else { limit };
+                self.fail_body(path, tally, &value, || {
+                    format!("should be {word} than{or_equal} {}", shown_limit(limit))
+                });
+            }
+        }
+    }
+
+    fn items(&mut self, schema: &Structural, items: &[Value], old: Option<&Value>, path: &Path, tally: &mut Tally) {
+        if let Some(each) = schema.items.as_deref() {
+            let old = OldItems::of(schema, old);
+            for (index, item) in items.iter().enumerate() {
+                tally.add(self.value(each, item, old.get(index, item), &path.then(Step::Index(index))));
+            }
+        }
+        tally.matches += 1;
+        let Some(checks) = schema.checks.as_deref() else { return };
+        let count = items.len() as i64;
+        if let Some(min) = checks.items.min.filter(|min| count < *min) {
+            self.fail_body(path, tally, &count.into(), || format!("should have at least {min} items"));
+        }
+        if let Some(max) = checks.items.max.filter(|max| count > *max) {
+            self.fail(path, tally, |field, _| Cause::too_many(field, items.len(), max.max(0) as usize));
+        }
+        let mut seen = BTreeSet::new();
+        if checks.unique_items && !items.iter().all(|item| seen.insert(item.to_string())) {
+            self.fail_body(path, tally, &"".into(), || "shouldn't contain duplicates".into());
+        }
+    }
+
+    fn fields(&mut self, schema: &Structural, value: &Value, old: Option<&Value>, path: &Path, tally: &mut Tally) {
+        let Value::Object(fields) = value else { return };
+        let checks = schema.checks.as_deref();
+        if let Some(checks) = checks {
+            let count = fields.len() as i64;
+            if let Some(min) = checks.properties.min.filter(|min| count < *min) {
+                let rest = || format!("should have at least {min} properties");
+                return self.fail_body(path, tally, &count.into(), rest);
+            }
+            if let Some(max) = checks.properties.max.filter(|max| count > *max) {
+                return self.fail(path, tally, |field, _| Cause::too_many(field, fields.len(), max.max(0) as usize));
+            }
+        }
+        for (name, value) in fields {
+            let old = old.and_then(|old| old.get(name));
+            if let Some(property) = schema.properties.get(name) {
+                tally.add(self.value(property, value, old, &path.then(Step::Field(name))));
+                continue;
+            }
+            match &schema.additional_properties {
+                Some(super::Additional::Like(schema)) => {
+                    tally.add(self.value(schema, value, old, &path.then(Step::Extra(name))));
+                }
+                Some(super::Additional::Nothing) => self.fail(path, tally, |field, place| {
+                    let detail = format!("{place}.{name} in body is a forbidden property");
+                    Cause::invalid(field, &name.as_str().into(), &detail)
+                }),
+                Some(super::Additional::Anything) | None => {}
+            }
+        }
+        for name in checks.into_iter().flat_map(|checks| &checks.required) {
+            if !fields.contains_key(name) {
+                self.fail(&path.then(Step::Field(name)), tally, |field, _| Cause::required(field, ""));
+            }
+        }
+    }
+}
+
+/// The items that an update's items are compared with.
+enum OldItems<'a> {
+    None,
+    InOrder(&'a [Value]),
+    ByKeys(BTreeMap<String, &'a Value>, &'a [String]),
+}
+
+impl<'a> OldItems<'a> {
+    fn of(schema: &'a Structural, old: Option<&'a Value>) -> Self {
+        let Some(Value::Array(items)) = old else { return OldItems::None };
+        match &schema.list_type {
+            None => OldItems::InOrder(items),
+            Some(ListType::Map(keys)) => {
+                OldItems::ByKeys(items.iter().map(|item| (key_text(item, keys), item)).collect(), keys)
+            }
+            // Their items have no identity.
+            Some(ListType::Atomic | ListType::Set) => OldItems::None,
+        }
+    }
+
+    fn get(&self, index: usize, item: &Value) -> Option<&'a Value> {
+        match self {
+            OldItems::None => None,
+            OldItems::InOrder(items) => items.get(index),
+            OldItems::ByKeys(items, keys) => items.get(&key_text(item, keys)).copied(),
+        }
+    }
+}
+
+fn key_text(item: &Value, keys: &[String]) -> String {
+    super::invariants::key_of(item, keys).to_string()
+}
+
+/// What Kubernetes writes for a field that has no path.
+const NOWHERE: &str = "<nil>";
+const ONLY_ONE: &str = "must validate one and only one schema (oneOf).";
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Whether Kubernetes takes a number with a point for an integer.
+fn is_whole(number: f64) -> bool {
+    const SAFE_MAX: f64 = 9_007_199_254_740_991.0;
+    let whole = number.trunc();
+    let difference = (number - whole).abs();
+    number.abs() <= SAFE_MAX && (difference == 0.0 || difference / (number.abs() + whole.abs()) < 1e-9)
+}
+
+/// Values are shown as Go shows them: a whole number without a point.
+fn plain(value: &Value) -> Value {
+    match value.as_f64() {
+        Some(float) if value.as_i64().is_none() && is_whole(float) => Value::from(float as i64),
+        _ => value.clone(),
+    }
+}
+
+/// A number as Go's `%v` writes it.
+fn shown_limit(number: f64) -> String {
+    let magnitude = number.abs();
+    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+        let text = format!("{number:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+        return format!("{digits}e{sign}{exponent:0>2}");
+    }
+    format!("{number}")
+}
+
+/// By which a value is looked up in an `enum`: numbers are the same by amount.
+pub(super) fn enum_key(value: &Value) -> String {
+    plain(value).to_string()
+}
+
+#[cfg(test)]
+mod tests;

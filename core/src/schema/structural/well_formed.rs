@@ -1,0 +1,342 @@
+//! Whether a definition's schema is structural: it says the type of everything, once, so that objects can be pruned,
+//! given defaults and merged by it.
+//!
+//! There are two walks, as in Kubernetes. `structure` is about what makes a schema structural; only where nothing is
+//! wrong with that are the defaults tried. `words` is about each word by itself.
+
+mod words;
+
+use super::{Complaints, Structural, is_meta, pattern};
+use crate::kinds::rules::At;
+use crate::refusal::Cause;
+use words::{Context, words};
+
+/// What is wrong with a schema, and whether an update that keeps such a fault is let through.
+pub(crate) struct Fault {
+    pub group: Group,
+    pub cause: Cause,
+}
+
+/// Rules that bind an update only if the definition obeyed them before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Group {
+    Always,
+    Structure,
+    /// Of defaults; where no structure is asked for, they are not tried.
+    Defaults,
+    PrunedDefaults,
+    Types,
+    SetItems,
+    MapKeys,
+}
+
+impl AsRef<Cause> for Fault {
+    fn as_ref(&self) -> &Cause {
+        &self.cause
+    }
+}
+
+type Faults = Complaints<Fault>;
+
+/// What is wrong with a version's schema. `has_status` tells whether the version has that subresource.
+pub(crate) fn faults(schema: At, has_status: bool) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    root(schema, has_status, &mut faults);
+    let parsed = Structural::parse(schema.value);
+    if let Ok(parsed) = &parsed {
+        let before = faults.all.len();
+        structure(schema, Level::Root, &mut faults);
+        complete_junctors(schema, schema, &mut faults);
+        faults.all[before..].sort_by_cached_key(|fault| fault.cause.to_string());
+        if faults.all.len() == before {
+            defaults(parsed, schema, true, false, &mut faults);
+        }
+    }
+    words(schema, Context::ROOT, true, &mut faults);
+    if let (true, Err(causes)) = (faults.all.is_empty(), parsed) {
+        for cause in causes {
+            add(&mut faults, Group::Structure, || schema.invalid_as("", cause.message.trim_start_matches(UNSHOWN)));
+        }
+    }
+    faults.all
+}
+
+/// How the causes of [`Structural::parse`] begin.
+const UNSHOWN: &str = "Invalid value: \"\": ";
+
+fn add(faults: &mut Faults, group: Group, cause: impl FnOnce() -> Cause) {
+    faults.add(|| Fault { group, cause: cause() });
+}
+
+/// What may stand beside `properties` where these are taken apart, with Go's names, which the message lists.
+const ROOT_FIELDS: &[(&str, &str)] = &[
+    ("description", "Description"),
+    ("type", "Type"),
+    ("format", "Format"),
+    ("title", "Title"),
+    ("maximum", "Maximum"),
+    ("exclusiveMaximum", "ExclusiveMaximum"),
+    ("minimum", "Minimum"),
+    ("exclusiveMinimum", "ExclusiveMinimum"),
+    ("maxLength", "MaxLength"),
+    ("minLength", "MinLength"),
+    ("pattern", "Pattern"),
+    ("maxItems", "MaxItems"),
+    ("minItems", "MinItems"),
+    ("uniqueItems", "UniqueItems"),
+    ("multipleOf", "MultipleOf"),
+    ("required", "Required"),
+    ("items", "Items"),
+    ("properties", "Properties"),
+    ("externalDocs", "ExternalDocs"),
+    ("example", "Example"),
+    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields"),
+    ("x-kubernetes-validations", "XValidations"),
+];
+
+fn root(schema: At, has_status: bool, faults: &mut Faults) {
+    if has_status {
+        let ty = schema.get("type");
+        if !ty.is_empty() && ty.text() != "object" {
+            let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource \
+                          is enabled";
+            add(faults, Group::Always, || ty.invalid(detail));
+        }
+        let allowed = |name: &str| ROOT_FIELDS.iter().any(|(field, _)| *field == name);
+        if schema.entries().any(|(name, at)| !is_zero(&at) && !allowed(name)) {
+            let names: Vec<&str> = ROOT_FIELDS.iter().map(|(_, name)| *name).collect();
+            let detail = format!(
+                "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+                names.join(" ")
+            );
+            add(faults, Group::Always, || schema.invalid(&detail));
+        }
+    }
+    if schema.get("nullable").is_true() {
+        add(faults, Group::Always, || schema.get("nullable").forbidden("nullable cannot be true at the root"));
+    }
+}
+
+fn is_zero(at: &At) -> bool {
+    at.is_empty() || at.is_false()
+}
+
+/// Where a schema stands, which decides how a missing type is told of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+/// What makes a schema structural.
+fn structure(schema: At, level: Level, faults: &mut Faults) {
+    let mut say = |cause: Cause| add(faults, Group::Structure, || cause);
+    let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));
+    let additional = schema.get("additionalProperties");
+    let (preserve, embedded) =
+        (schema.get("x-kubernetes-preserve-unknown-fields"), schema.get("x-kubernetes-embedded-resource"));
+    let int_or_string = schema.get("x-kubernetes-int-or-string").is_true();
+    let is_resource = level == Level::Root || embedded.is_true();
+
+    if ty.text() == "array" && !items.is_set() {
+        say(items.required("must be specified"));
+    }
+    if additional.is_set() && level == Level::Root {
+        say(additional.forbidden("must not be used at the root"));
+    }
+    for extension in [preserve, embedded].iter().filter(|extension| int_or_string && extension.is_true()) {
+        say(extension.invalid("must be false if x-kubernetes-int-or-string is true"));
+    }
+    if embedded.is_true() && ty.text() != "object" {
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
+        say(if ty.is_empty() { ty.required(detail) } else { ty.invalid(detail) });
+    } else if ty.is_empty() && !int_or_string && !preserve.is_true() {
+        say(ty.required(match level {
+            Level::Root => "must not be empty at the root",
+            Level::Item => "must not be empty for specified array items",
+            Level::Field => "must not be empty for specified object fields",
+        }));
+    }
+    if embedded.is_true() && additional.is_set() {
+        say(additional.forbidden("must not be used if x-kubernetes-embedded-resource is set"));
+    }
+    if level == Level::Root && !ty.is_empty() && ty.text() != "object" {
+        say(ty.invalid("must be object at the root"));
+    }
+    for (name, expected) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
+        let property = properties.key(name);
+        let ty = property.get("type");
+        if is_resource && property.is_set() && ty.text() != expected {
+            say(ty.invalid_as(ty.text(), &format!("must be {expected}")));
+        }
+    }
+    if level == Level::Root && !says_only_names(properties.key("metadata")) {
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        say(properties.key("metadata").forbidden(detail));
+    }
+    if embedded.is_true() && !preserve.is_true() && properties.is_empty() {
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
+                      x-kubernetes-preserve-unknown-fields";
+        say(properties.required(detail));
+    }
+
+    let any_of = schema.get("anyOf");
+    junctors(schema, is_number_or_text(any_of), true, faults);
+    if items.is_set() {
+        structure(items, Level::Item, faults);
+    }
+    for (_, property) in properties.entries() {
+        structure(property, Level::Field, faults);
+    }
+    if additional.value.is_object() {
+        structure(additional, Level::Field, faults);
+    }
+}
+
+/// The names of an object may be restricted; all else about its metadata is the same for all kinds.
+fn says_only_names(metadata: At) -> bool {
+    metadata.entries().all(|(field, at)| match field {
+        "type" | "default" | "externalDocs" | "example" => true,
+        "properties" => at.entries().all(|(name, _)| matches!(name, "name" | "generateName")),
+        _ => is_zero(&at),
+    })
+}
+
+/// The one place where a junctor may speak of types.
+fn is_number_or_text(any_of: At) -> bool {
+    let only = |at: &At, ty: &str| at.len() == 1 && at.get("type").text() == ty;
+    let items: Vec<At> = any_of.items().take(3).collect();
+    matches!(items.as_slice(), [one, other] if only(one, "integer") && only(other, "string"))
+}
+
+const JUNCTORS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+
+/// Schemas within junctors, and the pattern beside them. `skips` passes over `anyOf`; at the top of a schema the first
+/// of `allOf` may have an `anyOf` that is passed over instead.
+fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
+    for word in JUNCTORS.iter().filter(|word| !(skips && **word == "anyOf")) {
+        for (index, nested) in schema.get(word).items().enumerate() {
+            let skips = is_top && *word == "allOf" && index == 0 && is_number_or_text(nested.get("anyOf"));
+            within_junctor(nested, skips, faults);
+        }
+    }
+    let not = schema.get("not");
+    if not.is_set() {
+        within_junctor(not, false, faults);
+    }
+    let pattern = schema.get("pattern");
+    if !pattern.is_empty()
+        && let Err(error) = pattern::check(pattern.text())
+    {
+        let detail = format!("must be a valid regular expression, but isn't: {error}");
+        add(faults, Group::Structure, || pattern.invalid(&detail));
+    }
+}
+
+/// Words that stand outside of junctors only, and what they must be within.
+const NOT_WITHIN_JUNCTORS: &[(&str, &str)] = &[
+    ("type", "empty"),
+    ("additionalProperties", "undefined"),
+    ("default", "undefined"),
+    ("title", "empty"),
+    ("description", "empty"),
+    ("nullable", "false"),
+    ("x-kubernetes-preserve-unknown-fields", "false"),
+    ("x-kubernetes-embedded-resource", "false"),
+    ("x-kubernetes-int-or-string", "false"),
+    ("x-kubernetes-list-map-keys", "empty"),
+    ("x-kubernetes-list-type", "undefined"),
+    ("x-kubernetes-map-type", "undefined"),
+    ("x-kubernetes-validations", "empty"),
+];
+
+fn within_junctor(schema: At, skips: bool, faults: &mut Faults) {
+    junctors(schema, skips, false, faults);
+    let (items, properties) = (schema.get("items"), schema.get("properties"));
+    if items.is_set() {
+        within_junctor(items, false, faults);
+    }
+    for (_, property) in properties.entries() {
+        within_junctor(property, false, faults);
+    }
+    for (word, expected) in NOT_WITHIN_JUNCTORS {
+        let at = schema.get(word);
+        let is_there = if *expected == "undefined" { at.is_set() } else { !is_zero(&at) };
+        if is_there {
+            add(faults, Group::Structure, || at.forbidden(&format!("must be {expected} to be structural")));
+        }
+    }
+    let metadata = properties.key("metadata");
+    if metadata.is_set() {
+        add(faults, Group::Structure, || metadata.forbidden("must not be specified in a nested context"));
+    }
+}
+
+/// Whatever junctors speak of must be there outside of them.
+fn complete_junctors(nested: At, schema: At, faults: &mut Faults) {
+    let not = nested.get("not");
+    if not.is_set() {
+        complete(not, schema, faults);
+    }
+    for word in JUNCTORS {
+        for nested in nested.get(word).items() {
+            complete(nested, schema, faults);
+        }
+    }
+}
+
+fn complete(nested: At, schema: At, faults: &mut Faults) {
+    if !schema.is_set() {
+        add(faults, Group::Structure, || schema.required(&format!("because it is defined in {}", nested.path())));
+        return;
+    }
+    complete_junctors(nested, schema, faults);
+    let items = nested.get("items");
+    if items.is_set() {
+        complete(items, schema.get("items"), faults);
+    }
+    let (properties, known) = (nested.get("properties"), schema.get("properties"));
+    for (name, property) in properties.entries() {
+        complete(property, known.key(name), faults);
+    }
+}
+
+/// Defaults must be values that an object could have. Those within maps are not reached by defaulting in Kubernetes'
+/// eyes, and are not tried.
+fn defaults(schema: &Structural, at: At, is_root: bool, in_meta: bool, faults: &mut Faults) {
+    let is_resource = is_root || schema.embedded_resource;
+    let in_meta = in_meta && !schema.embedded_resource;
+    let default = at.get("default");
+    if default.is_set() {
+        default_value(schema, default, is_root, in_meta, faults);
+    }
+    if let Some(items) = schema.items.as_deref() {
+        defaults(items, at.get("items"), false, in_meta, faults);
+    }
+    let properties = at.get("properties");
+    for (name, property) in &schema.properties {
+        let in_meta = in_meta || (is_resource && is_meta(name));
+        defaults(property, properties.key(name), false, in_meta, faults);
+    }
+}
+
+fn default_value(schema: &Structural, default: At, is_root: bool, in_meta: bool, faults: &mut Faults) {
+    if !in_meta {
+        let mut pruned = default.value.clone();
+        if !schema.prune_value(&mut pruned, is_root).is_empty() {
+            add(faults, Group::PrunedDefaults, || default.invalid("must not have unknown fields"));
+        }
+    }
+    let path = default.path();
+    let mut causes = if in_meta { Vec::new() } else { schema.embedded_causes(default.value, &path) };
+    if causes.is_empty() {
+        causes = schema.validate_value(default.value, None, Some(&path));
+    }
+    for cause in causes {
+        add(faults, Group::Defaults, || cause);
+    }
+}
+
+#[cfg(test)]
+mod tests;
