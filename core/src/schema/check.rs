@@ -394,7 +394,7 @@ mod tests {
             "metadata": {"name": "a", "labels": {"x": "y"}, "creationTimestamp": "2024-01-01T00:00:00Z",
                 "managedFields": [{"fieldsV1": {"f:anything": null}}]},
             "spec": {"replicas": 3, "template": {"spec": {
-                "containers": [{"name": "c", "resources": {"limits": {"cpu": "0.5"}},
+                "containers": [{"name": "c", "resources": {"limits": {"cpu": "500m"}},
                     "livenessProbe": {"httpGet": {"port": "http"}},
                     "ports": [{"containerPort": 80}]}],
                 "volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}},
@@ -549,6 +549,21 @@ mod tests {
             Err("json: cannot unmarshal string into Go struct field JSONSchemaProps.items.minLength of type int64"
                 .to_string())
         );
+    }
+
+    #[test]
+    fn quantities_are_rewritten() {
+        for (sent, kept) in [
+            (json!("0.5"), "500m"),
+            (json!("1000m"), "1"),
+            (json!("1024Mi"), "1Gi"),
+            (json!(2), "2"),
+            (json!("2.9296875Ki"), "3k"),
+            (json!("500m"), "500m"),
+        ] {
+            let (document, _) = run("api.core.v1.ResourceRequirements", json!({"limits": {"cpu": sent}}));
+            assert_eq!(document["limits"]["cpu"], kept, "{sent}");
+        }
     }
 
     #[test]
