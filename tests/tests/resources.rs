@@ -134,6 +134,21 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
     }
     admin.get(&format!("{MAPS}?limit=2&continue=short")).await.refused(400, "BadRequest");
     server.stop();
+
+    // Once its version is let go, the rest can be had of the newest state, with the token of the refusal.
+    let log = RocksLog::open(&folder.join("data")).unwrap();
+    log.forget(log.last().unwrap()).unwrap();
+    drop(log);
+    let server = Server::start(&folder.join("data"), &[]);
+    let admin = Wire::admin(&server);
+    let expired = admin.get(&format!("{MAPS}?limit=2&continue={token}")).await.refused(410, "Expired");
+    let fresh = expired["metadata"]["continue"].as_str().expect("a fresh token");
+    let rest = admin.get(&format!("{MAPS}?continue={fresh}")).await.expect(200).json();
+    let names: Vec<&str> =
+        rest["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bb", "c", "d", "e"], "with what came in between");
+    assert_ne!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    server.stop();
 }
 
 #[tokio::test]
