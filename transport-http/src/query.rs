@@ -1,9 +1,9 @@
 //! Query parameters become typed options; a parameter that makes no sense is refused by name.
 
 use crate::info::decode;
+use holdfast_core::Refusal;
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
-use holdfast_core::{CauseReason, Refusal};
 
 /// The parameters in the order they were sent.
 #[derive(Debug, Clone, Default)]
@@ -68,10 +68,6 @@ impl Query {
                 FieldValidation::Warn
             }
         };
-        let manager = self.text("fieldManager");
-        if let Some(manager) = &manager {
-            causes.extend(manager_causes(manager));
-        }
         if !causes.is_empty() {
             return Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", kind, ""), causes });
         }
@@ -83,7 +79,7 @@ impl Query {
         };
         Ok(Options {
             dry_run,
-            field_manager: manager,
+            field_manager: self.text("fieldManager"),
             field_validation,
             force: self.optional_flag("force"),
             label_selector: self.text("labelSelector"),
@@ -99,20 +95,6 @@ impl Query {
             delete,
         })
     }
-}
-
-fn manager_causes(manager: &str) -> Option<Cause> {
-    const BYTES_MAX: usize = 128;
-    if manager.len() > BYTES_MAX {
-        return Some(Cause::too_long("fieldManager", BYTES_MAX));
-    }
-    let (position, character) = manager.char_indices().find(|(_, c)| c.is_control())?;
-    let code = u32::from(character);
-    let message = format!(
-        "Invalid value: {}: invalid character U+{code:04X} (at position {position})",
-        serde_json::Value::from(manager)
-    );
-    Some(Cause { reason: CauseReason::Invalid, field: "fieldManager".into(), message })
 }
 
 /// `DeleteOptions` from a body win over those of the query.

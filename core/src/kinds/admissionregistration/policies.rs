@@ -231,7 +231,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_through};
+    use crate::kinds::rules::testing::{check_part, check_rows};
     use serde_json::{Value, json};
 
     fn constraints() -> Value {
@@ -349,7 +349,7 @@ mod tests {
                 ),
             ],
         );
-        check_through(
+        check_part(
             &good,
             "status",
             &[(

@@ -63,7 +63,7 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::check_through;
+    use crate::kinds::rules::testing::check_part;
     use serde_json::{Value, json};
 
     fn workload(kind: &str, status: &Value) -> Value {
@@ -81,7 +81,7 @@ mod tests {
             ("ReplicaSet", "fullyLabeledReplicas"),
             ("StatefulSet", "currentReplicas"),
         ] {
-            check_through(
+            check_part(
                 &workload(kind, &status),
                 "status",
                 &[
@@ -112,7 +112,7 @@ mod tests {
         for kind in ["Deployment", "StatefulSet", "DaemonSet"] {
             let lower = "status.collisionCount: Invalid value: 1: cannot be decremented";
             let none = "status.collisionCount: Invalid value: 0: cannot be decremented";
-            check_through(
+            check_part(
                 &workload(kind, &status),
                 "status",
                 &[
@@ -122,7 +122,7 @@ mod tests {
                 ],
             );
         }
-        check_through(
+        check_part(
             &workload("DaemonSet", &json!({})),
             "status",
             &[(

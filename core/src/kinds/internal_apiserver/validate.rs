@@ -145,7 +145,7 @@ fn api_version(at: At, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_through};
+    use crate::kinds::rules::testing::{check_part, check_rows};
     use serde_json::{Value, json};
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             ],
         );
         let first = "status.storageVersions[0]";
-        check_through(
+        check_part(
             &good,
             "status",
             &[

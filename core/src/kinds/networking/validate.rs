@@ -244,7 +244,7 @@ fn peer(peer: At, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_through, check_updates};
+    use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use serde_json::{Value, json};
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
         );
         check_updates(&classed, &[("/spec/ingressClassName", json!("other"), "")]);
         let point = "/status/loadBalancer/ingress/0";
-        check_through(
+        check_part(
             &ingress,
             "status",
             &[

@@ -39,7 +39,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_through, check_updates};
+    use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use serde_json::json;
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
             ],
         );
         check_updates(&good, &[("/spec/minAvailable", json!(1), ""), ("/spec/selector", json!({}), "")]);
-        check_through(
+        check_part(
             &good,
             "status",
             &[

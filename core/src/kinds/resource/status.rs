@@ -123,22 +123,9 @@ fn device_statuses(status: At, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::check_through;
+    use super::super::validate::tests::claim;
+    use crate::kinds::rules::testing::check_part;
     use serde_json::{Value, json};
-
-    fn claim() -> Value {
-        json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"},
-            "spec": {"devices": {
-                "requests": [
-                    {"name": "r", "exactly": {"deviceClassName": "c"}},
-                    {"name": "s", "firstAvailable": [{"name": "t", "deviceClassName": "c"}]},
-                ],
-                "constraints": [{"requests": ["r", "s/t"], "matchAttribute": "example.com/a"}],
-                "config": [{"requests": ["r"], "opaque": {"driver": "d.example.com", "parameters": {"a": 1}}}],
-            }},
-        })
-    }
 
     #[test]
     fn what_is_told_of_claims() {
@@ -148,7 +135,7 @@ mod tests {
             "allocation": {"devices": {"results": [result]}},
             "reservedFor": [{"resource": "pods", "name": "p", "uid": "1"}],
         });
-        check_through(
+        check_part(
             &claim(),
             "status",
             &[
@@ -165,7 +152,7 @@ mod tests {
                 ),
             ],
         );
-        check_through(
+        check_part(
             &done,
             "status",
             &[
@@ -189,6 +176,6 @@ mod tests {
         going["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
         let user = json!({"resource": "pods", "name": "q", "uid": "2"});
         let added = "status.reservedFor: Forbidden: new entries may not be added while";
-        check_through(&going, "status", &[("/status/reservedFor/1", user, added)]);
+        check_part(&going, "status", &[("/status/reservedFor/1", user, added)]);
     }
 }

@@ -240,11 +240,12 @@ pub fn slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
     use serde_json::{Value, json};
 
-    fn claim() -> Value {
+    /// A claim that asks in every way.
+    pub fn claim() -> Value {
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"},
             "spec": {"devices": {

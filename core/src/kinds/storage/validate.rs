@@ -233,7 +233,7 @@ pub fn attributes_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_through, check_updates};
+    use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use serde_json::{Value, json};
 
     fn of(kind: &str, mut rest: Value) -> Value {
@@ -351,7 +351,7 @@ mod tests {
             &good,
             &[("/spec/nodeName", json!("m"), "spec: Invalid value: {\"attacher\":\"csi.example.com\"")],
         );
-        check_through(
+        check_part(
             &good,
             "status",
             &[

@@ -75,7 +75,7 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_through, check_updates};
+    use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use serde_json::{Value, json};
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
             &good,
             &[("/spec/resource/group", json!("batch"), "group: Invalid value: \"batch\": field is immutab")],
         );
-        check_through(
+        check_part(
             &good,
             "status",
             &[

@@ -75,24 +75,6 @@ impl<'s> Codec<'s> {
         Ok(wrap(text("apiVersion"), text("kind"), &self.encode(message, document)?))
     }
 
-    /// The enveloped form of a list: `list` is the document without its items, which are bare messages already.
-    pub fn encode_list<'i>(
-        &self,
-        message: MessageId,
-        list: &Value,
-        items: impl Iterator<Item = &'i [u8]> + Clone,
-    ) -> Result<Vec<u8>, EncodeError> {
-        let size = items.clone().map(|item| frames::item_size(item.len())).sum();
-        let mut out = list_start(self, message, list, size)?;
-        out.reserve(size + LIST_END.len());
-        let number = self.items_number(message);
-        for item in items {
-            list_item(&mut out, number, item);
-        }
-        out.extend_from_slice(&LIST_END);
-        Ok(out)
-    }
-
     /// The number of the field `items` in a list message.
     pub fn items_number(&self, message: MessageId) -> u32 {
         self.schema.message(message).field("items").map_or(ITEMS, |field| field.number)

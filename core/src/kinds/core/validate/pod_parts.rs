@@ -243,11 +243,12 @@ fn addresses(list: At, causes: &mut Vec<Cause>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::kinds::rules::testing::check_part;
     use serde_json::{Value, json};
 
-    fn good() -> Value {
+    /// A pod as it stands before somebody changes it.
+    pub fn good() -> Value {
         json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
             "spec": {

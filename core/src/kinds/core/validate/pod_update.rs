@@ -148,19 +148,9 @@ fn narrower_affinity(affinity: At, old: &Value, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pod_parts::tests::good;
     use crate::kinds::rules::testing::check_updates;
     use serde_json::{Value, json};
-
-    fn good() -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
-            "spec": {
-                "containers": [{"name": "a", "image": "a:1", "env": [{"name": "A", "value": "b"}],
-                    "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}}],
-                "tolerations": [{"key": "a", "operator": "Exists"}],
-            },
-        })
-    }
 
     #[test]
     fn a_pod_keeps_its_spec() {
