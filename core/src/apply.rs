@@ -1,5 +1,6 @@
 //! The fold: an accepted event becomes state. It cannot fail, and replay is the same function.
 
+use crate::kinds::custom::{self, Custom};
 use crate::object::meta;
 use crate::state::{Change, State};
 
@@ -9,12 +10,40 @@ use crate::state::{Change, State};
 pub fn apply(state: &mut State, change: &Change) {
     debug_assert!(change.offset > state.offset, "events are applied in order");
     state.offset = change.offset;
+    hold(state, change);
+}
+
+/// Takes in one of the objects that a log holds now, in any order but for definitions, which come before their objects.
+pub fn hold(state: &mut State, change: &Change) {
     if change.deleted {
         state.remove(change.kind, &change.key);
     } else {
         state.put(change.kind, change.key.clone(), change.entry.clone());
     }
     index_roles(state, change);
+    define(state, change);
+}
+
+/// A definition makes a kind, changes it, or takes it away.
+fn define(state: &mut State, change: &Change) {
+    if state.registry.definitions() != Some(change.kind) {
+        return;
+    }
+    let definition = change.entry.document();
+    state.definitions.note(change, &definition);
+    let Some(storage) = custom::storage_of(&change.key) else { return };
+    let known = state.registry.by_storage(&storage);
+    let before = known.and_then(|id| state.registry.get(id).custom.as_ref());
+    if known.is_some() && before.is_none() {
+        // A built-in kind's place is not to be had.
+        return;
+    }
+    let wanted = if change.deleted { None } else { custom::identity(&definition) };
+    if before.map(Custom::identity) == wanted {
+        return;
+    }
+    let kind = wanted.and_then(|_| custom::kind_of(&change.entry, &definition));
+    state.redefine(known, kind);
 }
 
 /// Keeps the authorizer's view of roles and bindings next to the objects themselves.
@@ -44,4 +73,5 @@ pub fn undo(state: &mut State, change: &Change, previous: Option<&Change>) {
     }
     let restored = Change { deleted: before.is_none(), ..before.unwrap_or(change).clone() };
     index_roles(state, &restored);
+    define(state, &restored);
 }

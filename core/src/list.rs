@@ -1,7 +1,7 @@
 //! Lists and gets: reads of a snapshot.
 
 use crate::event::Offset;
-use crate::kinds::{Kind, KindId, Selectable};
+use crate::kinds::{Kind, KindId};
 use crate::object::meta;
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::{Options, Request};
@@ -40,7 +40,6 @@ impl Selection {
     pub fn new(state: &State, request: &Request) -> Result<Selection, Refusal> {
         let target = &request.target;
         let kind = state.kind(target.kind);
-        let version = &kind.versions[target.version];
         let options = &request.options;
         let labels = LabelSelector::parse(options.label_selector.as_deref().unwrap_or(""));
         let labels = labels.map_err(Refusal::BadRequest)?;
@@ -55,7 +54,7 @@ impl Selection {
             fields,
         };
         for requirement in selection.fields.requirements() {
-            if field_index(kind, &version.group, &requirement.field).is_none() {
+            if field_index(kind, target.version, &requirement.field).is_none() {
                 return Err(unknown_field(kind, &requirement.field));
             }
         }
@@ -84,9 +83,8 @@ impl Selection {
     }
 
     fn conditions_hold(&self, kind: &Kind, key: &str, entry: &Entry) -> bool {
-        let group = &kind.versions[self.version].group;
         (self.labels.is_everything() || self.labels.matches_by(|label| entry.index.label(label)))
-            && (self.fields.is_everything() || self.fields.matches(|field| field_value(kind, group, key, entry, field)))
+            && (self.fields.is_everything() || self.fields.matches(|field| field_value(kind, self.version, key, entry, field)))
     }
 
     /// True when every object under the prefix is picked.
@@ -110,20 +108,17 @@ enum FieldIndex {
     Kind(usize),
 }
 
-fn field_index(kind: &Kind, group: &str, field: &str) -> Option<FieldIndex> {
+fn field_index(kind: &Kind, version: usize, field: &str) -> Option<FieldIndex> {
     match field {
         "metadata.name" => Some(FieldIndex::Name),
         "metadata.namespace" => Some(FieldIndex::Namespace),
-        _ => {
-            let named = |s: &Selectable| s.field == field && s.group.as_deref().is_none_or(|only| only == group);
-            kind.selectable.iter().position(named).map(FieldIndex::Kind)
-        }
+        _ => kind.selectable_in(version, field).map(FieldIndex::Kind),
     }
 }
 
-fn field_value<'a>(kind: &Kind, group: &str, key: &'a str, entry: &'a Entry, field: &str) -> &'a str {
+fn field_value<'a>(kind: &Kind, version: usize, key: &'a str, entry: &'a Entry, field: &str) -> &'a str {
     let (namespace, name) = meta::split_key(key);
-    match field_index(kind, group, field) {
+    match field_index(kind, version, field) {
         Some(FieldIndex::Name) => name,
         Some(FieldIndex::Namespace) => namespace.unwrap_or(""),
         Some(FieldIndex::Kind(index)) => &entry.index.fields[index],

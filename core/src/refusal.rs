@@ -2,6 +2,7 @@
 //!
 //! The core returns refusals as data; only the transport turns one into a `Status` document.
 
+use crate::kinds::custom::Conversion;
 use std::fmt;
 
 /// The resource that a refusal speaks of.
@@ -94,6 +95,10 @@ pub enum Refusal {
     /// A fault that Kubernetes tells of without a reason: 500 and the text alone.
     Unreasoned(String),
     Unavailable(String),
+    /// A webhook has to convert this first. The engine has it done and decides again; no client ever sees it.
+    Unconverted(Box<Conversion>),
+    /// The kind changed between the look for it and the decision. The transport looks again.
+    Redefined,
     /// The disk under the log is full: reads go on, writes wait for room.
     InsufficientStorage(String),
 }

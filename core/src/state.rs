@@ -2,15 +2,17 @@
 
 use crate::authz::rbac::RbacIndex;
 use crate::event::{Offset, Record};
+use crate::kinds::custom::{self, Conversion};
 use crate::kinds::{Kind, KindId, Registry};
+use crate::object::meta::Document;
 use crate::object::{Draft, meta};
 use crate::schema::schema;
 use crate::wire::protobuf;
 use bytes::Bytes;
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use serde_json::{Map, Value};
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Everything the server knows at one offset. Cloning shares all of it.
 #[derive(Clone)]
@@ -21,9 +23,21 @@ pub struct State {
     pub rbac: RbacIndex,
     /// The last event on a role or binding.
     pub rbac_offset: Offset,
+    pub definitions: Definitions,
     collections: OrdMap<KindId, Collection>,
+    /// Objects whose definition is gone, by their place in storage: a new one may take them up.
+    orphans: OrdMap<Arc<str>, Collection>,
     /// Who holds what only one object may hold (`ip/10.0.0.1`): claim to `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
+}
+
+/// What there is to do about definitions of custom kinds.
+#[derive(Clone, Default)]
+pub struct Definitions {
+    /// The last event on a definition.
+    pub offset: Offset,
+    /// Those that are going away, or whose names another has.
+    pub unsettled: OrdSet<Arc<str>>,
 }
 
 /// All objects of one kind, by key (`namespace/name`, or the name alone).
@@ -42,8 +56,14 @@ pub struct Entry {
     /// Length of the part before `"metadata"` that a list item leaves off.
     head: u32,
     pub index: Index,
-    /// Made on first use: the other versions' JSON, and behind it every version's Protobuf message.
-    forms: OnceLock<Box<[OnceLock<Bytes>]>>,
+    forms: Mutex<Option<Arc<Forms>>>,
+}
+
+/// Made on first use, for one shape of the kind.
+struct Forms {
+    since: Offset,
+    /// Every version's JSON, and behind it every version's Protobuf message.
+    made: Box<[OnceLock<Bytes>]>,
 }
 
 /// What selectors read, taken out once.
@@ -73,7 +93,9 @@ impl State {
             registry,
             rbac: RbacIndex::default(),
             rbac_offset: Offset::ZERO,
+            definitions: Definitions::default(),
             collections: OrdMap::new(),
+            orphans: OrdMap::new(),
             claims: OrdMap::new(),
         }
     }
@@ -138,6 +160,48 @@ impl State {
         }
     }
 
+    /// Takes in an object of the log whose kind nothing defines.
+    pub fn hold_orphan(&mut self, record: &Record) {
+        let head = head_length(&record.object);
+        let entry = Entry::new(record.object.clone(), head, record.offset(), record.time_ms, Index::default());
+        let objects = &mut self.orphans.entry(record.resource.as_str().into()).or_default().objects;
+        objects.insert(record.key.as_str().into(), Arc::new(entry));
+    }
+
+    /// Puts a kind in the place of another, with its objects; no kind drops them.
+    pub(crate) fn redefine(&mut self, old: Option<KindId>, kind: Option<Kind>) {
+        let registry = Arc::make_mut(&mut self.registry);
+        let before = old.map(|old| registry.share(old));
+        let objects = match (old, &kind) {
+            (Some(old), _) => self.collections.remove(&old),
+            (None, Some(kind)) => self.orphans.remove(kind.storage.as_str()),
+            (None, None) => None,
+        };
+        let objects = objects.unwrap_or_default();
+        let new = match (old, kind) {
+            (Some(old), Some(kind)) => Some(registry.replace(old, kind)),
+            (None, Some(kind)) => Some(registry.add(kind)),
+            (Some(old), None) => {
+                registry.remove(old);
+                None
+            }
+            (None, None) => None,
+        };
+        let Some(new) = new else {
+            if let Some(before) = before.filter(|_| !objects.is_empty()) {
+                self.orphans.insert(before.storage.as_str().into(), objects);
+            }
+            return;
+        };
+        let kind = registry.share(new);
+        let fields = |kind: &Kind| kind.selectable.iter().map(|s| s.field.clone()).collect::<Vec<_>>();
+        let same = before.is_some_and(|before| fields(&before) == fields(&kind));
+        let objects = if same { objects } else { objects.indexed_for(&kind) };
+        if !objects.is_empty() {
+            self.collections.insert(new, objects);
+        }
+    }
+
     /// Drops the claims of the object's present version.
     fn forget(&mut self, kind: KindId, key: &str) {
         let Some(entry) = self.get(kind, key) else { return };
@@ -155,7 +219,28 @@ impl State {
     }
 }
 
+impl Definitions {
+    pub(crate) fn note(&mut self, change: &Change, definition: &Value) {
+        self.offset = change.offset;
+        let settled = definition["metadata"].get("deletionTimestamp").is_none() && custom::holds(definition, "NamesAccepted");
+        if change.deleted || settled {
+            self.unsettled.remove(&change.key);
+        } else {
+            self.unsettled.insert(change.key.clone());
+        }
+    }
+}
+
 impl Collection {
+    /// The same objects with what selectors read of them taken out anew.
+    fn indexed_for(&self, kind: &Kind) -> Collection {
+        let indexed = |entry: &Entry| {
+            let index = Index::new(kind, &entry.document());
+            Entry::new(entry.json.clone(), entry.head as usize, entry.offset, entry.time_ms, index)
+        };
+        Collection { objects: self.objects.iter().map(|(key, entry)| (key.clone(), Arc::new(indexed(entry)))).collect() }
+    }
+
     pub fn len(&self) -> usize {
         self.objects.len()
     }
@@ -175,7 +260,7 @@ impl Index {
                 labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
             })
             .unwrap_or_default();
-        let fields = kind.selectable.iter().map(|field| (field.read)(document).into()).collect();
+        let fields = kind.selectable.iter().map(|field| field.read.of(document).into()).collect();
         let claims =
             kind.hooks.claims.map(|claims| claims(document).into_iter().map(Arc::from).collect()).unwrap_or_default();
         Index { labels, fields, claims }
@@ -188,7 +273,7 @@ impl Index {
 
 impl Entry {
     pub fn new(json: Bytes, head: usize, offset: Offset, time_ms: i64, index: Index) -> Entry {
-        Entry { json, offset, time_ms, head: head as u32, index, forms: OnceLock::new() }
+        Entry { json, offset, time_ms, head: head as u32, index, forms: Mutex::default() }
     }
 
     /// The object as a document.
@@ -203,17 +288,39 @@ impl Entry {
     }
 
     /// The object in the given version of its kind: the stored bytes for the hub, converted once for others.
+    /// What only a webhook can convert must have been: see [`Self::awaits`].
     pub fn json_in(&self, kind: &Kind, version: usize) -> Bytes {
-        if version == 0 {
+        if version == 0 && !kind.is_stale(self.offset) {
             return self.json.clone();
         }
-        self.form(kind, version).get_or_init(|| self.convert(kind, version)).clone()
+        self.forms(kind).made[version].get_or_init(|| self.convert(kind, version)).clone()
+    }
+
+    /// The conversion by webhook that has to be made before this version can be shown.
+    pub fn awaits(&self, kind: &Kind, version: usize) -> Option<Conversion> {
+        kind.custom.as_ref()?.webhook.as_ref()?;
+        if version == 0 && !kind.is_stale(self.offset) || self.forms(kind).made[version].get().is_some() {
+            return None;
+        }
+        let (stored, object) = custom::as_stored(kind, self.document());
+        let to = kind.versions[version].api_version();
+        (stored != version).then_some(Conversion { to, object })
+    }
+
+    /// Keeps what a webhook made of the object.
+    pub fn keep(&self, kind: &Kind, version: usize, converted: &Document) {
+        let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, converted);
+        // Of two that were made at the same time, either will do.
+        let _ = self.forms(kind).made[version].set(draft.seal(self.offset));
     }
 
     /// The bare Protobuf message in the given version of the kind, made once; `None` where the object has none.
     pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Bytes> {
-        let form = self.form(kind, kind.versions.len() + version);
-        let message = form.get_or_init(|| {
+        if kind.custom.is_some() {
+            return None;
+        }
+        let forms = self.forms(kind);
+        let message = forms.made[kind.versions.len() + version].get_or_init(|| {
             let message = schema().id(&kind.versions[version].message);
             let encode = |message| protobuf::codec().encode(message, &self.document_in(kind, version)).ok();
             message.and_then(encode).unwrap_or_default().into()
@@ -222,13 +329,22 @@ impl Entry {
         Some(message.clone()).filter(|message| !message.is_empty())
     }
 
-    fn form(&self, kind: &Kind, index: usize) -> &OnceLock<Bytes> {
-        let make = || (0..2 * kind.versions.len()).map(|_| OnceLock::new()).collect();
-        &self.forms.get_or_init(make)[index]
+    fn forms(&self, kind: &Kind) -> Arc<Forms> {
+        let mut forms = self.forms.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &*forms {
+            Some(made) if made.since == kind.since() => made.clone(),
+            _ => {
+                let made = (0..2 * kind.versions.len()).map(|_| OnceLock::new()).collect();
+                forms.insert(Arc::new(Forms { since: kind.since(), made })).clone()
+            }
+        }
     }
 
     /// The object as a document in the given version of its kind.
     pub fn document_in(&self, kind: &Kind, version: usize) -> Value {
+        if kind.custom.is_some() {
+            return parse(&self.json_in(kind, version));
+        }
         let mut value = self.document();
         if version != 0
             && let Value::Object(document) = &mut value
@@ -239,6 +355,15 @@ impl Entry {
     }
 
     fn convert(&self, kind: &Kind, version: usize) -> Bytes {
+        if kind.custom.is_some() {
+            let (stored, object) = custom::as_stored(kind, self.document());
+            let shown = custom::relabelled(kind, stored, version, object);
+            let shown = shown.as_object().map(|shown| {
+                Draft::new(&kind.versions[version].api_version(), &kind.kind, shown).seal(self.offset)
+            });
+            // Most objects need no change, and then share their bytes.
+            return shown.filter(|shown| *shown != self.json).unwrap_or_else(|| self.json.clone());
+        }
         match self.document_in(kind, version) {
             Value::Object(document) => {
                 let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, &document);

@@ -119,7 +119,7 @@ impl World {
                         let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
                         let mut document = entry.document_in(kind, version);
                         let scale =
-                            kind.subresource(line.option("sub").unwrap_or("")).and_then(|sub| sub.scale.clone());
+                            kind.subresource(version, line.option("sub").unwrap_or("")).and_then(|sub| sub.scale.clone());
                         if let Some(paths) = scale {
                             document = Value::Object(decide::scale_of(&paths, &document));
                         }

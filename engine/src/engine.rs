@@ -6,12 +6,13 @@ use crate::pins::Pins;
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Work, Writer};
 use arc_swap::ArcSwap;
+use async_trait::async_trait;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
-use holdfast_core::apply::{apply, undo};
-use holdfast_core::decide::{self, Answer, Decision, Settings, View};
+use holdfast_core::apply::{hold, undo};
+use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View};
 use holdfast_core::event::{Actor, Offset};
-use holdfast_core::kinds::Registry;
+use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::refusal::Subject;
@@ -28,6 +29,8 @@ use tokio::sync::oneshot;
 const QUEUE_COMMANDS_MAX: usize = 4096;
 /// How often a decision that has gone stale is made again before the writer is asked to make it.
 const RACES_MAX: usize = 4;
+/// How many objects a webhook is given at a time.
+const CONVERSIONS_MAX: usize = 500;
 /// How far back a list at an exact version is answered by undoing events.
 const UNDO_EVENTS_MAX: u64 = 200_000;
 /// How long a read of a version that is not there yet waits for it.
@@ -41,6 +44,39 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
+    pub converter: Arc<dyn Converter>,
+}
+
+/// Brings objects into another version of their kind where only a webhook can.
+#[async_trait]
+pub trait Converter: Send + Sync + 'static {
+    /// The objects in the version asked for, in the same order. `webhook` is the definition's
+    /// `spec.conversion.webhook`.
+    async fn convert(
+        &self,
+        state: &State,
+        kind: &Kind,
+        webhook: &Value,
+        to: &str,
+        objects: Vec<Value>,
+    ) -> Result<Vec<Document>, Refusal>;
+}
+
+/// An engine without webhooks.
+pub struct NoWebhooks;
+
+#[async_trait]
+impl Converter for NoWebhooks {
+    async fn convert(
+        &self,
+        _state: &State,
+        kind: &Kind,
+        _webhook: &Value,
+        to: &str,
+        _objects: Vec<Value>,
+    ) -> Result<Vec<Document>, Refusal> {
+        Err(Refusal::Internal(format!("conversion webhook for {to}, Kind={} failed: there are no webhooks here", kind.kind)))
+    }
 }
 
 pub struct Engine {
@@ -129,12 +165,25 @@ impl Engine {
     /// Judges a mutation and makes it durable, deciding again whenever the state moved on in between.
     pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
-        for _ in 0..RACES_MAX {
+        let mut conversions = Conversions::default();
+        let mut races = 0;
+        while races < RACES_MAX {
             let snapshot = self.snapshot();
-            let decision = decide::decide(&snapshot, &self.options.settings, request, stamp)?;
+            let decided = decide::decide_with(&snapshot, &self.options.settings, request, stamp, &conversions);
+            let decision = match decided {
+                Err(Refusal::Unconverted(conversion)) => {
+                    let kind = snapshot.kind(request.target.kind);
+                    let object = conversion.object.clone();
+                    let converted = self.convert(&snapshot, kind, &conversion.to, vec![object]).await?;
+                    converted.into_iter().for_each(|converted| conversions.add(*conversion.clone(), converted));
+                    continue;
+                }
+                decided => decided?,
+            };
             if request.options.dry_run {
                 return Ok(rehearse(decision));
             }
+            races += 1;
             let fixed = decision.fixed;
             match self.submit(decision, decide::actor(request), stamp).await {
                 Ok(reply) => return Ok(reply),
@@ -143,15 +192,69 @@ impl Engine {
                 Err(rejection) => return Err(refusal(rejection)),
             }
         }
-        self.mutate_in_turn(request, stamp).await
+        self.mutate_in_turn(request, stamp, conversions).await
+    }
+
+    async fn convert(
+        &self,
+        state: &State,
+        kind: &Kind,
+        to: &str,
+        objects: Vec<Value>,
+    ) -> Result<Vec<Document>, Refusal> {
+        let webhook = kind.custom.as_ref().and_then(|custom| custom.webhook.as_ref());
+        let webhook = webhook.ok_or_else(|| Refusal::Internal(format!("nothing converts {} to {to}", kind.kind)))?;
+        self.options.converter.convert(state, kind, webhook, to, objects).await
+    }
+
+    /// Has everything converted that is not yet, so that the objects can be shown in this version.
+    pub async fn prepare(&self, kind: &Kind, version: usize, entries: &[Arc<Entry>]) -> Result<(), Refusal> {
+        if kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
+            return Ok(());
+        }
+        for batch in entries.chunks(CONVERSIONS_MAX) {
+            let (mut waiting, mut objects, mut to) = (Vec::new(), Vec::new(), String::new());
+            for entry in batch {
+                if let Some(conversion) = entry.awaits(kind, version) {
+                    waiting.push(entry);
+                    objects.push(conversion.object);
+                    to = conversion.to;
+                }
+            }
+            if waiting.is_empty() {
+                continue;
+            }
+            let converted = self.convert(&self.snapshot(), kind, &to, objects).await?;
+            waiting.iter().zip(&converted).for_each(|(entry, converted)| entry.keep(kind, version, converted));
+        }
+        Ok(())
+    }
+
+    /// The same for a document in the version that objects are stored in, which nobody keeps.
+    pub async fn prepare_document(&self, kind: &Kind, version: usize, document: Document) -> Result<Document, Refusal> {
+        if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
+            let mut document = document;
+            if version != 0 {
+                decide::from_hub(kind, version, &mut document);
+            }
+            return Ok(document);
+        }
+        let to = kind.versions[version].api_version();
+        let converted = self.convert(&self.snapshot(), kind, &to, vec![Value::Object(document)]).await?;
+        converted.into_iter().next().ok_or_else(|| Refusal::Internal("the webhook converted nothing".into()))
     }
 
     /// Lets the writer decide, where no race can be lost.
-    async fn mutate_in_turn(&self, request: &Request, stamp: Stamp) -> Result<Reply, Refusal> {
+    async fn mutate_in_turn(
+        &self,
+        request: &Request,
+        stamp: Stamp,
+        conversions: Conversions,
+    ) -> Result<Reply, Refusal> {
         let (told, tells) = oneshot::channel();
         let (settings, undecided) = (self.options.settings.clone(), request.clone());
         let work = Work::Undecided(Box::new(move |state| {
-            let decided = decide::decide(state, &settings, &undecided, stamp);
+            let decided = decide::decide_with(state, &settings, &undecided, stamp, &conversions);
             let (writes, told_of) = match decided {
                 Ok(Decision { writes, answer, warnings, .. }) => (writes, Ok((answer, warnings))),
                 Err(refusal) => (Vec::new(), Err(refusal)),
@@ -162,7 +265,14 @@ impl Engine {
         }));
         let entries = self.commit(work, decide::actor(request), stamp).await.map_err(refusal)?;
         let told_of = tells.await.map_err(|_| Refusal::Internal("the writer did not decide".into()))?;
-        told_of.map(|(answer, warnings)| reply(answer, &entries, warnings))
+        match told_of {
+            // Others changed it again, and the writer cannot wait for a webhook.
+            Err(Refusal::Unconverted(_)) => Err(Refusal::TooManyRequests {
+                message: "the object changes faster than its webhook converts it; please try again".into(),
+                retry_after_seconds: 1,
+            }),
+            told_of => told_of.map(|(answer, warnings)| reply(answer, &entries, warnings)),
+        }
     }
 
     /// Hands a decision to the writer and waits until it is durable.
@@ -283,18 +393,19 @@ impl Engine {
             return Err(expired());
         }
         let mut state = State::clone(&newest);
-        let read = |record: &_| {
-            Change::from_record(&newest.registry, record).map_err(|unknown| Refusal::Internal(unknown.to_string()))
+        let read = |state: &State, record: &_| {
+            Change::from_record(&state.registry, record).map_err(|unknown| Refusal::Internal(unknown.to_string()))
         };
         for record in records.iter().rev().filter(|record| record.offset() <= newest.offset) {
             let previous = match record.replaces {
                 0 => None,
                 replaces => match self.log.read(Offset(replaces)).map_err(fault)? {
-                    Some(previous) => Some(read(&previous)?),
+                    Some(previous) => Some(read(&state, &previous)?),
                     None => return Err(expired()),
                 },
             };
-            undo(&mut state, &read(record)?, previous.as_ref());
+            let change = read(&state, record)?;
+            undo(&mut state, &change, previous.as_ref());
         }
         state.offset = offset;
         let state = Arc::new(state);
@@ -319,16 +430,27 @@ impl Engine {
 /// Folds what the log holds now.
 pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
     let mut changes = Vec::new();
+    let mut custom = Vec::new();
     log.current(&mut |record| {
-        let change = Change::from_record(&registry, &record)
-            .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
-        changes.push(change);
+        match Change::from_record(&registry, &record) {
+            Ok(change) => changes.push(change),
+            // Of a kind that one of the definitions makes.
+            Err(_) if record.resource.contains('/') => custom.push(record),
+            Err(unknown) => return Err(Fault::Unreadable { what: unknown.to_string() }),
+        }
         Ok(())
     })?;
     changes.sort_unstable_by_key(|change| change.offset);
     let mut state = State::new(registry);
     for change in &changes {
-        apply(&mut state, change);
+        hold(&mut state, change);
+    }
+    custom.sort_unstable_by_key(|record| record.offset);
+    for record in &custom {
+        match Change::from_record(&state.registry, record) {
+            Ok(change) => hold(&mut state, &change),
+            Err(_) => state.hold_orphan(record),
+        }
     }
     state.offset = log.last()?;
     Ok(state)

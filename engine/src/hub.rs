@@ -122,6 +122,8 @@ pub struct Hub {
     /// Every event up to this one is in the queues of the watchers that it concerns.
     delivered: AtomicU64,
     watchers: AtomicUsize,
+    /// Of the registry that the topics were last compared with.
+    revision: AtomicU64,
     /// Told of every commit.
     committed: Notify,
 }
@@ -179,6 +181,7 @@ impl Hub {
             topics: Mutex::default(),
             delivered: AtomicU64::default(),
             watchers: AtomicUsize::default(),
+            revision: AtomicU64::default(),
             committed: Notify::default(),
         }
     }
@@ -206,6 +209,11 @@ impl Hub {
     /// Queues the events of a commit, in order. Called by the writer alone, after the state was published.
     pub fn deliver(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
         let mut topics = self.lock();
+        // A kind that changed has another number now: its watchers are let go, and find out.
+        let revision = state.registry.revision();
+        if self.revision.swap(revision, Ordering::Relaxed) != revision {
+            topics.retain(|kind, _| state.registry.serves(*kind));
+        }
         for (change, previous) in changes {
             let Some(topic) = topics.get_mut(&change.kind) else { continue };
             if !topic.groups.is_empty() {

@@ -5,6 +5,7 @@
 
 use crate::engine::Engine;
 use holdfast_core::authz::upkeep as roles;
+use holdfast_core::decide;
 use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{self, Step};
@@ -66,6 +67,9 @@ async fn work(engine: &Arc<Engine>, gathered: &mut Offset) {
     for _ in 0..64 {
         let snapshot = engine.snapshot();
         let mut steps: Vec<Step> = namespace::plan(&snapshot, engine.stamp());
+        if !snapshot.definitions.unsettled.is_empty() {
+            steps.extend(decide::plan_definitions(&snapshot));
+        }
         if snapshot.rbac_offset > *gathered {
             steps.extend(roles::plan(&snapshot));
             if steps.is_empty() {

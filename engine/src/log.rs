@@ -48,6 +48,9 @@ pub enum Fault {
     InUse { path: String, holder: String },
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
+    /// Nothing failed: the kind was redefined or went away, and who follows it begins anew.
+    #[error("the kind is no longer what it was")]
+    Redefined,
     #[error("{what}")]
     Unreadable { what: String },
     #[error("the log cannot {operation}: {source}")]

@@ -72,7 +72,7 @@ impl Watch {
                         return Ok(delivery);
                     }
                 }
-                None => self.rejoin(),
+                None => self.rejoin()?,
             }
         }
     }
@@ -94,7 +94,7 @@ impl Watch {
                     }
                 }
                 Err(TryRecvError::Empty) => return Ok(None),
-                Err(TryRecvError::Disconnected) => self.rejoin(),
+                Err(TryRecvError::Disconnected) => self.rejoin()?,
             }
         }
     }
@@ -126,13 +126,20 @@ impl Watch {
     }
 
     /// The hub let this watcher go: it joins anew, and the log has what it missed.
-    fn rejoin(&mut self) {
+    fn rejoin(&mut self) -> Result<(), Fault> {
         let snapshot = self.engine.snapshot();
+        if !snapshot.registry.serves(self.selection.kind) {
+            return Err(Fault::Redefined);
+        }
         self.subscription = self.engine.hub().subscribe(snapshot.kind(self.selection.kind), &self.selection);
+        Ok(())
     }
 
     fn catch_up(&mut self) -> Result<(), Fault> {
         let snapshot = self.engine.snapshot();
+        if !snapshot.registry.serves(self.selection.kind) {
+            return Err(Fault::Redefined);
+        }
         let kind = snapshot.kind(self.selection.kind);
         let log = self.engine.log();
         let oldest = log.oldest()?;

@@ -136,6 +136,10 @@ impl Writer {
         for command in batch.drain(..) {
             let writes = match command.work {
                 Work::Undecided(decide) => decide(&next),
+                Work::Decided { writes, .. } if writes.iter().any(|write| !next.registry.serves(write.kind)) => {
+                    answers.push((command.answer, Err(Rejection::Stale)));
+                    continue;
+                }
                 Work::Decided { writes, expects } if holds(&next, &writes, &expects) => writes,
                 Work::Decided { .. } => {
                     // Told only when the batch is durable: what made it stale may be in this very batch.

@@ -202,8 +202,7 @@ pub fn server_side_apply(bytes: &[u8]) {
         }
     }
     let writer = managed::Writer {
-        schema: schema(),
-        message,
+        layout: holdfast_core::schema::layout::Layout::of(message),
         api_version: &api_version,
         manager: if force { "kubectl" } else { "fuzz" },
         subresource: "",

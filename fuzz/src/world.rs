@@ -228,7 +228,7 @@ pub fn request(state: &State, line: &str, body: &[u8]) -> Request {
     let known = state.kind(kind);
     let is_namespaced = known.is_namespaced();
     // A path leads to a stored kind and a subresource that it has, or it is refused before anything is decided.
-    let subresource = subresource.filter(|name| known.subresource(name).is_some());
+    let subresource = subresource.filter(|name| known.subresource(0, name).is_some());
     let name = word(5).map(str::to_owned).or_else(|| (verb != Verb::Create).then(|| "web".to_owned()));
     let mut options =
         Options { field_validation: FieldValidation::Ignore, field_manager: Some("fuzz".into()), ..Options::default() };

@@ -11,7 +11,7 @@ use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::TokenKey;
-use holdfast_engine::{Engine, EventLog, Options, bootstrap};
+use holdfast_engine::{Engine, EventLog, NoWebhooks, Options, bootstrap};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::Metrics;
 use holdfast_transport_http::api::{Api, Features, Limits};
@@ -61,8 +61,8 @@ pub fn serve_until_stopped(
         event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
     let log: Arc<dyn EventLog> = Arc::new(log);
-    let registry = Arc::new(registry().clone());
-    let engine = Engine::open(log, registry.clone(), Options { settings, clock: Arc::new(SystemClock) })?;
+    let options = Options { settings, clock: Arc::new(SystemClock), converter: Arc::new(NoWebhooks) };
+    let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
     let runtime = crate::runtime()?;
     let outcome = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
@@ -71,7 +71,7 @@ pub fn serve_until_stopped(
             .await
             .with_context(|| format!("listen on {bind}:{}", args.secure_port))?;
         let address = listener.local_addr()?;
-        let api = api(&args, engine.clone(), registry, address)?;
+        let api = api(&args, engine.clone(), address)?;
         let streams = match args.http2_max_streams_per_connection {
             0 => STREAMS_MAX,
             streams => streams,
@@ -96,7 +96,6 @@ pub fn serve_until_stopped(
 fn api(
     args: &Args,
     engine: Arc<Engine>,
-    registry: Arc<holdfast_core::kinds::Registry>,
     address: SocketAddr,
 ) -> Result<Arc<Api>> {
     let modes = engine.settings().modes.clone();
@@ -126,7 +125,7 @@ fn api(
         limits,
         features: features(args)?,
         metrics: Metrics::default(),
-        documents: Documents::new(registry, advertised.to_string()),
+        documents: Documents::new(advertised.to_string()),
         stopping: watch::Sender::new(false),
         sockets: Default::default(),
         ready: watch::Sender::new(false),

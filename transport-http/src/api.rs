@@ -6,7 +6,7 @@ use crate::authenticate::{Authenticator, Peer};
 use crate::info::RequestInfo;
 use crate::metrics::{Counted, Metrics};
 use crate::query::{Query, delete_options};
-use crate::respond::{self, Form, Head, Response, Shape};
+use crate::respond::{self, Encoding, Form, Head, Response, Shape};
 use crate::websocket::{self, Socket};
 use crate::{paths, reviews, status, watch};
 use bytes::{Buf, Bytes, BytesMut};
@@ -15,19 +15,21 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::chain::{Authorizer, Mode};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
 use holdfast_core::decide::View;
-use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::object::decode;
 use holdfast_core::object::export::export;
+use holdfast_core::object::meta;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
-use holdfast_core::state::State;
+use holdfast_core::state::{Entry, State};
 use holdfast_core::wire::protobuf;
 use holdfast_engine::{Engine, Reply};
 use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,6 +37,8 @@ use std::time::Instant;
 use tokio::sync::watch as signal;
 use tokio_util::task::TaskTracker;
 
+/// How often a request is carried out again because its kind was redefined meanwhile.
+const REDEFINITIONS_MAX: usize = 8;
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
@@ -251,6 +255,30 @@ impl Api {
             state.registry.find(&info.group, &info.version, &info.resource).ok_or(Refusal::NoSuchPath)?;
         let kind = state.registry.share(id);
         let verb = verb(info, &kind)?;
+        let warning = kind.versions[version].custom.as_ref().and_then(|custom| custom.warning.clone());
+        let shape = call.shape;
+        let answer = self.carry_out(call, kind, id, version, verb).await;
+        // Who uses an old version is told in any case.
+        let Some(warning) = warning else { return answer };
+        let mut response = answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape));
+        respond::warn(&mut response, &[warning]);
+        Ok(response)
+    }
+
+    async fn carry_out<B, D, E>(
+        self: &Arc<Self>,
+        call: Call<B>,
+        kind: Arc<Kind>,
+        id: KindId,
+        version: usize,
+        verb: Verb,
+    ) -> Result<Response, Refusal>
+    where
+        B: Stream<Item = Result<D, E>> + Send,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let info = &call.info;
         let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let namespace = if kind.is_namespaced() { optional(&info.namespace) } else { None };
         let target = Target {
@@ -287,6 +315,11 @@ impl Api {
             read_delete_options(&mut request)?;
         }
         self.gate(&mut request)?;
+        if kind.custom.is_some() && call.shape.form == Form::Object && call.shape.encoding == Encoding::Protobuf {
+            return Err(Refusal::NotAcceptable {
+                message: "only the following media types are accepted: application/json, application/yaml".into(),
+            });
+        }
         if !kind.stored {
             return self.unstored(&kind, request, call.shape).await;
         }
@@ -296,7 +329,10 @@ impl Api {
         match verb {
             Verb::Get => {
                 let snapshot = self.read_state(&request).await?;
+                let request = retarget(&snapshot, &request)?;
+                let (kind, version) = (snapshot.registry.share(request.target.kind), request.target.version);
                 let entry = list::get(&snapshot, &request)?;
+                self.engine.prepare(&kind, version, std::slice::from_ref(entry)).await?;
                 if call.query.flag("export") {
                     let Value::Object(mut document) = entry.document_in(&kind, version) else {
                         return Err(Refusal::Internal("a stored object is no document".into()));
@@ -306,7 +342,7 @@ impl Api {
                 }
                 Ok(respond::object(&kind, version, entry, 200, call.shape, self.engine.stamp().seconds()))
             }
-            Verb::List => self.list(&kind, &request, call.shape).await,
+            Verb::List => self.list(&request, call.shape).await,
             Verb::Watch => {
                 let socket = Socket::asked(&call.wire.headers, call.wire.upgrade)?;
                 watch::watch(self, &request, call.shape, socket).await
@@ -315,7 +351,7 @@ impl Api {
                 self.engine.delete_collection(&request).await?;
                 Ok(success(call.shape))
             }
-            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => self.mutate(&kind, &request, call.shape).await,
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => self.mutate(&request, call.shape).await,
         }
     }
 
@@ -348,7 +384,7 @@ impl Api {
         Ok(self.engine.snapshot())
     }
 
-    async fn list(&self, kind: &Kind, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+    async fn list(&self, request: &Request, shape: Shape) -> Result<Response, Refusal> {
         let options = &request.options;
         let freshness = list::freshness(options)?;
         let token = options
@@ -378,9 +414,12 @@ impl Api {
             }
             other => other?,
         };
+        let request = &*retarget(&snapshot, request)?;
+        let kind = &snapshot.registry.share(request.target.kind);
         let selection = Selection::new(&snapshot, request)?;
         let mut page = list::page(&snapshot, &selection, options.limit, token.as_ref());
         page.remaining = page.remaining.filter(|_| self.features.remaining_item_count);
+        self.engine.prepare(kind, request.target.version, &page.entries).await?;
         if page.next.is_some() {
             self.engine.pin(&snapshot);
         }
@@ -407,26 +446,42 @@ impl Api {
         bind.target.version = version;
         bind.target.name = Some(holdfast_core::object::meta::name(&binding).to_owned());
         bind.target.subresource = Some("binding".into());
-        self.mutate(snapshot.kind(pods), &bind, shape).await
+        self.mutate(&bind, shape).await
     }
 
-    async fn mutate(&self, kind: &Kind, request: &Request, shape: Shape) -> Result<Response, Refusal> {
-        let reply = self.engine.mutate(request).await?;
-        Ok(self.render(kind, request.target.version, reply, shape))
+    async fn mutate(&self, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+        let mut found = self.engine.snapshot();
+        let mut request = Cow::Borrowed(request);
+        for _ in 0..REDEFINITIONS_MAX {
+            if !found.registry.serves(request.target.kind) {
+                request = Cow::Owned(retarget(&found, &request)?.into_owned());
+            }
+            match self.engine.mutate(&request).await {
+                Err(Refusal::Redefined) => found = self.engine.snapshot(),
+                reply => {
+                    let kind = found.registry.share(request.target.kind);
+                    return self.render(&kind, request.target.version, reply?, shape).await;
+                }
+            }
+        }
+        Err(Refusal::Redefined)
     }
 
-    fn render(&self, kind: &Kind, version: usize, reply: Reply, shape: Shape) -> Response {
+    async fn render(&self, kind: &Kind, version: usize, reply: Reply, shape: Shape) -> Result<Response, Refusal> {
+        if let Reply::Object { entry, .. } = &reply {
+            self.engine.prepare(kind, version, std::slice::from_ref(entry)).await?;
+        }
         let now = self.engine.stamp().seconds();
         let (mut response, warnings) = match reply {
             Reply::Object { entry, code, view: View::Object, warnings } => {
                 (respond::object(kind, version, &entry, code, shape, now), warnings)
             }
             Reply::Object { entry, code, view: View::Scale, warnings } => {
-                (scale(kind, &entry.document(), code, shape), warnings)
+                (scale(kind, version, &scaled(kind, version, &entry), code, shape)?, warnings)
             }
             Reply::Document { mut document, code, warnings } => {
-                if document.get("kind").and_then(Value::as_str) == Some(&kind.kind) && version != 0 {
-                    holdfast_core::decide::from_hub(kind, version, &mut document);
+                if document.get("kind").and_then(Value::as_str) == Some(&kind.kind) {
+                    document = self.engine.prepare_document(kind, version, document).await?;
                 }
                 (respond::document(code, &document, shape), warnings)
             }
@@ -437,13 +492,13 @@ impl Api {
             }
         };
         respond::warn(&mut response, &warnings);
-        response
+        Ok(response)
     }
 
     async fn subresource(self: &Arc<Self>, kind: &Kind, request: Request, shape: Shape) -> Result<Response, Refusal> {
         let name = request.target.subresource.clone().unwrap_or_default();
         let first = name.split('/').next().unwrap_or("");
-        let served = kind.subresource(first).ok_or(Refusal::NoSuchPath)?;
+        let served = kind.subresource(request.target.version, first).ok_or(Refusal::NoSuchPath)?;
         let subject = Subject::new(&kind.versions[request.target.version].group, &kind.resource, request.name());
         match (first, request.verb) {
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
@@ -453,13 +508,17 @@ impl Api {
             ("token", Verb::Create) => reviews::token(self, &request, shape).await,
             (_, Verb::Get) if served.verbs.contains(&"get") => {
                 let snapshot = self.read_state(&request).await?;
+                let request = retarget(&snapshot, &request)?;
+                let kind = &snapshot.registry.share(request.target.kind);
                 let entry = list::get(&snapshot, &request)?;
+                self.engine.prepare(kind, request.target.version, std::slice::from_ref(entry)).await?;
                 if first == "scale" {
-                    return Ok(scale(kind, &entry.document(), 200, shape));
+                    let version = request.target.version;
+                    return scale(kind, version, &scaled(kind, version, entry), 200, shape);
                 }
                 Ok(respond::object(kind, request.target.version, entry, 200, shape, self.engine.stamp().seconds()))
             }
-            (_, verb) if served.verbs.contains(&verb.as_str()) => self.mutate(kind, &request, shape).await,
+            (_, verb) if served.verbs.contains(&verb.as_str()) => self.mutate(&request, shape).await,
             _ => Err(Refusal::MethodNotAllowed {
                 message: format!(
                     "{} is not supported on resources of kind \"{}/{first}\"",
@@ -633,12 +692,33 @@ fn read_delete_options(request: &mut Request) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn scale(kind: &Kind, hub: &Value, code: u16, shape: Shape) -> Response {
-    let Some(paths) = kind.subresource("scale").and_then(|scale| scale.scale.as_ref()) else {
-        return respond::refusal(&Refusal::NoSuchPath, shape);
-    };
-    let document = holdfast_core::decide::scale_of(paths, hub);
-    respond::document(code, &document, Shape { form: Form::Object, ..shape })
+/// The document that holds an object's scale.
+fn scaled(kind: &Kind, version: usize, entry: &Entry) -> Value {
+    if kind.custom.is_some() { entry.document_in(kind, version) } else { entry.document() }
+}
+
+fn scale(kind: &Kind, version: usize, document: &Value, code: u16, shape: Shape) -> Result<Response, Refusal> {
+    let paths = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref());
+    let paths = paths.ok_or(Refusal::NoSuchPath)?;
+    if kind.custom.is_some() && meta::path(document, &paths.spec_replicas).is_none() {
+        let path = &paths.spec_replicas;
+        return Err(Refusal::Internal(format!("the spec replicas field \".{path}\" does not exist")));
+    }
+    let document = holdfast_core::decide::scale_of(paths, document);
+    Ok(respond::document(code, &document, Shape { form: Form::Object, ..shape }))
+}
+
+/// The request on its kind as this state has it: a definition may have changed since the path was looked up.
+pub(crate) fn retarget<'r>(state: &State, request: &'r Request) -> Result<Cow<'r, Request>, Refusal> {
+    if state.registry.serves(request.target.kind) {
+        return Ok(Cow::Borrowed(request));
+    }
+    let mut request = request.clone();
+    let kind = state.kind(request.target.kind);
+    let version = kind.versions.get(request.target.version).ok_or(Refusal::NoSuchPath)?;
+    let found = state.registry.find(&version.group, &version.version, &kind.resource);
+    (request.target.kind, request.target.version) = found.ok_or(Refusal::NoSuchPath)?;
+    Ok(Cow::Owned(request))
 }
 
 fn success(shape: Shape) -> Response {

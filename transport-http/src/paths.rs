@@ -5,11 +5,11 @@ use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use bytes::Bytes;
 use holdfast_core::Refusal;
-use holdfast_core::kinds::{Kind, Registry};
+use holdfast_core::kinds::{GroupVersions, Kind, Registry, registry as built_in};
 use holdfast_core::object::encode;
 use holdfast_core::schema::schema;
-use holdfast_core::wire::discovery::{Aggregated, Catalog};
-use holdfast_core::wire::openapi::{self, NoCustomSchemas, OpenApi};
+use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
+use holdfast_core::wire::openapi::{self, OpenApi, v2};
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -20,39 +20,109 @@ use std::sync::{Arc, Mutex};
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
 
-/// Documents that describe the API, each made when it is first asked for.
+/// Documents that describe the API. Each is made when it is first asked for, and made again only when the part of the
+/// API that it describes has changed.
 pub struct Documents {
-    registry: Arc<Registry>,
     /// As clients reach the server: `10.0.0.1:6443`.
     server_address: String,
-    made: Mutex<HashMap<String, Bytes>>,
+    /// By name, with the revision of what they were made of.
+    made: Mutex<HashMap<String, (u64, Bytes)>>,
+}
+
+/// The documents of one state's API.
+struct Described<'a> {
+    documents: &'a Documents,
+    registry: &'a Registry,
 }
 
 impl Documents {
-    pub fn new(registry: Arc<Registry>, server_address: String) -> Documents {
-        Documents { registry, server_address, made: Mutex::new(HashMap::new()) }
+    pub fn new(server_address: String) -> Documents {
+        Documents { server_address, made: Mutex::new(HashMap::new()) }
     }
 
-    /// The document under this name, made now unless it was before.
-    fn get(&self, name: &str, make: impl FnOnce(&Catalog) -> Option<Bytes>) -> Option<Bytes> {
-        if let Some(found) = self.lock().get(name) {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (u64, Bytes)>> {
+        self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Described<'_> {
+    /// The document under this name.
+    fn get(&self, name: &str, revision: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
+        if let Some((_, found)) = self.documents.lock().get(name).filter(|(made_of, _)| *made_of == revision) {
             return Some(found.clone());
         }
-        let made = make(&Catalog::new(&self.registry))?;
-        self.lock().insert(name.to_owned(), made.clone());
+        let made = make()?;
+        self.documents.lock().insert(name.to_owned(), (revision, made.clone()));
         Some(made)
     }
 
-    fn openapi(&self, name: &str, make: impl FnOnce(&OpenApi) -> Option<Bytes>) -> Option<Bytes> {
-        self.get(name, |_| {
-            let catalog = Catalog::new(&self.registry);
-            make(&OpenApi { schema: schema(), catalog: &catalog, custom: &NoCustomSchemas, version: API_VERSION })
+    /// A document about one group.
+    fn of_group(&self, name: &str, group: &str, make: impl FnOnce(&Catalog) -> Option<Bytes>) -> Option<Bytes> {
+        let group = self.registry.group(group)?;
+        self.get(name, group.revision, || make(&Catalog::of(self.registry, std::slice::from_ref(&group))))
+    }
+
+    /// The same for every group, in discovery's order; `core` is the one without a name, or all others.
+    fn each_group(&self, name: &str, core: bool, make: fn(&Catalog, &str) -> Option<Bytes>) -> Vec<Bytes> {
+        let groups = self.registry.groups().into_iter().filter(|group| group.group.is_empty() == core);
+        let each = groups.filter_map(|group| {
+            let name = format!("{name} {}", group.group);
+            self.get(&name, group.revision, || {
+                make(&Catalog::of(self.registry, std::slice::from_ref(&group)), &group.group)
+            })
+        });
+        each.collect()
+    }
+
+    fn openapi<T>(&self, groups: &[GroupVersions], make: impl FnOnce(&OpenApi) -> T) -> T {
+        let catalog = Catalog::of(self.registry, groups);
+        make(&OpenApi { schema: schema(), catalog: &catalog, version: API_VERSION })
+    }
+
+    /// The groups that have built-in kinds, and those that have none.
+    fn by_origin(&self) -> (Vec<GroupVersions>, Vec<GroupVersions>) {
+        let built_in = built_in();
+        self.registry.groups().into_iter().partition(|group| built_in.group(&group.group).is_some())
+    }
+
+    fn openapi_v3(&self, path: &str) -> Option<Bytes> {
+        let (built_in, custom) = self.by_origin();
+        let group = path.strip_prefix("apis/").map(|rest| rest.split('/').next().unwrap_or(rest));
+        let own: Vec<GroupVersions> =
+            custom.into_iter().filter(|custom| Some(custom.group.as_str()) == group).collect();
+        let revision = own.first().map_or_else(|| newest(&built_in), |own| own.revision);
+        // Every document knows the kinds of the built-in groups, which share options and metadata.
+        let groups = [built_in, own].concat();
+        self.get(&format!("openapi/v3/{path}"), revision, || {
+            self.openapi(&groups, |openapi| openapi.v3_document(path))
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Bytes>> {
-        self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn openapi_v2(&self, encoding: v2::Encoding) -> Bytes {
+        let (built_in, custom) = self.by_origin();
+        let revision = newest(&built_in);
+        let one = |name: &str, revision, groups: &[GroupVersions], is_built_in| {
+            let part = |of: &str| format!("openapi/v2 {encoding:?} {of} {name}");
+            let known = |of: &str| self.documents.lock().get(&part(of)).filter(|made| made.0 == revision).cloned();
+            if let (Some((_, paths)), Some((_, definitions))) = (known("paths"), known("definitions")) {
+                return v2::Part { paths, definitions };
+            }
+            let made = self.openapi(groups, |openapi| openapi.v2_part(encoding, is_built_in));
+            let mut documents = self.documents.lock();
+            documents.insert(part("paths"), (revision, made.paths.clone()));
+            documents.insert(part("definitions"), (revision, made.definitions.clone()));
+            made
+        };
+        let mut parts = vec![one("", revision, &built_in, true)];
+        for group in &custom {
+            parts.push(one(&group.group, group.revision, std::slice::from_ref(group), false));
+        }
+        self.openapi(&[], |openapi| openapi.v2_document(encoding, &parts))
     }
+}
+
+fn newest(groups: &[GroupVersions]) -> u64 {
+    groups.iter().map(|group| group.revision).max().unwrap_or(0)
 }
 
 /// Answers a path that is no resource.
@@ -69,21 +139,25 @@ pub fn answer(
         return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
     }
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let documents = &api.documents;
+    let state = api.engine.snapshot();
+    let described = Described { documents: &api.documents, registry: &state.registry };
     let found = match parts.as_slice() {
-        [] => Some(json_answer(root(api).into(), shape)),
+        [] => Some(json_answer(root(&state.registry).into(), shape)),
         ["version"] => Some(json_answer(version().into(), shape)),
         ["healthz" | "livez" | "readyz", ..] => Some(health(api, &parts, query)),
         ["metrics"] => Some(metrics(api)),
-        ["api"] | ["apis"] => Some(groups(documents, headers, parts[0] == "api", shape)),
-        ["api", version] => resources(documents, "", version, shape),
-        ["apis", group] => documents.get(path, |catalog| catalog.api_group(group)).map(|body| json_answer(body, shape)),
-        ["apis", group, version] => resources(documents, group, version, shape),
-        ["openapi", "v2"] => openapi_v2(documents, headers, shape),
-        ["openapi", "v3"] => {
-            documents.openapi("openapi/v3", |openapi| Some(openapi.v3_index())).map(|body| json_answer(body, shape))
+        ["api"] | ["apis"] => Some(groups(&described, headers, parts[0] == "api", shape)),
+        ["api", version] => resources(&described, "", version, shape),
+        ["apis", group] => {
+            described.of_group(path, group, |catalog| catalog.api_group(group)).map(|body| json_answer(body, shape))
         }
-        ["openapi", "v3", rest @ ..] => openapi_v3(documents, &rest.join("/"), headers, shape),
+        ["apis", group, version] => resources(&described, group, version, shape),
+        ["openapi", "v2"] => Some(openapi_v2(&described, headers, shape)),
+        ["openapi", "v3"] => {
+            let index = || Some(described.openapi(&state.registry.groups(), |openapi| openapi.v3_index()));
+            described.get("openapi/v3", state.registry.revision(), index).map(|body| json_answer(body, shape))
+        }
+        ["openapi", "v3", rest @ ..] => openapi_v3(&described, &rest.join("/"), headers, shape),
         _ => None,
     };
     found.unwrap_or_else(|| respond::refusal(&Refusal::NoSuchPath, shape))
@@ -98,7 +172,7 @@ fn accepts(headers: &HeaderMap) -> &str {
 }
 
 /// `/api` and `/apis`: in the aggregated form for clients that put it before the plain one.
-fn groups(documents: &Documents, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
+fn groups(described: &Described, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
     for clause in accepts(headers).split(',') {
         let clause = clause.replace(' ', "");
         let parameter = |wanted: &str| clause.split(';').any(|part| part == wanted);
@@ -115,36 +189,35 @@ fn groups(documents: &Documents, headers: &HeaderMap, core: bool, shape: Shape) 
         } else {
             continue;
         };
-        let name = format!("aggregated {core} {}", form.content_type());
-        if let Some(body) = documents.get(&name, |catalog| Some(catalog.aggregated(core, form))) {
-            return tagged(body, form.content_type(), headers, shape);
-        }
+        let items = described.each_group("aggregated", core, |catalog, group| catalog.aggregated_item(group));
+        let body = discovery::aggregated(form, items.iter().map(Bytes::as_ref));
+        return tagged(body, form.content_type(), headers, shape);
     }
-    let body = documents.get(if core { "api" } else { "apis" }, |catalog| {
-        Some(if core { catalog.api_versions(&documents.server_address) } else { catalog.group_list() })
-    });
-    json_answer(body.unwrap_or_default(), shape)
+    if core {
+        let address = &described.documents.server_address;
+        let body = described.of_group("api", "", |catalog| Some(catalog.api_versions(address)));
+        return json_answer(body.unwrap_or_default(), shape);
+    }
+    let items = described.each_group("summary", false, |catalog, group| catalog.group_item(group));
+    json_answer(discovery::group_list(items.iter().map(Bytes::as_ref)), shape)
 }
 
-fn resources(documents: &Documents, group: &str, version: &str, shape: Shape) -> Option<Response> {
+fn resources(described: &Described, group: &str, version: &str, shape: Shape) -> Option<Response> {
     let name = format!("resources {group}/{version}");
-    documents.get(&name, |catalog| catalog.resource_list(group, version)).map(|body| json_answer(body, shape))
+    let body = described.of_group(&name, group, |catalog| catalog.resource_list(group, version))?;
+    Some(json_answer(body, shape))
 }
 
-fn openapi_v2(documents: &Documents, headers: &HeaderMap, shape: Shape) -> Option<Response> {
+fn openapi_v2(described: &Described, headers: &HeaderMap, shape: Shape) -> Response {
     let accept = accepts(headers);
-    let protobuf = [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form));
-    if protobuf {
-        let body = documents.openapi("openapi/v2 protobuf", |openapi| Some(openapi.v2_protobuf()))?;
-        return Some(tagged(body, openapi::V2_PROTOBUF, headers, shape));
+    if [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form)) {
+        return tagged(described.openapi_v2(v2::Encoding::Protobuf), openapi::V2_PROTOBUF, headers, shape);
     }
-    let body = documents.openapi("openapi/v2", |openapi| Some(openapi.v2_json()))?;
-    Some(tagged(body, respond::JSON, headers, shape))
+    tagged(described.openapi_v2(v2::Encoding::Json), respond::JSON, headers, shape)
 }
 
-fn openapi_v3(documents: &Documents, path: &str, headers: &HeaderMap, shape: Shape) -> Option<Response> {
-    let body = documents.openapi(&format!("openapi/v3/{path}"), |openapi| openapi.v3_document(path))?;
-    Some(tagged(body, respond::JSON, headers, shape))
+fn openapi_v3(described: &Described, path: &str, headers: &HeaderMap, shape: Shape) -> Option<Response> {
+    Some(tagged(described.openapi_v3(path)?, respond::JSON, headers, shape))
 }
 
 /// A document with a tag, so that a client need not fetch again what it has.
@@ -164,8 +237,8 @@ fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: S
 }
 
 /// The paths there are.
-fn root(api: &Api) -> Vec<u8> {
-    let catalog = Catalog::new(&api.documents.registry);
+fn root(registry: &Registry) -> Vec<u8> {
+    let catalog = Catalog::new(registry);
     let mut paths: Vec<String> =
         ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
             .map(str::to_owned)

@@ -187,12 +187,18 @@ pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, 
         Form::Table(meta, include) => {
             let resource_version = entry.offset.to_string();
             let list = ListMeta { resource_version: &resource_version, ..ListMeta::default() };
-            let source = table::Source { hub: entry.json.clone(), served };
-            table::table(&kind.shown, [source], now, table::Form { version: meta, include, headers }, &list)
+            let source = source(kind, entry, served);
+            table::table(kind.shown(version), [source], now, table::Form { version: meta, include, headers }, &list)
         }
         Form::Metadata(meta) => table::partial_object_metadata(&served, meta),
         Form::Object => served.into(),
     }
+}
+
+/// What a table is made of. The columns of a custom resource look at the version that is asked for.
+fn source(kind: &Kind, entry: &Entry, served: Bytes) -> table::Source {
+    let hub = if kind.custom.is_some() { served.clone() } else { entry.json.clone() };
+    table::Source { hub, served }
 }
 
 fn served(kind: &Kind, version: usize, entry: &Entry, links: bool) -> Bytes {
@@ -235,9 +241,9 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
         let sources = page
             .entries
             .iter()
-            .map(|entry| table::Source { hub: entry.json.clone(), served: served(kind, version, entry, shape.links) });
+            .map(|entry| source(kind, entry, served(kind, version, entry, shape.links)));
         let form = table::Form { version: meta, include, headers: true };
-        return bytes(200, table::table(&kind.shown, sources, now, form, &list).into(), shape);
+        return bytes(200, table::table(kind.shown(version), sources, now, form, &list).into(), shape);
     }
     if shape.form == Form::Object
         && shape.encoding == Encoding::Protobuf
@@ -266,7 +272,9 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
     let whole = matches!(shape.form, Form::Metadata(_));
     let each = |convert: &dyn Fn(&Arc<Entry>) -> Bytes| Some(page.entries.iter().map(convert).collect());
     let converted = match shape.form {
-        Form::Object if version == 0 && !shape.links => None,
+        Form::Object if version == 0 && !shape.links && !page.entries.iter().any(|entry| kind.is_stale(entry.offset)) => {
+            None
+        }
         Form::Object if !shape.links => each(&|entry| entry.json_in(kind, version)),
         _ => each(&|entry| form(kind, version, entry, shape, now, false).into()),
     };

@@ -123,6 +123,11 @@ fn parts(refusal: &Refusal) -> Parts {
         Refusal::Unavailable(message) => {
             Parts { retry_after_seconds: Some(1), ..plain(503, "ServiceUnavailable", message.clone()) }
         }
+        // Neither leaves the engine but when everything changes faster than it can be looked at.
+        Refusal::Unconverted(_) | Refusal::Redefined => {
+            let message = "the resource is being redefined; please try again".into();
+            Parts { retry_after_seconds: Some(1), ..plain(503, "ServiceUnavailable", message) }
+        }
         Refusal::InsufficientStorage(message) => plain(
             507,
             "InternalError",

@@ -1,6 +1,6 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::api::Api;
+use crate::api::{Api, retarget};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
 use crate::websocket::Socket;
@@ -40,6 +40,7 @@ pub async fn watch(
     socket: Option<Socket>,
 ) -> Result<Response, Refusal> {
     let snapshot = api.engine.snapshot();
+    let request = &*retarget(&snapshot, request)?;
     let selection = Selection::new(&snapshot, request)?;
     let options = &request.options;
     let initial = options.send_initial_events;
@@ -158,8 +159,18 @@ impl Feeder {
                     continue;
                 }
             };
-            let piece = match next.and_then(|delivery| self.gather(delivery)) {
-                Ok(piece) => piece,
+            let gathered = match next {
+                Ok(delivery) => self.gather(delivery).await,
+                Err(fault) => Err(fault),
+            };
+            let piece = match gathered {
+                Ok(Ok(piece)) => piece,
+                Ok(Err(refusal)) => {
+                    self.send(self.error(&refusal)).await;
+                    return;
+                }
+                // The client comes back, and finds the kind as it is now.
+                Err(Fault::Redefined) => return,
                 Err(fault) => {
                     let message = fault.to_string();
                     let refusal = match fault {
@@ -182,32 +193,41 @@ impl Feeder {
     }
 
     /// This event and those that are ready behind it. A single one is the frame that all watchers share.
-    fn gather(&mut self, first: Delivery) -> Result<Bytes, Fault> {
-        let first = self.frame(&first);
+    /// Fails where a webhook does.
+    async fn gather(&mut self, first: Delivery) -> Result<Result<Bytes, Refusal>, Fault> {
+        let first = match self.frame(&first).await {
+            Ok(first) => first,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let mut piece: Option<BytesMut> = None;
         while !self.messages && piece.as_ref().map_or(first.len(), |piece| piece.len()) < PIECE_BYTES {
             let Some(delivery) = self.watch.next_ready()? else { break };
-            let frame = self.frame(&delivery);
+            let frame = match self.frame(&delivery).await {
+                Ok(frame) => frame,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
             piece.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&frame);
         }
-        Ok(piece.map_or(first, BytesMut::freeze))
+        Ok(Ok(piece.map_or(first, BytesMut::freeze)))
     }
 
-    fn frame(&mut self, delivery: &Delivery) -> Bytes {
-        if self.shape.form == Form::Object && !self.shape.links {
+    async fn frame(&mut self, delivery: &Delivery) -> Result<Bytes, Refusal> {
+        let by_webhook = self.kind.custom.as_ref().is_some_and(|custom| custom.webhook.is_some());
+        if self.shape.form == Form::Object && !self.shape.links && !by_webhook {
             let shared = match self.is_protobuf() {
                 true => delivery.event.protobuf_frame(&self.kind, self.version, delivery.change_type),
                 false => Some(delivery.event.frame(&self.kind, self.version, delivery.change_type)),
             };
             if let Some(frame) = shared {
-                return frame;
+                return Ok(frame);
             }
         }
         let entry = delivery.event.shown(delivery.change_type);
+        self.api.engine.prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
         let now = self.api.engine.stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
         let json = respond::form(&self.kind, self.version, &entry, self.shape, now, headers);
-        self.written(delivery.change_type.as_str(), json.into())
+        Ok(self.written(delivery.change_type.as_str(), json.into()))
     }
 
     fn is_protobuf(&self) -> bool {

@@ -7,8 +7,8 @@ use crate::object::names::name_rule;
 use crate::object::validate;
 use crate::refusal::{Cause, Refusal};
 use crate::request::Format;
-use crate::schema::schema;
 use serde_json::Value;
+use std::cell::RefCell;
 
 /// How many generated names are tried before giving up.
 const GENERATED_NAME_TRIES: u64 = 8;
@@ -21,6 +21,10 @@ pub(super) fn decide(context: &Context) -> Result<Decision, Refusal> {
 
 /// Creates `document`, which is in the version that the path names and has been checked against its schema.
 pub(super) fn create(context: &Context, document: Document, warnings: Vec<String>) -> Result<Decision, Refusal> {
+    if context.kind.custom.as_ref().is_some_and(|custom| custom.terminating) {
+        let message = "create not allowed while custom resource definition is terminating".into();
+        return Err(Refusal::MethodNotAllowed { message });
+    }
     let mut document = document;
     place(context, &mut document)?;
     context.settle(&mut document)?;
@@ -31,6 +35,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     lifecycle::admit_create(context, &document)?;
     lifecycle::admit_roles(context, &document, None)?;
     super::service::allocate(context, None, &mut document)?;
+    super::definition::settle(context, &mut document);
 
     let key = meta::key(context.request.namespace(), &name);
     let mut causes = validate::metadata(
@@ -38,9 +43,7 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
         name_rule(&context.kind.kind, &context.kind.versions[0].group),
         context.kind.is_namespaced(),
     );
-    if let Some(rule) = context.kind.hooks.validate {
-        causes.extend(rule(&Value::Object(document.clone()), None));
-    }
+    causes.extend(context.judge(&document, None));
     if !causes.is_empty() {
         return Err(Refusal::Invalid { subject: context.kind_subject(&name), causes });
     }
@@ -160,7 +163,7 @@ fn reset(context: &Context, document: &mut Document) {
                 *document = prepared;
             }
         }
-        None if context.kind.subresource("status").is_some() => {
+        None if context.has_status() => {
             document.remove("status");
         }
         None => {}
@@ -188,16 +191,16 @@ pub(super) fn track(context: &Context, old: Option<&Document>, document: &mut Do
         super::from_hub(context.kind, context.request.target.version, &mut document);
         Value::Object(document)
     };
-    let convert = |document: &Value, api_version: &str| patch::convert(context, document, api_version);
-    let is_hub = context.request.target.version == 0;
+    let missing = RefCell::new(None);
+    let convert = |document: &Value, api_version: &str| patch::convert(context, document, api_version, &missing);
+    let is_hub = context.request.target.version == context.working_version();
     let old = old.map(|old| if is_hub { Value::Object(old.clone()) } else { versioned(old.clone()) });
     let mut new = if is_hub { Value::Object(std::mem::take(document)) } else { versioned(document.clone()) };
     managed::track_update(
         old.as_ref(),
         &mut new,
         &managed::Writer {
-            schema: schema(),
-            message: context.message()?,
+            layout: context.layout()?,
             api_version: &version.api_version(),
             manager: context.manager(),
             subresource: context.request.target.subresource.as_deref().unwrap_or(""),
@@ -206,6 +209,9 @@ pub(super) fn track(context: &Context, old: Option<&Document>, document: &mut Do
             convert: Some(&convert),
         },
     );
+    if let Some(refusal) = missing.take() {
+        return Err(refusal);
+    }
     let Value::Object(mut tracked) = new else { return Ok(()) };
     if is_hub {
         *document = tracked;

@@ -36,7 +36,7 @@ pub(super) fn decide(context: &Context) -> Result<Decision, Refusal> {
 
 fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decision, Refusal> {
     let options = &context.request.options.delete;
-    let old = update::old_document(&entry);
+    let old = context.old(&entry)?;
     let fixed = preconditions(context, options, &entry, &old)?;
     let mut released = old.clone();
     imply_finalizers(options, &mut released);
@@ -44,6 +44,7 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
     let already = meta::is_deleting(&old);
     if !already {
         mark(context, &mut new, grace_seconds(context, options, &old));
+        super::definition::terminate(context, &mut new);
     } else if let Some(grace) = options.grace_period_seconds {
         shorten(&mut new, not_negative(grace));
     }
@@ -53,11 +54,11 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
     }
     let uid = meta::uid(&new).to_owned();
     // Without a second phase nobody sees the object being deleted, but for a pod, which always has one.
-    let unmarked = gone && !already && context.kind.kind != "Pod";
+    let unmarked = gone && !already && context.kind.built_in_name() != "Pod";
     let last = if unmarked { released } else { new };
     let write = context.write(key, Some(entry.offset), last, gone)?;
     let mut decision = Decision::one(write, 200, fixed, Vec::new());
-    if gone && !ANSWERS_WITH_OBJECT.contains(&context.kind.kind.as_str()) {
+    if gone && !ANSWERS_WITH_OBJECT.contains(&context.kind.built_in_name()) {
         decision.answer = Answer::Deleted { subject: context.subject(context.request.name()), uid };
     } else if gone {
         decision.answer = Answer::Written { index: 0, code: 200, view: View::Object };
@@ -127,7 +128,7 @@ fn imply_finalizers(options: &DeleteOptions, document: &mut Document) {
 
 /// Only a pod that runs on a node has time to stop; everything else goes at once.
 fn grace_seconds(context: &Context, options: &DeleteOptions, old: &Document) -> i64 {
-    if context.kind.kind != "Pod" {
+    if context.kind.built_in_name() != "Pod" {
         return 0;
     }
     let spec = old.get("spec");
@@ -205,7 +206,8 @@ fn spend(context: &Context, pod: &Document) -> Result<Option<Write>, Refusal> {
         let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         return Err(Refusal::Internal(why.into()));
     }
-    let mut budget = update::old_document(entry);
+    let mut budget = entry.document().as_object().cloned().unwrap_or_default();
+    metadata_mut(&mut budget).remove("resourceVersion");
     let number = |parent: &str, field: &str| budget.get(parent).and_then(|v| v[field].as_i64()).unwrap_or(0);
     let generation = metadata(&budget).get("generation").and_then(Value::as_i64).unwrap_or(0);
     let allowed = number("status", "disruptionsAllowed");
@@ -228,7 +230,7 @@ fn spend(context: &Context, pod: &Document) -> Result<Option<Write>, Refusal> {
 /// Deleting through a subresource (eviction) is deleting, within the disruption budget.
 pub(super) fn evict(context: &Context) -> Result<Decision, Refusal> {
     let (key, entry) = context.existing()?;
-    let pod = update::old_document(&entry);
+    let pod = context.old(&entry)?;
     let budget = if is_protected(&pod) { spend(context, &pod)? } else { None };
     let mut decision = delete(context, key, entry)?;
     decision.writes.extend(budget);

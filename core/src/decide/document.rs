@@ -6,21 +6,17 @@ use crate::object::decode;
 use crate::object::meta::{Document, text};
 use crate::refusal::Refusal;
 use crate::request::{FieldValidation, Format};
+use crate::schema::layout::Layout;
 use crate::schema::{self, MessageId, check, schema};
 use crate::wire::protobuf::codec;
 use serde_json::Value;
 
 impl Context<'_> {
-    /// The schema message of the version that the path names.
-    pub(super) fn message(&self) -> Result<MessageId, Refusal> {
-        message(self.kind, self.request.target.version)
-    }
-
     /// Decodes the body as an object of the path's kind and version, checks and prunes it.
     /// Unknown and duplicate fields are refused, told of, or passed over in silence, as the client asks.
     pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Document, Refusal> {
         let version = self.version();
-        self.decode_as(&version.group, &version.version, &self.kind.kind, self.message()?, warnings)
+        self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?, warnings)
     }
 
     /// The same for a body of another kind than the path's (`Scale`, `Eviction`).
@@ -29,20 +25,19 @@ impl Context<'_> {
         group: &str,
         version: &str,
         kind: &str,
-        message: MessageId,
+        layout: Layout,
         warnings: &mut Vec<String>,
     ) -> Result<Document, Refusal> {
         let body = &self.request.body;
         let decoded = match body.format {
             Format::Json => decode::json(&body.bytes),
             Format::Yaml => decode::yaml(&body.bytes),
+            Format::Protobuf if self.kind.custom.is_some() && self.kind.kind == kind => return Err(unsupported(
+                "application/json, application/yaml",
+            )),
             Format::Protobuf => protobuf(&body.bytes),
             Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => {
-                return Err(Refusal::UnsupportedMediaType {
-                    message: "the body of the request was in an unknown format - accepted media types include: \
-                              application/json, application/yaml, application/vnd.kubernetes.protobuf"
-                        .into(),
-                });
+                return Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf"));
             }
         };
         let decoded = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
@@ -62,7 +57,7 @@ impl Context<'_> {
         if !value.is_object() {
             return Err(cannot("the body is not an object".into()));
         }
-        let unknown = check(schema(), message, &mut value).map_err(|error| cannot(error.to_string()))?;
+        let unknown = layout.check(&mut value).map_err(|error| cannot(error.to_string()))?;
         let complaints = complaints(strict_errors, &unknown);
         match self.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => {
@@ -79,6 +74,14 @@ impl Context<'_> {
 
     /// Defaults of the document's own version, then conversion, then the hub's defaults.
     pub(super) fn settle(&self, document: &mut Document) -> Result<(), Refusal> {
+        if self.kind.custom.is_some() {
+            let mut value = Value::Object(std::mem::take(document));
+            self.layout()?.default(&mut value);
+            if let Value::Object(settled) = value {
+                *document = settled;
+            }
+            return Ok(());
+        }
         settle(self.kind, self.request.target.version, document)
     }
 
@@ -175,7 +178,15 @@ pub(super) fn settle(kind: &Kind, version: usize, document: &mut Document) -> Re
     Ok(())
 }
 
-pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
+/// How documents of a version look.
+pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
+    match &kind.versions[version].custom {
+        Some(custom) => Ok(Layout::Custom(custom.layout())),
+        None => message(kind, version).map(Layout::of),
+    }
+}
+
+fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
     let name = &kind.versions[version].message;
     schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
 }
@@ -183,6 +194,13 @@ pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal>
 /// Unknown and duplicate fields as strict decoding words them.
 pub(super) fn complaints(duplicates: Vec<String>, unknown: &[String]) -> Vec<String> {
     unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
+}
+
+/// The refusal of a body in a form that the endpoint does not take.
+pub(super) fn unsupported(accepted: &str) -> Refusal {
+    let message =
+        format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+    Refusal::UnsupportedMediaType { message }
 }
 
 fn split_version(api_version: &str) -> (&str, &str) {

@@ -4,7 +4,9 @@
 //! merge (patches), admit, validate, encode. The outcome is a [`Decision`]: the writes it wants, each with the
 //! version it expects its key to have. Nothing here changes anything; the engine's writer does, later.
 
+mod conversion;
 mod create;
+mod definition;
 mod delete;
 mod document;
 mod lifecycle;
@@ -13,6 +15,8 @@ mod service;
 mod subresource;
 mod update;
 
+pub use conversion::Conversions;
+pub use definition::{claims as definition_claims, plan as plan_definitions};
 pub use delete::validate as validate_delete_options;
 pub use document::{from_hub, to_hub};
 pub use service::{ServiceRange, claims as service_claims};
@@ -27,6 +31,7 @@ use crate::object::Draft;
 use crate::object::meta::{DEPTH_MAX, Document, depth};
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::{Format, Request, Verb};
+use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
 use serde_json::Value;
@@ -127,7 +132,23 @@ pub enum View {
 
 /// Judges `request` against `state`. Changes nothing.
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
-    let context = Context { state, settings, request, stamp, kind: state.kind(request.target.kind) };
+    decide_with(state, settings, request, stamp, &Conversions::default())
+}
+
+/// The same, with what webhooks have converted for it. Whoever lacks one is told which
+/// ([`Refusal::Unconverted`]), and decides again with it.
+pub fn decide_with(
+    state: &State,
+    settings: &Settings,
+    request: &Request,
+    stamp: Stamp,
+    conversions: &Conversions,
+) -> Result<Decision, Refusal> {
+    if !state.registry.serves(request.target.kind) {
+        return Err(Refusal::Redefined);
+    }
+    let kind = state.kind(request.target.kind);
+    let context = Context { state, settings, request, stamp, kind, conversions };
     if !context.kind.stored {
         return Err(Refusal::Internal(format!("{} is not stored, so nothing is decided on it", context.kind.kind)));
     }
@@ -183,16 +204,20 @@ pub fn decode_body_as(
     let settings = Settings::default();
     // Decoding draws nothing from the stamp.
     let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
-    let context = Context { state, settings: &settings, request, stamp, kind: state.kind(request.target.kind) };
+    let conversions = Conversions::default();
+    let target = state.kind(request.target.kind);
+    let context = Context { state, settings: &settings, request, stamp, kind: target, conversions: &conversions };
     let served = state.registry.find_kind(group, version, kind);
-    let message = match (served, crate::kinds::body_message(group, version, kind)) {
-        (Some((id, index)), _) => document::message(state.kind(id), index)?,
-        (None, Some(message)) => crate::schema::schema()
-            .id(message)
-            .ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?,
+    let layout = match (served, crate::kinds::body_message(group, version, kind)) {
+        (Some((id, index)), _) => document::layout(state.kind(id), index)?,
+        (None, Some(message)) => Layout::of(
+            crate::schema::schema()
+                .id(message)
+                .ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?,
+        ),
         (None, None) => return Err(Refusal::NoSuchPath),
     };
-    context.decode_as(group, version, kind, message, &mut Vec::new())
+    context.decode_as(group, version, kind, layout, &mut Vec::new())
 }
 
 /// What every stage sees.
@@ -202,11 +227,23 @@ struct Context<'a> {
     request: &'a Request,
     stamp: Stamp,
     kind: &'a Kind,
+    conversions: &'a Conversions,
 }
 
 impl Context<'_> {
     fn version(&self) -> &Version {
         &self.kind.versions[self.request.target.version]
+    }
+
+    /// The version that documents are judged in: the hub's for a built-in kind, the request's for a custom one, whose
+    /// versions have rules of their own.
+    fn working_version(&self) -> usize {
+        if self.kind.custom.is_some() { self.request.target.version } else { 0 }
+    }
+
+    /// Whether the status is written through a subresource only.
+    fn has_status(&self) -> bool {
+        self.kind.subresource(self.request.target.version, "status").is_some()
     }
 
     /// The object as refusals name it: `deployments.apps "web"`.
@@ -231,7 +268,7 @@ impl Context<'_> {
     /// What the path's endpoint puts back to what it was: nobody comes to own that by writing there.
     fn reset_fields(&self) -> &'static [&'static [&'static str]] {
         match self.request.target.subresource.as_deref() {
-            None if self.kind.subresource("status").is_some() => &[&["status"]],
+            None if self.has_status() => &[&["status"]],
             None => &[],
             Some("status") => update::status_resets(self.kind),
             Some(_) => &[&["metadata", "labels"], &["metadata", "annotations"]],
@@ -244,6 +281,7 @@ impl Context<'_> {
     /// reader takes would stop every replay.
     fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Document, delete: bool) -> Result<Write, Refusal> {
         let hub = &self.kind.versions[0];
+        let document = self.converted(document, self.working_version(), 0)?;
         let draft = Draft::new(&hub.api_version(), &self.kind.kind, &document);
         let document = Value::Object(document);
         if depth(&document) > DEPTH_MAX {

@@ -6,22 +6,24 @@ use crate::object::decode;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::{FieldValidation, Format};
-use crate::schema::{MessageId, check, schema};
+use crate::schema::layout::Layout;
+use crate::schema::schema;
 use serde_json::Value;
+use std::cell::RefCell;
 
 pub(super) fn decide(context: &Context, scope: update::Scope) -> Result<Decision, Refusal> {
     if context.request.body.format == Format::ApplyPatch {
         return decide_apply(context, scope);
     }
     let (key, entry) = context.existing()?;
-    let live = entry.document_in(context.kind, context.request.target.version);
-    let patched = patched(context, context.message()?, &live)?;
+    let live = context.shown(&entry)?;
+    let patched = patched(context, context.layout()?, &live)?;
     let mut warnings = Vec::new();
     let mut new = checked(context, patched, &mut warnings)?;
     create::match_namespace(context, metadata_mut(&mut new))?;
     create::match_name(context, metadata(&new))?;
     let fixed = update::match_version(context, &entry, metadata(&new))? && names_version(&context.request.body.bytes);
-    let old = update::old_document(&entry);
+    let old = context.old(&entry)?;
     update::replace(context, scope, key, &entry, old, new, fixed, warnings)
 }
 
@@ -42,7 +44,7 @@ struct Patched {
     strategic: bool,
 }
 
-fn patched(context: &Context, message: MessageId, live: &Value) -> Result<Patched, Refusal> {
+fn patched(context: &Context, layout: Layout, live: &Value) -> Result<Patched, Refusal> {
     let body = &context.request.body;
     let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
     let with = |document: Value, strict_errors| {
@@ -61,6 +63,11 @@ fn patched(context: &Context, message: MessageId, live: &Value) -> Result<Patche
             with(json::merge_patch(live, &patch.value)?, patch.strict_errors())
         }
         Format::StrategicMergePatch => {
+            let message = layout.message().ok_or_else(|| {
+                document::unsupported(
+                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                )
+            })?;
             let patch = decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?;
             if !patch.value.is_object() {
                 let found = json::type_name(&patch.value);
@@ -90,11 +97,11 @@ impl Patched {
     /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.
     fn check(
         &mut self,
-        message: MessageId,
+        layout: Layout,
         validation: FieldValidation,
         warnings: &mut Vec<String>,
     ) -> Result<(), Refusal> {
-        let unknown = check(schema(), message, &mut self.document).map_err(|error| match self.strategic {
+        let unknown = layout.check(&mut self.document).map_err(|error| match self.strategic {
             true => self.fault(&as_converter_says(&error.to_string())),
             false => self.fault(&error.to_string()),
         })?;
@@ -151,13 +158,12 @@ fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> R
             .filter(|_| kind == context.kind.kind)
             .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind)))?;
     }
-    patched.check(document::message(context.kind, version)?, context.request.options.field_validation, warnings)?;
+    patched.check(document::layout(context.kind, version)?, context.request.options.field_validation, warnings)?;
     let Value::Object(mut new) = patched.document else {
         return Err(patched.fault("the patched object is no object"));
     };
     if version != own {
-        super::to_hub(context.kind, version, &mut new);
-        super::from_hub(context.kind, own, &mut new);
+        new = context.converted(new, version, own)?;
     }
     Ok(new)
 }
@@ -165,14 +171,15 @@ fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> R
 /// The Scale that a patch makes of the live one. Both hold the managed fields of their replicas.
 pub(super) fn scale(context: &Context, live: &Value, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
     let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
-    let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
+    let layout = Layout::of(message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?);
     if context.request.body.format == Format::ApplyPatch {
+        let now = context.stamp.rfc3339();
         let config = apply_body(context, "autoscaling/v1", "Scale", warnings)?;
-        let merged = applied(context, Some(live), &config, "autoscaling/v1", message, None)?;
-        return converted(merged, &config, message);
+        let merged = applied(context, Some(live), &config, "autoscaling/v1", &now, layout, None)?;
+        return fitted(merged, &config, layout);
     }
-    let mut patched = patched(context, message, live)?;
-    patched.check(message, context.request.options.field_validation, warnings)?;
+    let mut patched = patched(context, layout, live)?;
+    patched.check(layout, context.request.options.field_validation, warnings)?;
     Ok(patched.document)
 }
 
@@ -186,10 +193,15 @@ fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Ref
     }
     let api_version = context.version().api_version();
     let config = apply_body(context, &api_version, &context.kind.kind, &mut warnings)?;
-    let live = existing.as_ref().map(|entry| entry.document_in(context.kind, request.target.version));
-    let convert = |document: &Value, api_version: &str| convert(context, document, api_version);
-    let merged = applied(context, live.as_ref(), &config, &api_version, context.message()?, Some(&convert))?;
-    let Value::Object(mut merged) = converted(merged, &config, context.message()?)? else {
+    let live = existing.as_ref().map(|entry| context.shown(entry)).transpose()?;
+    let (now, missing) = (context.stamp.rfc3339(), RefCell::new(None));
+    let convert = |document: &Value, api_version: &str| convert(context, document, api_version, &missing);
+    let layout = context.layout()?;
+    let merged = applied(context, live.as_ref(), &config, &api_version, &now, layout, Some(&convert));
+    if let Some(refusal) = missing.take() {
+        return Err(refusal);
+    }
+    let Value::Object(mut merged) = fitted(merged?, &config, layout)? else {
         return Err(Refusal::Internal("apply made no object".into()));
     };
     let uid = meta::uid(&merged);
@@ -206,29 +218,30 @@ fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Ref
     };
     let names_version = config["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty());
     let fixed = update::match_version(context, &entry, metadata(&merged))? && names_version;
-    let old = update::old_document(&entry);
+    let old = context.old(&entry)?;
     update::replace(context, scope, request.key().into(), &entry, old, merged, fixed, warnings)
 }
 
-fn applied(
-    context: &Context,
-    live: Option<&Value>,
-    config: &Value,
-    api_version: &str,
-    message: MessageId,
-    convert: Option<&managed::Convert>,
+#[allow(clippy::too_many_arguments)]
+fn applied<'a>(
+    context: &'a Context,
+    live: Option<&'a Value>,
+    config: &'a Value,
+    api_version: &'a str,
+    now: &'a str,
+    layout: Layout<'a>,
+    convert: Option<&'a managed::Convert<'a>>,
 ) -> Result<Value, Refusal> {
     apply::apply(apply::ApplyRequest {
         live,
         config,
         force: context.request.options.force.unwrap_or(false),
         writer: managed::Writer {
-            schema: schema(),
-            message,
+            layout,
             api_version,
             manager: context.request.options.field_manager.as_deref().unwrap_or(""),
             subresource: context.request.target.subresource.as_deref().unwrap_or(""),
-            now: &context.stamp.rfc3339(),
+            now,
             reset: context.reset_fields(),
             convert,
         },
@@ -236,9 +249,9 @@ fn applied(
 }
 
 /// The merged document as its types show it: apply compares what was sent, letter by letter.
-fn converted(merged: Value, config: &Value, message: MessageId) -> Result<Value, Refusal> {
+fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusal> {
     let mut merged = merged;
-    check(schema(), message, &mut merged).map_err(|error| {
+    layout.check(&mut merged).map_err(|error| {
         let (object, kind) = apply::named(config);
         let why = as_converter_says(&error.to_string());
         Refusal::Unreasoned(format!(
@@ -250,16 +263,24 @@ fn converted(merged: Value, config: &Value, message: MessageId) -> Result<Value,
     Ok(merged)
 }
 
-/// A document of any served version in another version of the same kind; `None`: there is none of that name.
-pub(super) fn convert(context: &Context, value: &Value, api_version: &str) -> Option<(Value, MessageId)> {
-    let position =
-        |api_version: &str| context.kind.versions.iter().position(|version| version.api_version() == api_version);
-    let to = position(api_version)?;
-    let mut document = value.as_object()?.clone();
-    let from = position(text(&document, "apiVersion")).unwrap_or(context.request.target.version);
-    super::to_hub(context.kind, from, &mut document);
-    super::from_hub(context.kind, to, &mut document);
-    Some((Value::Object(document), document::message(context.kind, to).ok()?))
+/// A document of any served version in another version of the same kind; `None`: there is none of that name, or a
+/// webhook has yet to convert it, which is then noted as missing.
+pub(super) fn convert<'a>(
+    context: &'a Context,
+    value: &Value,
+    api_version: &str,
+    missing: &RefCell<Option<Refusal>>,
+) -> Option<(Value, Layout<'a>)> {
+    let to = context.kind.version_named(api_version)?;
+    let document = value.as_object()?.clone();
+    let from = context.kind.version_named(text(&document, "apiVersion")).unwrap_or(context.request.target.version);
+    match context.converted(document, from, to) {
+        Ok(document) => Some((Value::Object(document), document::layout(context.kind, to).ok()?)),
+        Err(refusal) => {
+            missing.borrow_mut().get_or_insert(refusal);
+            None
+        }
+    }
 }
 
 /// The applied configuration: YAML (and so JSON too) of the kind that the path takes. Its types are apply's to check.

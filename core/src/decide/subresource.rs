@@ -1,10 +1,12 @@
 //! Writes through a subresource: a view of the object that may touch only a part of it.
 
 use super::{Answer, Context, Decision, View, create, delete, patch, update};
+use crate::kinds::Kind;
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata_mut, object_mut, path};
 use crate::refusal::{Cause, Refusal};
 use crate::request::{Format, Verb};
+use crate::schema::layout::Layout;
 use crate::schema::schema;
 use serde_json::{Value, json};
 
@@ -50,7 +52,11 @@ pub fn scale_of(paths: &crate::kinds::ScalePaths, document: &Value) -> Document 
     let mut status = Document::new();
     status.insert("replicas".into(), path(document, &paths.status_replicas).cloned().unwrap_or_else(|| 0.into()));
     if let Some(selector) = paths.selector.as_deref().and_then(|selector| path(document, selector)) {
-        let text = crate::select::LabelSelector::from_object(selector).map(|s| s.to_string()).unwrap_or_default();
+        let text = match selector {
+            // Custom resources have it written out.
+            Value::String(text) => text.clone(),
+            object => crate::select::LabelSelector::from_object(object).map(|s| s.to_string()).unwrap_or_default(),
+        };
         if !text.is_empty() {
             status.insert("selector".into(), text.into());
         }
@@ -59,26 +65,46 @@ pub fn scale_of(paths: &crate::kinds::ScalePaths, document: &Value) -> Document 
     out
 }
 
+/// What is wrong with the numbers that a custom resource scales by.
+pub(super) fn scale_causes(kind: &Kind, version: usize, document: &Value) -> Vec<Cause> {
+    let Some(paths) = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref()) else {
+        return Vec::new();
+    };
+    let negative = |at: &String| {
+        let replicas = path(document, at)?.as_i64().filter(|replicas| *replicas < 0)?;
+        Some(Cause::invalid(at, &replicas.into(), "should be a non-negative integer"))
+    };
+    let mut causes: Vec<Cause> = [&paths.spec_replicas, &paths.status_replicas].into_iter().filter_map(negative).collect();
+    if let Some(at) = &paths.selector
+        && let Some(Value::String(selector)) = path(document, at)
+        && let Err(why) = crate::select::LabelSelector::parse(selector)
+    {
+        causes.push(Cause::invalid(at, &selector.as_str().into(), &why));
+    }
+    causes
+}
+
 fn scale(context: &Context) -> Result<Decision, Refusal> {
     let paths = context
         .kind
-        .subresource("scale")
+        .subresource(context.request.target.version, "scale")
         .and_then(|scale| scale.scale.clone())
         .ok_or_else(|| Refusal::NotFound(context.subject(context.request.name())))?;
     let (key, entry) = context.existing()?;
-    let old = update::old_document(&entry);
+    let shown = if context.kind.custom.is_some() { context.shown(&entry)? } else { entry.document() };
+    let old = context.old(&entry)?;
     let replicas_path: Vec<&str> = paths.spec_replicas.split('.').collect();
-    let mut live = scale_of(&paths, &entry.document());
+    let mut live = scale_of(&paths, &shown);
     if let Some(owners) = managed::scale_entries(meta::metadata(&old).get("managedFields"), &replicas_path) {
         metadata_mut(&mut live).insert("managedFields".into(), owners);
     }
     let live = Value::Object(live);
     let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
-    let message = message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?;
+    let layout = Layout::of(message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?);
     let mut warnings = Vec::new();
     let mut wanted = match context.request.body.format {
         Format::Json | Format::Yaml | Format::Protobuf => {
-            let scale = context.decode_as("autoscaling", "v1", "Scale", message, &mut warnings)?;
+            let scale = context.decode_as("autoscaling", "v1", "Scale", layout, &mut warnings)?;
             create::match_name(context, meta::metadata(&scale))?;
             Value::Object(scale)
         }
@@ -86,8 +112,7 @@ fn scale(context: &Context) -> Result<Decision, Refusal> {
     };
     if context.request.body.format != Format::ApplyPatch {
         let writer = managed::Writer {
-            schema: schema(),
-            message,
+            layout,
             api_version: "autoscaling/v1",
             manager: context.manager(),
             subresource: "scale",
@@ -142,11 +167,10 @@ fn scale(context: &Context) -> Result<Decision, Refusal> {
 
 /// Assigns a pod to a node: once, and for good.
 pub(super) fn bind(context: &Context) -> Result<Decision, Refusal> {
-    let message = schema()
-        .id("io.k8s.api.core.v1.Binding")
-        .ok_or_else(|| Refusal::Internal("the schema has no Binding".into()))?;
+    let message = schema().id("io.k8s.api.core.v1.Binding");
+    let layout = Layout::of(message.ok_or_else(|| Refusal::Internal("the schema has no Binding".into()))?);
     let mut warnings = Vec::new();
-    let binding = context.decode_as("", "v1", "Binding", message, &mut warnings)?;
+    let binding = context.decode_as("", "v1", "Binding", layout, &mut warnings)?;
     let target = binding.get("target").cloned().unwrap_or(Value::Null);
     let node = target["name"].as_str().unwrap_or("");
     if node.is_empty() {
@@ -154,7 +178,7 @@ pub(super) fn bind(context: &Context) -> Result<Decision, Refusal> {
         return Err(Refusal::Invalid { subject, causes: vec![Cause::required("target.name", "")] });
     }
     let (key, entry) = context.existing()?;
-    let old = update::old_document(&entry);
+    let old = context.old(&entry)?;
     let subject = crate::refusal::Subject::new("", "pods/binding", context.request.name());
     let conflict = |message: String| Refusal::Conflict { subject: subject.clone(), message };
     let binding_uid = meta::uid(&binding);

@@ -47,7 +47,7 @@ pub(super) fn decide(context: &Context, scope: Scope) -> Result<Decision, Refusa
         return Err(Refusal::NotFound(context.subject(context.request.name())));
     };
     let fixed = precondition(context, &entry, metadata(&document))?;
-    let old = old_document(&entry);
+    let old = context.old(&entry)?;
     replace(context, scope, key.into(), &entry, old, document, fixed, warnings)
 }
 
@@ -69,6 +69,7 @@ pub(super) fn replace(
     keep_identity(&mut new, &old);
     super::service::allocate(context, Some(&old), &mut new)?;
     count_generation(context, &mut new, &old);
+    super::definition::settle(context, &mut new);
 
     let name = context.request.name();
     let mut causes = validate::metadata(
@@ -80,14 +81,14 @@ pub(super) fn replace(
     causes.extend(immutable(context, &new, &old));
     // A status obeys no rule of the spec. The other parts have subresources of their own just because an ordinary
     // update may not change them, so that the rules for a new object hold there, unless the part has its own.
-    let part = context.request.target.subresource.as_deref().and_then(|part| context.kind.subresource(part));
-    let (rule, compared) = match part.and_then(|part| part.validate) {
-        Some(rule) => (Some(rule), true),
-        None => (context.kind.hooks.validate.filter(|_| scope != Scope::Status), scope == Scope::Main),
-    };
-    if let Some(rule) = rule {
-        let old = compared.then(|| Value::Object(old.clone()));
-        causes.extend(rule(&Value::Object(new.clone()), old.as_ref()));
+    let part = context.request.target.subresource.as_deref();
+    let part = part.and_then(|part| context.kind.subresource(context.request.target.version, part));
+    match part.and_then(|part| part.validate) {
+        Some(rule) => causes.extend(rule(&Value::Object(new.clone()), Some(&Value::Object(old.clone())))),
+        // The schema of a custom resource is one for all of it.
+        None if context.kind.custom.is_some() || scope == Scope::Main => causes.extend(context.judge(&new, Some(&old))),
+        None if scope == Scope::Status => {}
+        None => causes.extend(context.judge(&new, None)),
     }
     if !causes.is_empty() {
         return Err(Refusal::Invalid { subject: context.kind_subject(name), causes });
@@ -125,7 +126,7 @@ pub(super) fn conclude(
 pub(super) fn is_released(document: &Document) -> bool {
     let spec_finalizers = document
         .get("spec")
-        .filter(|_| text(document, "kind") == "Namespace")
+        .filter(|_| text(document, "kind") == "Namespace" && text(document, "apiVersion") == "v1")
         .and_then(|spec| spec.get("finalizers"))
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty());
@@ -188,16 +189,6 @@ pub(super) fn modified(context: &Context) -> Refusal {
     }
 }
 
-pub(super) fn old_document(entry: &Entry) -> Document {
-    match entry.document() {
-        Value::Object(mut document) => {
-            metadata_mut(&mut document).remove("resourceVersion");
-            document
-        }
-        _ => Document::new(),
-    }
-}
-
 /// Puts back everything that this request may not touch.
 fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) {
     match scope {
@@ -209,7 +200,7 @@ fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) 
                     *new = prepared;
                 }
             }
-            None if context.kind.subresource("status").is_some() => restore(new, old, "status"),
+            None if context.has_status() => restore(new, old, "status"),
             None => {}
         },
         Scope::Status => {
@@ -240,7 +231,9 @@ pub(super) fn status_resets(kind: &Kind) -> &'static [&'static [&'static str]] {
         &["metadata", "labels"],
         &["metadata", "ownerReferences"],
     ];
-    match kind.kind.as_str() {
+    match kind.built_in_name() {
+        // A custom resource.
+        "" => METADATA,
         "Deployment" => &[&["spec"], &["metadata", "labels"]],
         "Pod" => &[&["spec"], &["metadata", "ownerReferences"]],
         "APIService"
@@ -277,6 +270,24 @@ fn put(document: &mut Document, field: &str, value: Option<Value>) {
     }
 }
 
+impl Context<'_> {
+    /// What is wrong with an object by the rules of its kind.
+    pub(super) fn judge(&self, new: &Document, old: Option<&Document>) -> Vec<Cause> {
+        let custom = &self.kind.versions[self.working_version()].custom;
+        if self.kind.hooks.validate.is_none() && custom.is_none() {
+            return Vec::new();
+        }
+        let (new, old) = (Value::Object(new.clone()), old.map(|old| Value::Object(old.clone())));
+        if let Some(rule) = self.kind.hooks.validate {
+            return rule(&new, old.as_ref());
+        }
+        let Some(custom) = custom else { return Vec::new() };
+        let mut causes = custom.schema().validate(&new, old.as_ref());
+        causes.extend(super::subresource::scale_causes(self.kind, self.working_version(), &new));
+        causes
+    }
+}
+
 /// Server-set metadata that the body left out is the old object's.
 fn keep_identity(new: &mut Document, old: &Document) {
     let old_meta = metadata(old);
@@ -299,10 +310,13 @@ fn count_generation(context: &Context, new: &mut Document, old: &Document) {
     if !context.kind.generation {
         return;
     }
+    // A status that is written like everything else is as much desired as that.
+    let reported = context.kind.custom.is_none() || context.has_status();
     let desired = |document: &Document| {
         document
             .iter()
-            .filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
+            .filter(|(field, _)| !matches!(field.as_str(), "metadata" | "apiVersion" | "kind"))
+            .filter(|(field, _)| !(reported && *field == "status"))
             .map(|(field, value)| (field.clone(), value.clone()))
             .collect::<std::collections::BTreeMap<_, _>>()
     };
@@ -315,11 +329,11 @@ fn count_generation(context: &Context, new: &mut Document, old: &Document) {
 
 /// ConfigMaps and Secrets that are marked immutable stay as they are, and a binding keeps its role.
 fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
-    if context.kind.kind.ends_with("RoleBinding") && new.get("roleRef") != old.get("roleRef") {
+    if context.kind.built_in_name().ends_with("RoleBinding") && new.get("roleRef") != old.get("roleRef") {
         let role = new.get("roleRef").cloned().unwrap_or_default();
         return vec![Cause::invalid("roleRef", &role, "cannot change roleRef")];
     }
-    if !matches!(context.kind.kind.as_str(), "ConfigMap" | "Secret") || old.get("immutable") != Some(&Value::Bool(true))
+    if !matches!(context.kind.built_in_name(), "ConfigMap" | "Secret") || old.get("immutable") != Some(&Value::Bool(true))
     {
         return Vec::new();
     }
@@ -333,6 +347,6 @@ fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
 
 /// Whether two documents are the same object once encoded.
 pub(super) fn same(context: &Context, a: &Document, b: &Document) -> bool {
-    let hub = context.kind.versions[0].api_version();
-    Draft::new(&hub, &context.kind.kind, a) == Draft::new(&hub, &context.kind.kind, b)
+    let version = context.kind.versions[context.working_version()].api_version();
+    Draft::new(&version, &context.kind.kind, a) == Draft::new(&version, &context.kind.kind, b)
 }

@@ -2,15 +2,24 @@
 //!
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
-use super::{Column, Convert, Hooks, Kind, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version};
+use super::{
+    Column, Convert, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, api_version,
+};
 use crate::authz::User;
+use crate::event::Offset;
 use crate::object::glance::Glance;
+use crate::schema::layout::Layout;
+use crate::schema::schema;
 use serde_json::Value;
+use std::sync::{Arc, LazyLock};
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Verbs of a subresource that shows a part of its object.
 pub(super) const VIEW: [&str; 3] = ["get", "patch", "update"];
+
+/// More versions than any kind has, so that indexes into them hold.
+const GONE_VERSIONS: usize = 256;
 
 /// Versions older than the garbage collector, where clients delete what an object owns themselves.
 const ORPHANING: [(&str, &str, &str); 13] = [
@@ -57,6 +66,7 @@ impl Kind {
             create_on_update: false,
             unconditional_update: true,
             hooks: Hooks::default(),
+            custom: None,
         }
     }
 
@@ -87,7 +97,7 @@ impl Kind {
 
     fn push_version(&mut self, group: &str, package: &str, version: &str, convert: Option<Convert>) {
         let message = format!("{package}.{version}.{}", self.kind);
-        self.versions.push(Version { group: group.into(), version: version.into(), message, convert });
+        self.versions.push(Version { group: group.into(), version: version.into(), message, convert, custom: None });
     }
 
     /// Where the objects stand below the storage prefix, where that is not the plural name.
@@ -147,13 +157,13 @@ impl Kind {
     }
 
     pub fn select(mut self, field: &str, read: fn(&Value) -> String) -> Self {
-        self.selectable.push(Selectable { field: field.into(), group: None, read });
+        self.selectable.push(Selectable { field: field.into(), group: None, read: Read::With(read) });
         self
     }
 
     /// A selectable field that has this name in one group only.
     pub fn select_in(mut self, group: &str, field: &str, read: fn(&Value) -> String) -> Self {
-        self.selectable.push(Selectable { field: field.into(), group: Some(group.into()), read });
+        self.selectable.push(Selectable { field: field.into(), group: Some(group.into()), read: Read::With(read) });
         self
     }
 
@@ -237,8 +247,55 @@ impl Kind {
         self.scope == Scope::Namespaced
     }
 
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|subresource| subresource.name == name)
+    /// The subresources of one version: those of a custom kind may differ between them.
+    pub fn subresources(&self, version: usize) -> &[Subresource] {
+        self.versions[version].custom.as_ref().map_or(&self.subresources, |custom| &custom.subresources)
+    }
+
+    pub fn subresource(&self, version: usize, name: &str) -> Option<&Subresource> {
+        self.subresources(version).iter().find(|subresource| subresource.name == name)
+    }
+
+    /// How one version looks in a table.
+    pub fn shown(&self, version: usize) -> &Shown {
+        self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
+    }
+
+    /// The name of a built-in kind, for what holds of that one only. A custom kind may bear the same, and has none here.
+    pub fn built_in_name(&self) -> &str {
+        if self.custom.is_none() { &self.kind } else { "" }
+    }
+
+    /// What is left of a kind that is no longer served, for those who still hold its number.
+    pub fn retired(&self) -> Kind {
+        let mut retired = Kind::new(&self.kind, &self.resource, self.scope);
+        retired.singular.clone_from(&self.singular);
+        retired.storage.clone_from(&self.storage);
+        retired.stored = self.stored;
+        let version = |version: &Version| Version {
+            group: version.group.clone(),
+            version: version.version.clone(),
+            message: version.message.clone(),
+            convert: version.convert,
+            custom: None,
+        };
+        retired.versions = self.versions.iter().map(version).collect();
+        let selectable =
+            |field: &Selectable| Selectable { field: field.field.clone(), group: None, read: Read::At(Vec::new()) };
+        retired.selectable = self.selectable.iter().map(selectable).collect();
+        retired
+    }
+
+    /// Stands for all kinds that went long ago.
+    pub fn gone() -> Arc<Kind> {
+        static GONE: LazyLock<Arc<Kind>> = LazyLock::new(|| {
+            let mut gone = Kind::cluster("", "").unstored([]);
+            for _ in 0..GONE_VERSIONS {
+                gone.push_version("", "", "", None);
+            }
+            Arc::new(gone)
+        });
+        Arc::clone(&GONE)
     }
 
     /// Whether a delete through this version leaves what the object owns, unless the request says otherwise.
@@ -246,26 +303,81 @@ impl Kind {
         ORPHANING.contains(&(version.group.as_str(), version.version.as_str(), self.kind.as_str()))
     }
 
-    /// The selectable field that a request of `group` calls `field`.
-    pub fn selectable_in(&self, group: &str, field: &str) -> Option<&Selectable> {
-        self.selectable.iter().find(|s| s.field == field && s.group.as_deref().is_none_or(|only| only == group))
+    /// The selectable field that requests of a version call `field`, by its place among the kind's.
+    pub fn selectable_in(&self, version: usize, field: &str) -> Option<usize> {
+        let Version { group, custom, .. } = &self.versions[version];
+        if custom.as_ref().is_some_and(|custom| custom.selectable.iter().all(|known| known != field)) {
+            return None;
+        }
+        self.selectable.iter().position(|s| s.field == field && s.group.as_ref().is_none_or(|only| only == group))
+    }
+
+    /// Whether an object of this version of the log may be stored otherwise than it is to be shown.
+    pub fn is_stale(&self, offset: Offset) -> bool {
+        self.custom.as_ref().is_some_and(|custom| custom.is_stale(offset))
+    }
+
+    /// Tells this shape of the kind from those that it had before.
+    pub fn since(&self) -> Offset {
+        self.custom.as_ref().map_or(Offset::ZERO, |custom| custom.since)
+    }
+
+    /// The version of this name: `apps/v1`.
+    pub fn version_named(&self, api_version: &str) -> Option<usize> {
+        self.versions.iter().position(|version| api_version_is(version, api_version))
+    }
+
+    /// How documents of a version look.
+    pub fn layout(&self, version: usize) -> Option<Layout<'_>> {
+        let version = &self.versions[version];
+        match &version.custom {
+            Some(custom) => Some(Layout::Custom(custom.layout())),
+            None => schema().id(&version.message).map(Layout::of),
+        }
     }
 }
 
 impl Version {
     /// `apps/v1`, or `v1` in the core group.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        api_version(&self.group, &self.version)
+    }
+
+    pub fn is_served(&self) -> bool {
+        self.custom.as_ref().is_none_or(|custom| custom.served)
+    }
+}
+
+impl Read {
+    pub fn of(&self, object: &Value) -> String {
+        match self {
+            Self::With(read) => read(object),
+            Self::At(path) => {
+                let found = path.iter().try_fold(object, |value, field| value.get(field));
+                found.map(scalar).unwrap_or_default()
+            }
+        }
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        scalar @ (Value::Bool(_) | Value::Number(_)) => scalar.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn api_version_is(version: &Version, api_version: &str) -> bool {
+    match api_version.rsplit_once('/') {
+        Some((group, name)) => version.group == group && version.version == name,
+        None => version.group.is_empty() && version.version == api_version,
     }
 }
 
 /// The scalar at a JSON pointer, as a field selector compares it; empty where there is none.
 pub(super) fn text(object: &Value, pointer: &str) -> String {
-    match object.pointer(pointer) {
-        Some(Value::String(text)) => text.clone(),
-        Some(scalar @ (Value::Bool(_) | Value::Number(_))) => scalar.to_string(),
-        _ => String::new(),
-    }
+    object.pointer(pointer).map(scalar).unwrap_or_default()
 }
 
 /// As [`text`], with what an unset field means.
@@ -296,7 +408,7 @@ mod tests {
                 ("generation", kind.generation),
                 ("create-on-update", kind.create_on_update),
                 ("version-needed", !kind.unconditional_update),
-                ("status", kind.subresource("status").is_some()),
+                ("status", kind.subresource(0, "status").is_some()),
             ];
             let flags: Vec<&str> = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| *flag).collect();
             shown += format!("{} {}", kind.kind, flags.join(" ")).trim_end();

@@ -17,6 +17,7 @@ pub mod certificates;
 mod convert;
 pub mod coordination;
 pub mod core;
+pub mod custom;
 pub mod discovery;
 pub mod events;
 pub mod extensions;
@@ -71,6 +72,8 @@ pub struct Kind {
     /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
     pub unconditional_update: bool,
     pub hooks: Hooks,
+    /// Present for a kind that a CustomResourceDefinition makes.
+    pub custom: Option<custom::Custom>,
 }
 
 /// `apps/v1`, or `v1` for the core group.
@@ -91,6 +94,8 @@ pub struct Version {
     pub message: String,
     /// How this version differs from the hub, where more than `apiVersion` does.
     pub convert: Option<Convert>,
+    /// Present for the versions of a kind that a CustomResourceDefinition makes.
+    pub custom: Option<Box<custom::CustomVersion>>,
 }
 
 /// Conversion of whole documents, in place. `apiVersion` and `kind` are set by the caller.
@@ -100,6 +105,7 @@ pub struct Convert {
     pub from_hub: fn(&mut Map<String, Value>),
 }
 
+#[derive(Clone)]
 pub struct Subresource {
     /// `status`, `scale`, `log`, `binding`…
     pub name: String,
@@ -128,7 +134,13 @@ pub struct Selectable {
     /// The one group whose requests may use this name; `None`: all. An Event has other names in each group.
     pub group: Option<String>,
     /// Its value in the hub version, as text; empty when unset.
-    pub read: fn(&Value) -> String,
+    pub read: Read,
+}
+
+pub enum Read {
+    With(fn(&Value) -> String),
+    /// A scalar at these fields, one within the other.
+    At(Vec<String>),
 }
 
 /// How a kind looks in a Table. Without columns of its own it shows Name and Created At.

@@ -1,9 +1,10 @@
 //! Every kind that is served, and how a request's words find it.
 //!
-//! [`registry`] holds the built-in kinds. A server clones it (kinds are shared, not copied) and adds a kind for
-//! each custom resource.
+//! [`registry`] holds the built-in kinds. The state starts from it and adds a kind for each custom resource
+//! definition. Cloning shares everything, and a change costs what the kind's own group costs.
 
 use super::{Kind, Version};
+use imbl::{OrdMap, Vector};
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, LazyLock};
 
@@ -13,21 +14,43 @@ pub fn registry() -> &'static Registry {
     &BUILT_IN
 }
 
-/// Names a kind of one [`Registry`] and of its clones. Never reused, also when the kind goes away.
+/// Names one shape of a kind in one [`Registry`] and in those that came of it. Never reused: a definition that changes
+/// gives its kind a new number, and whoever holds the old one learns so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u32);
 
 #[derive(Clone, Default)]
 pub struct Registry {
     /// Indexed by [`KindId`].
-    kinds: Vec<Slot>,
-    /// Ordered by group, version and plural name.
+    kinds: Vector<Slot>,
+    groups: OrdMap<Arc<str>, Arc<Group>>,
+    by_storage: OrdMap<Arc<str>, KindId>,
+    /// Those that went last, oldest first.
+    retired: Vector<KindId>,
+    revision: u64,
+}
+
+/// How many kinds that are gone can still be read by those who hold their number.
+const RETIRED_MAX: usize = 1024;
+
+/// What one group serves.
+#[derive(Clone)]
+pub struct Group {
+    name: Arc<str>,
+    /// The preferred one first.
+    versions: Vec<ServedVersion>,
+    /// Changes whenever anything in the group does.
+    pub revision: u64,
+}
+
+/// What one version of a group serves.
+#[derive(Clone)]
+struct ServedVersion {
+    name: String,
+    /// Ordered by plural name.
     by_resource: Vec<Name>,
-    /// Ordered by group, version and kind.
+    /// Ordered by kind.
     by_kind: Vec<Name>,
-    /// Ordered by place in storage.
-    by_storage: Vec<(String, KindId)>,
-    groups: Vec<GroupVersions>,
 }
 
 /// One group of the API with its versions, the preferred one first.
@@ -35,46 +58,43 @@ pub struct Registry {
 pub struct GroupVersions {
     pub group: String,
     pub versions: Vec<String>,
+    /// As in [`Group::revision`].
+    pub revision: u64,
 }
 
 #[derive(Clone)]
 struct Slot {
     kind: Arc<Kind>,
-    /// False once the kind was removed: its number stays taken, and whoever still holds it can read the kind.
+    /// False once the kind was removed: its number stays taken.
     served: bool,
 }
 
 #[derive(Clone)]
 struct Name {
-    group: String,
-    version: String,
     name: String,
     id: KindId,
     /// Index into the kind's versions.
     version_index: usize,
 }
 
-impl Name {
-    fn key(&self) -> (&str, &str, &str) {
-        (&self.group, &self.version, &self.name)
-    }
-}
-
 impl Registry {
     /// The kind that a path speaks of, and which of its versions.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<(KindId, usize)> {
-        find(&self.by_resource, group, version, resource)
+        find(&self.version(group, version)?.by_resource, resource)
     }
 
     /// The kind that a document speaks of, and which of its versions.
     pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<(KindId, usize)> {
-        find(&self.by_kind, group, version, kind)
+        find(&self.version(group, version)?.by_kind, kind)
+    }
+
+    fn version(&self, group: &str, version: &str) -> Option<&ServedVersion> {
+        self.groups.get(group)?.versions.iter().find(|served| served.name == version)
     }
 
     /// The kind whose objects stand at a place below the storage prefix: `services/specs`.
     pub fn by_storage(&self, storage: &str) -> Option<KindId> {
-        let found = self.by_storage.binary_search_by(|(place, _)| place.as_str().cmp(storage)).ok()?;
-        Some(self.by_storage[found].1)
+        self.by_storage.get(storage).copied()
     }
 
     /// The kind Namespace, which holds the objects of all others.
@@ -82,7 +102,12 @@ impl Registry {
         self.find("", "v1", "namespaces").expect("every registry starts from the built-in kinds").0
     }
 
-    /// A removed kind is still found by its number.
+    /// The kind CustomResourceDefinition, which makes others; a registry made for a test may lack it.
+    pub fn definitions(&self) -> Option<KindId> {
+        self.by_storage(super::apiextensions::STORAGE)
+    }
+
+    /// A kind that was removed lately is still found by its number.
     pub fn get(&self, id: KindId) -> &Kind {
         &self.kinds[id.0 as usize].kind
     }
@@ -90,6 +115,16 @@ impl Registry {
     /// As [`Self::get`], for holders that outlive the registry.
     pub fn share(&self, id: KindId) -> Arc<Kind> {
         Arc::clone(&self.kinds[id.0 as usize].kind)
+    }
+
+    /// Whether the number stands for a kind as it is now. One that was given out by a newer registry does not.
+    pub fn serves(&self, id: KindId) -> bool {
+        self.kinds.get(id.0 as usize).is_some_and(|slot| slot.served)
+    }
+
+    /// Changes whenever a kind comes, goes or changes.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Served kinds in the order they were added.
@@ -100,73 +135,114 @@ impl Registry {
 
     /// What one group and version serves, ordered by plural name.
     pub fn served(&self, group: &str, version: &str) -> impl Iterator<Item = (KindId, usize)> {
-        let start = self.by_resource.partition_point(|n| (n.group.as_str(), n.version.as_str()) < (group, version));
-        let names = self.by_resource[start..].iter();
-        names.take_while(move |n| n.group == group && n.version == version).map(|n| (n.id, n.version_index))
+        let names = self.version(group, version).map(|version| version.by_resource.as_slice());
+        names.unwrap_or_default().iter().map(|name| (name.id, name.version_index))
     }
 
     /// Groups in discovery's order, each with its preferred version first.
-    pub fn groups(&self) -> &[GroupVersions] {
-        &self.groups
+    pub fn groups(&self) -> Vec<GroupVersions> {
+        let mut groups: Vec<GroupVersions> = self.groups.values().map(|group| group.summary()).collect();
+        // Stable: custom groups share a rank and stay in the order of their names.
+        groups.sort_by_key(|group| group_rank(&group.group));
+        groups
+    }
+
+    /// One group with its versions.
+    pub fn group(&self, name: &str) -> Option<GroupVersions> {
+        self.groups.get(name).map(|group| group.summary())
     }
 
     /// Adds a kind. Where a name is taken already, the earlier kind keeps it.
     pub fn add(&mut self, kind: Kind) -> KindId {
         let id = KindId(u32::try_from(self.kinds.len()).expect("fewer kinds than 2^32"));
-        self.kinds.push(Slot { kind: Arc::new(kind), served: true });
+        self.kinds.push_back(Slot { kind: Arc::new(kind), served: true });
         self.enter_names(id);
-        self.groups = groups_of(&self.by_resource);
         id
     }
 
-    /// Puts a changed kind in the place of an older one.
-    pub fn replace(&mut self, id: KindId, kind: Kind) {
-        self.remove_names(id);
-        self.kinds[id.0 as usize] = Slot { kind: Arc::new(kind), served: true };
-        self.enter_names(id);
-        self.groups = groups_of(&self.by_resource);
+    /// Puts a changed kind in the place of an older one, under a number of its own.
+    pub fn replace(&mut self, id: KindId, kind: Kind) -> KindId {
+        self.remove(id);
+        self.add(kind)
     }
 
     pub fn remove(&mut self, id: KindId) {
-        self.remove_names(id);
-        self.kinds[id.0 as usize].served = false;
-        self.groups = groups_of(&self.by_resource);
+        let kind = self.share(id);
+        self.revision += 1;
+        let revision = self.revision;
+        for version in &kind.versions {
+            let Some(group) = self.groups.get_mut(version.group.as_str()) else { continue };
+            let group = Arc::make_mut(group);
+            group.revision = revision;
+            for served in &mut group.versions {
+                served.by_resource.retain(|name| name.id != id);
+                served.by_kind.retain(|name| name.id != id);
+            }
+            group.versions.retain(|served| !served.by_resource.is_empty());
+            if group.versions.is_empty() {
+                self.groups.remove(version.group.as_str());
+            }
+        }
+        if self.by_storage(&kind.storage) == Some(id) {
+            self.by_storage.remove(kind.storage.as_str());
+        }
+        self.kinds[id.0 as usize] = Slot { kind: Arc::new(kind.retired()), served: false };
+        self.retired.push_back(id);
+        if self.retired.len() > RETIRED_MAX
+            && let Some(oldest) = self.retired.pop_front()
+        {
+            self.kinds[oldest.0 as usize].kind = Kind::gone();
+        }
     }
 
     fn enter_names(&mut self, id: KindId) {
         let kind = self.share(id);
+        self.revision += 1;
+        let revision = self.revision;
         for (version_index, Version { group, version, .. }) in kind.versions.iter().enumerate() {
-            let named = |name: &String| Name {
-                group: group.clone(),
-                version: version.clone(),
-                name: name.clone(),
-                id,
-                version_index,
-            };
-            enter(&mut self.by_resource, named(&kind.resource));
-            enter(&mut self.by_kind, named(&kind.kind));
+            if !kind.versions[version_index].is_served() {
+                continue;
+            }
+            let named = |name: &String| Name { name: name.clone(), id, version_index };
+            let name: Arc<str> = group.as_str().into();
+            let entry = self.groups.entry(name.clone());
+            let group = entry.or_insert_with(|| Arc::new(Group { name, versions: Vec::new(), revision }));
+            let group = Arc::make_mut(group);
+            group.revision = revision;
+            let served = group.version_mut(version);
+            enter(&mut served.by_resource, named(&kind.resource));
+            enter(&mut served.by_kind, named(&kind.kind));
         }
-        if kind.stored
-            && let Err(place) = self.by_storage.binary_search_by(|(storage, _)| storage.cmp(&kind.storage))
-        {
-            self.by_storage.insert(place, (kind.storage.clone(), id));
+        if kind.stored && self.by_storage(&kind.storage).is_none() {
+            self.by_storage.insert(kind.storage.as_str().into(), id);
         }
-    }
-
-    fn remove_names(&mut self, id: KindId) {
-        self.by_resource.retain(|name| name.id != id);
-        self.by_kind.retain(|name| name.id != id);
-        self.by_storage.retain(|(_, kind)| *kind != id);
     }
 }
 
-fn find(names: &[Name], group: &str, version: &str, name: &str) -> Option<(KindId, usize)> {
-    let found = names.binary_search_by(|entry| entry.key().cmp(&(group, version, name))).ok()?;
+impl Group {
+    fn version_mut(&mut self, name: &str) -> &mut ServedVersion {
+        let place = self.versions.binary_search_by(|served| compare_versions(&served.name, name));
+        let place = place.unwrap_or_else(|place| {
+            let served = ServedVersion { name: name.to_owned(), by_resource: Vec::new(), by_kind: Vec::new() };
+            self.versions.insert(place, served);
+            place
+        });
+        &mut self.versions[place]
+    }
+
+    fn summary(&self) -> GroupVersions {
+        let versions = self.versions.iter().map(|served| served.name.clone()).collect();
+        GroupVersions { group: self.name.to_string(), versions, revision: self.revision }
+    }
+}
+
+fn find(names: &[Name], name: &str) -> Option<(KindId, usize)> {
+    let found = names.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok()?;
     Some((names[found].id, names[found].version_index))
 }
 
 fn enter(names: &mut Vec<Name>, name: Name) {
-    if let Err(place) = names.binary_search_by(|entry| entry.key().cmp(&name.key())) {
+    if let Err(place) = names.binary_search_by(|entry| entry.name.cmp(&name.name)) {
         names.insert(place, name);
     }
 }
@@ -213,26 +289,6 @@ const GROUPS: [&str; 23] = [
     "storagemigration.k8s.io",
     "internal.apiserver.k8s.io",
 ];
-
-fn groups_of(names: &[Name]) -> Vec<GroupVersions> {
-    let mut groups: Vec<GroupVersions> = Vec::new();
-    for Name { group, version, .. } in names {
-        match groups.last_mut() {
-            Some(last) if last.group == *group => {
-                if last.versions.last() != Some(version) {
-                    last.versions.push(version.clone());
-                }
-            }
-            _ => groups.push(GroupVersions { group: group.clone(), versions: vec![version.clone()] }),
-        }
-    }
-    for group in &mut groups {
-        group.versions.sort_by(|a, b| compare_versions(a, b));
-    }
-    // Stable: custom groups share a rank and stay in the order of their names.
-    groups.sort_by_key(|group| group_rank(&group.group));
-    groups
-}
 
 fn group_rank(group: &str) -> usize {
     match group {
@@ -351,8 +407,9 @@ mod tests {
         let stored = registry().iter().filter(|(_, kind)| kind.stored);
         stored.for_each(|(id, kind)| assert_eq!(registry().by_storage(&kind.storage), Some(id), "{}", kind.kind));
         let names: usize = registry().iter().map(|(_, kind)| kind.versions.len()).sum();
-        assert_eq!(registry().by_resource.len(), names);
-        assert_eq!(registry().by_kind.len(), names);
+        let versions = || registry().groups.values().flat_map(|group| &group.versions);
+        assert_eq!(versions().map(|version| version.by_resource.len()).sum::<usize>(), names);
+        assert_eq!(versions().map(|version| version.by_kind.len()).sum::<usize>(), names);
     }
 
     #[test]
@@ -383,7 +440,8 @@ mod tests {
             ("events.k8s.io", "involvedObject.name", None),
             ("events.k8s.io", "reason", Some("")),
         ] {
-            let found = kind.selectable_in(group, field).map(|selectable| (selectable.read)(&event));
+            let version = kind.versions.iter().position(|version| version.group == group).expect("a version");
+            let found = kind.selectable_in(version, field).map(|index| kind.selectable[index].read.of(&event));
             assert_eq!(found.as_deref(), expected, "{group} {field}");
         }
     }
@@ -432,8 +490,12 @@ mod tests {
         // Custom groups stand before `extensions`, so that nothing is behind it.
         assert_eq!(registry.groups()[registry.groups().len() - 2].group, "example.com");
 
-        registry.replace(id, Kind::namespaced("Widget", "widgets").versions("example.com", "com.example", ["v1"]));
+        let smaller = Kind::namespaced("Widget", "widgets").versions("example.com", "com.example", ["v1"]);
+        let before = (id, registry.revision());
+        let id = registry.replace(id, smaller);
         assert_eq!(registry.find("example.com", "v1alpha1", "widgets"), None);
+        assert!(id != before.0 && !registry.serves(before.0) && registry.serves(id) && registry.revision() > before.1);
+        assert_eq!(registry.group("example.com").expect("the group").revision, registry.revision());
 
         registry.remove(id);
         assert_eq!(registry.find("example.com", "v1", "widgets"), None);

@@ -674,7 +674,7 @@ pub(crate) mod testing {
 
     /// The same for changes through a subresource.
     pub fn check_part(good: &Value, part: &str, rows: &[(&str, Value, &str)]) {
-        let rules = kind_of(good).subresource(part).and_then(|part| part.validate);
+        let rules = kind_of(good).subresource(0, part).and_then(|part| part.validate);
         check_changes(good, rules.expect("the subresource has rules"), rows);
     }
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::field_set::FieldSet;
 use super::typed::{Difference, Typed};
 use crate::object::meta::{Document, metadata, metadata_mut};
-use crate::schema::{MessageId, Schema};
+use crate::schema::layout::Layout;
 use crate::{Cause, CauseReason};
 use entry::{Entries, Entry, Operation};
 
@@ -23,8 +23,7 @@ const MANAGER_BYTES_MAX: usize = 128;
 /// Who writes, when, and in which shape.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
-    pub schema: &'a Schema,
-    pub message: MessageId,
+    pub layout: Layout<'a>,
     /// The version that the request speaks: `apps/v1`.
     pub api_version: &'a str,
     pub manager: &'a str,
@@ -40,7 +39,7 @@ pub struct Writer<'a> {
 }
 
 /// A document in the version asked for, with its message; `None` for a version that is no longer served.
-pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, MessageId)> + 'a;
+pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, Layout<'a>)> + 'a;
 
 /// Brings `metadata.managedFields` of `new` up to date after a write that replaces `old`, or creates.
 ///
@@ -129,7 +128,7 @@ pub fn keep_times(old: &Document, new: &mut Document) {
 
 impl<'a> Writer<'a> {
     pub(super) fn typed(&self) -> Typed<'a> {
-        Typed { schema: self.schema, message: self.message }
+        Typed::new(self.layout)
     }
 
     /// How the documents differ, in the request's version, but for what nobody owns.
@@ -172,8 +171,8 @@ impl<'a> Writer<'a> {
     pub(super) fn in_version(&self, document: &Value, version: &str) -> Option<(Value, Typed<'a>)> {
         match self.convert {
             Some(convert) if document.get("apiVersion").and_then(Value::as_str) != Some(version) => {
-                let (document, message) = convert(document, version)?;
-                Some((document, Typed { schema: self.schema, message }))
+                let (document, layout) = convert(document, version)?;
+                Some((document, Typed::new(layout)))
             }
             _ => Some((document.clone(), self.typed())),
         }

@@ -13,13 +13,15 @@ pub(super) use check::check;
 pub(super) use merge::{merge, remove};
 
 use super::field_set::{FieldSet, field_element, key_element, shown, value_element};
-use crate::schema::{Field, ListType, Message, MessageId, Schema, Shape, Type, Zero};
+use crate::schema::layout::{Layout, object_meta};
+use crate::schema::structural::{self, Structural};
+use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero, schema};
 
-/// A schema and the message to start from.
+/// A schema and where in it to start from.
 #[derive(Clone, Copy)]
 pub(super) struct Typed<'s> {
-    pub(super) schema: &'s Schema,
-    pub(super) message: MessageId,
+    schema: &'s Schema,
+    root: Node<'s>,
 }
 
 #[derive(Clone, Copy)]
@@ -33,6 +35,17 @@ enum Node<'s> {
     /// A list of structs with key fields.
     Keyed(&'s Field),
     Unknown,
+    /// Of a custom resource: an object by its fields and free keys; a resource has an envelope and metadata besides.
+    Object {
+        schema: &'s Structural,
+        resource: bool,
+    },
+    /// Of a custom resource: a list with key fields.
+    KeyedItems(&'s Structural),
+    /// Of a custom resource: a list of scalars.
+    SetOf(&'s Structural),
+    /// Of a custom resource: what is compared and owned as a whole.
+    Whole(&'s Structural),
 }
 
 /// How a document differs from an older one.
@@ -51,9 +64,38 @@ struct Part {
     below: Difference,
 }
 
+impl<'s> Node<'s> {
+    /// Compared and owned as a whole.
+    fn is_leaf(self) -> bool {
+        matches!(self, Node::Leaf | Node::Whole(_))
+    }
+
+    fn is_list(self) -> bool {
+        matches!(self, Node::Set | Node::SetOf(_) | Node::Keyed(_) | Node::KeyedItems(_))
+    }
+
+    /// Whether a key is a field that the schema names, rather than a free one.
+    fn has_field(self, key: &str) -> bool {
+        match self {
+            Node::Struct(message) => has_field(message, key),
+            Node::Object { schema, resource } => schema.properties.contains_key(key) || (resource && is_meta(key)),
+            _ => false,
+        }
+    }
+}
+
 impl<'s> Typed<'s> {
+    pub(super) fn new(layout: Layout<'s>) -> Self {
+        match layout {
+            Layout::Table(schema, message) => Self { schema, root: Node::Struct(schema.message(message)) },
+            Layout::Custom(custom) => {
+                Self { schema: schema(), root: Node::Object { schema: custom.schema, resource: true } }
+            }
+        }
+    }
+
     fn root(self) -> Node<'s> {
-        Node::Struct(self.schema.message(self.message))
+        self.root
     }
 
     /// The node of a field, or of what a map holds at a key.
@@ -65,6 +107,11 @@ impl<'s> Typed<'s> {
                 None => Node::Unknown,
             },
             Node::Map(field) => self.of_type(field.ty),
+            Node::Object { resource: true, .. } if key == "metadata" => {
+                Node::Struct(self.schema.message(object_meta()))
+            }
+            Node::Object { resource: true, .. } if is_meta(key) => Node::Leaf,
+            Node::Object { schema, .. } => schema.field(key).map_or(Node::Unknown, of_structural),
             _ => Node::Unknown,
         }
     }
@@ -92,40 +139,44 @@ impl<'s> Typed<'s> {
 
     /// The text that tells an element of a list from its neighbours, as `fieldsV1` writes it.
     fn element(self, node: Node<'s>, item: &Value) -> Result<String, String> {
-        let Node::Keyed(field) = node else {
-            return match item {
+        let keys = match node {
+            Node::Keyed(field) => field.list_map_keys.as_slice(),
+            Node::KeyedItems(list) => list_map_keys(list),
+            _ => return match item {
                 Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
                 Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
                 Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
                 scalar => Ok(value_element(scalar)),
-            };
+            },
         };
         let Value::Object(map) = item else {
             let kind = if item.is_null() { "a null element" } else { "non-map elements" };
             return Err(format!("associative list with keys may not have {kind}"));
         };
-        let defaults: Vec<Option<Value>> = field
-            .list_map_keys
-            .iter()
-            .map(|key| if map.contains_key(key) { None } else { self.default_of(field, key) })
-            .collect();
-        let mut keys = Vec::with_capacity(defaults.len());
-        for (key, default) in field.list_map_keys.iter().zip(&defaults) {
+        let defaults: Vec<Option<Value>> =
+            keys.iter().map(|key| if map.contains_key(key) { None } else { self.default_of(node, key) }).collect();
+        let mut found = Vec::with_capacity(defaults.len());
+        for (key, default) in keys.iter().zip(&defaults) {
             let value = map.get(key).or(default.as_ref()).ok_or_else(|| {
                 format!(
                     "associative list with keys has an element that omits key field \"{key}\" \
                      (and doesn't have default value)"
                 )
             })?;
-            keys.push((key.as_str(), value));
+            found.push((key.as_str(), value));
         }
-        Ok(key_element(keys.into_iter()))
+        Ok(key_element(found.into_iter()))
     }
 
-    fn default_of(self, list: &Field, key: &str) -> Option<Value> {
-        let Type::Message(id) = list.ty else { return None };
-        let default = self.schema.message(id).field(key)?.default.as_deref()?;
-        serde_json::from_str(default).ok()
+    fn default_of(self, list: Node<'s>, key: &str) -> Option<Value> {
+        match list {
+            Node::Keyed(Field { ty: Type::Message(id), .. }) => {
+                let default = self.schema.message(*id).field(key)?.default.as_deref()?;
+                serde_json::from_str(default).ok()
+            }
+            Node::KeyedItems(list) => list.items.as_ref()?.properties.get(key)?.default.clone(),
+            _ => None,
+        }
     }
 
     /// The paths that a document has.
@@ -137,15 +188,15 @@ impl<'s> Typed<'s> {
     fn paths_below(self, node: Node<'s>, value: &Value) -> (bool, FieldSet) {
         let mut set = FieldSet::default();
         match (node, value) {
-            (Node::Struct(_) | Node::Map(_) | Node::Unknown, Value::Object(map)) => {
+            (Node::Struct(_) | Node::Map(_) | Node::Object { .. } | Node::Unknown, Value::Object(map)) => {
                 for (key, value) in map {
-                    let is_field = matches!(node, Node::Struct(message) if has_field(message, key));
+                    let is_field = node.has_field(key);
                     let (own, below) = self.paths_below(self.inside(node, key), value);
                     let is_bare = value.is_null() || value.as_object().is_some_and(Map::is_empty);
                     set.add(field_element(key), own || is_bare || !is_field, below);
                 }
             }
-            (Node::Set | Node::Keyed(_), Value::Array(items)) => {
+            (list, Value::Array(items)) if list.is_list() => {
                 let inner = self.element_node(node);
                 let elements = items.iter().filter_map(|item| {
                     let element = self.element(node, item).ok()?;
@@ -153,8 +204,8 @@ impl<'s> Typed<'s> {
                 });
                 set = FieldSet::from_unsorted(elements.collect());
             }
-            (Node::Struct(_) | Node::Map(_) | Node::Set | Node::Keyed(_), _) => {}
-            (Node::Leaf | Node::Unknown, _) => return (true, set),
+            (Node::Leaf | Node::Whole(_) | Node::Unknown, _) => return (true, set),
+            _ => {}
         }
         (false, set)
     }
@@ -162,6 +213,7 @@ impl<'s> Typed<'s> {
     fn element_node(self, list: Node<'s>) -> Node<'s> {
         match list {
             Node::Keyed(field) => self.of_type(field.ty),
+            Node::KeyedItems(list) | Node::SetOf(list) => list.items.as_deref().map_or(Node::Leaf, of_structural),
             _ => Node::Leaf,
         }
     }
@@ -174,7 +226,7 @@ impl<'s> Typed<'s> {
 
     fn compare(self, node: Node<'s>, old: Option<&Value>, new: Option<&Value>) -> Part {
         let is_entered = match node {
-            Node::Leaf => false,
+            _ if node.is_leaf() => false,
             Node::Unknown => matches!((old, new), (Some(Value::Object(_)), _) | (_, Some(Value::Object(_)))),
             _ => true,
         };
@@ -182,7 +234,7 @@ impl<'s> Typed<'s> {
             return Part { changed: new.is_some() && old != new, removed: new.is_none(), ..Part::default() };
         }
         let below = match node {
-            Node::Set | Node::Keyed(_) => self.compare_lists(node, items(old), items(new)),
+            _ if node.is_list() => self.compare_lists(node, items(old), items(new)),
             _ => self.compare_maps(node, old, new),
         };
         Part { changed: old.is_none(), removed: new.is_none(), below }
@@ -270,14 +322,12 @@ impl<'s> Typed<'s> {
 
     /// A set in which every struct field that leads to a member is a member too.
     pub(super) fn with_structs(self, set: &FieldSet) -> FieldSet {
-        let is_struct_field = |node: Node<'s>, element: &str| match (node, element.strip_prefix("f:")) {
-            (Node::Struct(message), Some(name)) => has_field(message, name),
-            _ => false,
-        };
+        let is_struct_field =
+            |node: Node<'s>, element: &str| element.strip_prefix("f:").is_some_and(|name| node.has_field(name));
         let enter = |node: Node<'s>, element: &str| match element.strip_prefix("f:") {
             Some(name) => self.inside(node, name),
             None => match node {
-                Node::Keyed(_) => self.element_node(node),
+                Node::Keyed(_) | Node::KeyedItems(_) => self.element_node(node),
                 _ => Node::Unknown,
             },
         };
@@ -298,6 +348,35 @@ impl Difference {
             self.removed.add(element(), part.removed, part.below.removed);
         }
     }
+}
+
+/// How a part of a custom resource is owned.
+fn of_structural(schema: &Structural) -> Node<'_> {
+    match schema.ty {
+        _ if schema.embedded_resource => Node::Object { schema, resource: true },
+        _ if schema.int_or_string => Node::Whole(schema),
+        Some(structural::Type::Object) if schema.atomic_map => Node::Whole(schema),
+        Some(structural::Type::Object) => Node::Object { schema, resource: false },
+        Some(structural::Type::Array) => match &schema.list_type {
+            Some(structural::ListType::Set) => Node::SetOf(schema),
+            Some(structural::ListType::Map(_)) => Node::KeyedItems(schema),
+            Some(structural::ListType::Atomic) | None => Node::Whole(schema),
+        },
+        Some(_) => Node::Whole(schema),
+        None => Node::Unknown,
+    }
+}
+
+fn list_map_keys(list: &Structural) -> &[String] {
+    match &list.list_type {
+        Some(structural::ListType::Map(keys)) => keys,
+        _ => &[],
+    }
+}
+
+/// What every resource has, whatever its schema says.
+fn is_meta(key: &str) -> bool {
+    matches!(key, "apiVersion" | "kind" | "metadata")
 }
 
 fn has_field(message: &Message, key: &str) -> bool {

@@ -8,6 +8,7 @@ mod check;
 pub mod defaults;
 mod duration;
 mod parse;
+pub mod layout;
 pub mod quantity;
 pub mod structural;
 pub mod timestamp;

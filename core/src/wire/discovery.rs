@@ -3,7 +3,7 @@
 //! [`Catalog`] orders the kinds by group and version; its methods write the documents. They are pure functions
 //! of the kinds: the caller computes each once and keeps it until a custom resource changes the set.
 
-use crate::kinds::{Kind, Registry, Scope, Subresource, Version};
+use crate::kinds::{GroupVersions, Kind, Registry, Scope, Subresource, Version};
 use base64::Engine as _;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -61,7 +61,12 @@ impl Aggregated {
 
 impl<'a> Catalog<'a> {
     pub fn new(registry: &'a Registry) -> Self {
-        let groups = registry.groups().iter().map(|group| {
+        Self::of(registry, &registry.groups())
+    }
+
+    /// A part of the served API.
+    pub fn of(registry: &'a Registry, groups: &[GroupVersions]) -> Self {
+        let groups = groups.iter().map(|group| {
             let versions = group.versions.iter().map(|version| {
                 let served = registry.served(&group.group, version).map(|(id, index)| {
                     let kind = registry.get(id);
@@ -96,11 +101,6 @@ impl<'a> Catalog<'a> {
         }))
     }
 
-    /// `/apis`: every group but the core one.
-    pub fn group_list(&self) -> Bytes {
-        let groups: Vec<Value> = self.groups.iter().filter(|g| !g.name.is_empty()).map(Group::summary).collect();
-        document(&json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
-    }
 
     /// `/apis/<group>`.
     pub fn api_group(&self, name: &str) -> Option<Bytes> {
@@ -116,7 +116,7 @@ impl<'a> Catalog<'a> {
         let mut resources: Vec<Value> = Vec::new();
         for entry in &served.resources {
             resources.push(main_resource(entry));
-            resources.extend(subresources(entry.kind).into_iter().map(|sub| subresource(entry, sub)));
+            resources.extend(entry.subresources().into_iter().map(|sub| subresource(entry, sub)));
         }
         Some(document(&json!({
             "kind": "APIResourceList",
@@ -126,17 +126,38 @@ impl<'a> Catalog<'a> {
         })))
     }
 
-    /// The aggregated form of `/api` (`core`) or of `/apis`.
-    pub fn aggregated(&self, core: bool, form: Aggregated) -> Bytes {
-        let items: Vec<Value> =
-            self.groups.iter().filter(|group| group.name.is_empty() == core).map(aggregated_group).collect();
-        document(&json!({
-            "kind": "APIGroupDiscoveryList",
-            "apiVersion": form.api_version(),
-            "metadata": {},
-            "items": items,
-        }))
+    /// What `/apis` says of a group, for [`group_list`].
+    pub fn group_item(&self, name: &str) -> Option<Bytes> {
+        self.group(name).map(|group| document(&group.summary()))
     }
+
+    /// What the aggregated form says of a group, for [`aggregated`].
+    pub fn aggregated_item(&self, name: &str) -> Option<Bytes> {
+        self.group(name).map(|group| document(&aggregated_group(group)))
+    }
+}
+
+/// `/apis`: every group but the core one, each as [`Catalog::group_item`] has it.
+pub fn group_list<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
+    list(r#"{"apiVersion":"v1","groups":["#, items, r#"],"kind":"APIGroupList"}"#)
+}
+
+/// The aggregated form of `/api` or of `/apis`, of groups as [`Catalog::aggregated_item`] has them.
+pub fn aggregated<'i>(form: Aggregated, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
+    let head = format!(r#"{{"apiVersion":"{}","items":["#, form.api_version());
+    list(&head, items, r#"],"kind":"APIGroupDiscoveryList","metadata":{}}"#)
+}
+
+fn list<'i>(head: &str, items: impl IntoIterator<Item = &'i [u8]>, tail: &str) -> Bytes {
+    let mut out = head.as_bytes().to_vec();
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(item);
+    }
+    out.extend_from_slice(tail.as_bytes());
+    out.into()
 }
 
 impl Group<'_> {
@@ -167,11 +188,14 @@ impl GroupVersion<'_> {
     }
 }
 
-/// The subresources of `kind`, ordered by name.
-pub(crate) fn subresources(kind: &Kind) -> Vec<&Subresource> {
-    let mut all: Vec<&Subresource> = kind.subresources.iter().collect();
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    all
+impl<'a> Served<'a> {
+    /// The subresources, ordered by name.
+    pub(crate) fn subresources(&self) -> Vec<&'a Subresource> {
+        let own = self.version.custom.as_ref().map_or(&self.kind.subresources, |custom| &custom.subresources);
+        let mut all: Vec<&Subresource> = own.iter().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
 }
 
 pub(crate) fn api_version(group: &str, version: &str) -> String {
@@ -245,7 +269,7 @@ fn aggregated_resource(served: &Served) -> Value {
     });
     insert_names(&mut entry, kind, &served.version.group);
     let subresources: Vec<Value> =
-        subresources(kind).into_iter().map(|sub| aggregated_subresource(served, sub)).collect();
+        served.subresources().into_iter().map(|sub| aggregated_subresource(served, sub)).collect();
     if !subresources.is_empty() {
         entry["subresources"] = Value::Array(subresources);
     }
@@ -340,7 +364,8 @@ mod tests {
             "extensions/v1beta1",
         ];
         assert_eq!(shown, expected);
-        let list = parsed(&catalog.group_list());
+        let items: Vec<Bytes> = catalog.groups[1..].iter().filter_map(|group| catalog.group_item(&group.name)).collect();
+        let list = parsed(&group_list(items.iter().map(Bytes::as_ref)));
         assert_eq!(list["groups"][0]["name"], "apps");
         assert_eq!(list["groups"][0]["preferredVersion"], json!({"groupVersion": "apps/v1", "version": "v1"}));
         assert_eq!(list["groups"].as_array().unwrap().len(), 4);
@@ -378,7 +403,7 @@ mod tests {
     fn aggregated_splits_core_from_the_rest() {
         let registry = sample();
         let catalog = Catalog::new(&registry);
-        let core = parsed(&catalog.aggregated(true, Aggregated::V2));
+        let core = parsed(&aggregated(Aggregated::V2, catalog.aggregated_item("").as_deref()));
         assert_eq!(core["apiVersion"], "apidiscovery.k8s.io/v2");
         assert_eq!(core["items"].as_array().unwrap().len(), 1);
         let version = &core["items"][0]["versions"][0];
@@ -395,7 +420,9 @@ mod tests {
                 &json!({"group": "", "version": "", "kind": "Pod"}),
             ]
         );
-        let rest = parsed(&catalog.aggregated(false, Aggregated::V2beta1));
+        let items: Vec<Bytes> =
+            catalog.groups[1..].iter().filter_map(|group| catalog.aggregated_item(&group.name)).collect();
+        let rest = parsed(&aggregated(Aggregated::V2beta1, items.iter().map(Bytes::as_ref)));
         assert_eq!(rest["apiVersion"], "apidiscovery.k8s.io/v2beta1");
         assert_eq!(rest["items"].as_array().unwrap().len(), 4);
     }

@@ -88,6 +88,8 @@ impl Renderer {
             Refusal::Forbidden { subject, message, .. } => format!("403 Forbidden {subject}: {message}\n"),
             Refusal::NotFound(subject) => format!("404 NotFound {subject}\n"),
             Refusal::NoSuchPath => "404 NoSuchPath\n".into(),
+            Refusal::Redefined => "503 Redefined\n".into(),
+            Refusal::Unconverted(conversion) => format!("to be converted to {}\n", conversion.to),
             Refusal::MethodNotAllowed { message } => format!("405 MethodNotAllowed: {message}\n"),
             Refusal::NotAcceptable { message } => format!("406 NotAcceptable: {message}\n"),
             Refusal::AlreadyExists(subject) => format!("409 AlreadyExists {subject}\n"),

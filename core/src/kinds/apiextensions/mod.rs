@@ -1,15 +1,20 @@
 //! `apiextensions.k8s.io`: definitions of custom kinds.
 
+pub mod approval;
 pub mod columns;
 mod convert;
 pub mod defaults;
 mod validate;
+
+pub(crate) use validate::structure_causes;
 
 use super::Kind;
 use super::build::keep_old;
 use serde_json::{Value, json};
 
 const GROUP: &str = "apiextensions.k8s.io";
+/// Where definitions stand below the storage prefix.
+pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
 
 /// The kinds of this group.
@@ -20,9 +25,10 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::DEFINITION)
             .short(["crd", "crds"])
             .category("api-extensions")
-            .storage("apiextensions.k8s.io/customresourcedefinitions")
+            .storage(STORAGE)
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
+            .claims(crate::decide::definition_claims)
             .conditional_update()
             .status()
             .generation()

@@ -141,6 +141,12 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     causes.extend(faults.into_iter().filter(|fault| binds(&fault.group)).map(|fault| fault.cause));
 }
 
+/// Why the schemas of a definition's spec are not structural.
+pub(crate) fn structure_causes(spec: &Value) -> Vec<Cause> {
+    let faults = schema_faults(At::root(spec));
+    faults.into_iter().filter(|fault| fault.group == Group::Structure).map(|fault| fault.cause).collect()
+}
+
 fn schema_faults(spec: At) -> Vec<Fault> {
     let mut faults = Vec::new();
     for version in spec.get("versions").items() {

@@ -5,6 +5,7 @@ use super::*;
 use crate::merge::managed::track_update;
 use crate::merge::testing;
 use crate::schema::Schema;
+use crate::schema::layout::Layout;
 
 const ONE: &str = "2024-01-01T00:00:01Z";
 const TWO: &str = "2024-01-01T00:00:02Z";
@@ -12,8 +13,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 fn writer<'a>(schema: &'a Schema, manager: &'a str, now: &'a str) -> Writer<'a> {
     Writer {
-        schema,
-        message: schema.id("test.Root").unwrap(),
+        layout: Layout::Table(schema, schema.id("test.Root").unwrap()),
         api_version: "test/v1",
         manager,
         subresource: "",
@@ -244,6 +244,7 @@ fn broken_configurations_are_refused() {
 #[test]
 fn fields_applied_in_another_version_are_pruned_through_conversion() {
     // v2 calls `data` what v1 calls `metadata.labels`.
+    let schema = testing::schema();
     let convert = |document: &Value, version: &str| {
         let mut other = document.clone();
         let to_second = version == "test/v2";
@@ -253,9 +254,8 @@ fn fields_applied_in_another_version_are_pruned_through_conversion() {
             *place = taken;
         }
         other["apiVersion"] = version.into();
-        Some((other, testing::schema().id("test.Root").unwrap()))
+        Some((other, Layout::Table(&schema, schema.id("test.Root").unwrap())))
     };
-    let schema = testing::schema();
     let second = Writer { api_version: "test/v2", convert: Some(&convert), ..writer(&schema, "me", ONE) };
     let mut config = root(json!({"data": {"a": "1", "b": "1"}}));
     config["apiVersion"] = json!("test/v2");

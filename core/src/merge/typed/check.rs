@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Node, Typed, field_element, shown};
 use crate::merge::strategic::go_value;
+use crate::schema::structural::{self, Additional, Structural};
 use crate::schema::{Field, Shape, Type};
 
 /// Every fault, each with the path that it is about.
@@ -29,15 +30,16 @@ impl<'s> Typed<'s> {
             return;
         }
         let fault = match (node, value) {
-            (Node::Struct(_) | Node::Map(_), Value::Object(map)) => {
+            (Node::Struct(_) | Node::Map(_) | Node::Object { .. }, Value::Object(map)) => {
                 for (key, value) in map {
                     let length = path.len();
                     path.push_str(&shown(&field_element(key)));
                     let (inner, field) = match node {
                         Node::Struct(message) => (self.inside(node, key), message.field(key)),
+                        Node::Object { .. } => (self.inside(node, key), None),
                         _ => (self.inside(node, key), field),
                     };
-                    if matches!(inner, Node::Unknown) {
+                    if matches!(inner, Node::Unknown) && !may_hold(node, key) {
                         faults.push(format!("{path}: field not declared in schema"));
                     } else {
                         self.check(inner, field, value, path, faults);
@@ -46,14 +48,15 @@ impl<'s> Typed<'s> {
                 }
                 None
             }
-            (Node::Set | Node::Keyed(_), Value::Array(items)) => {
+            (list, Value::Array(items)) if list.is_list() => {
                 self.check_items(node, field, items, path, faults);
                 None
             }
-            (Node::Struct(_) | Node::Map(_), _) => Some(format!("expected map, got &{{{}}}", go_value(value))),
-            (Node::Set | Node::Keyed(_), _) => Some(format!("expected list, got &{{{}}}", go_value(value))),
             (Node::Leaf, _) => field.and_then(|field| whole_fault(field, value)),
+            (Node::Whole(schema), _) => custom_fault(schema, value),
             (Node::Unknown, _) => None,
+            (list, _) if list.is_list() => Some(format!("expected list, got &{{{}}}", go_value(value))),
+            _ => Some(format!("expected map, got &{{{}}}", go_value(value))),
         };
         faults.extend(fault.map(|fault| format!("{path}: {fault}")));
     }
@@ -92,6 +95,30 @@ impl<'s> Typed<'s> {
             path.truncate(length);
         }
     }
+}
+
+/// Whether the schema of a custom resource lets a key be there that it does not describe.
+fn may_hold(node: Node, key: &str) -> bool {
+    let Node::Object { schema, .. } = node else { return false };
+    let anything = matches!(schema.additional_properties, Some(Additional::Anything));
+    let shapeless = schema.properties.is_empty() && schema.additional_properties.is_none();
+    schema.preserve_unknown_fields || anything || shapeless || schema.field(key).is_some()
+}
+
+/// A value of a custom resource that is owned as a whole still has a type.
+fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
+    let ty = match schema.ty {
+        _ if schema.int_or_string => Type::IntOrString,
+        Some(structural::Type::String) => Type::String,
+        Some(structural::Type::Boolean) => Type::Bool,
+        Some(structural::Type::Integer | structural::Type::Number) => Type::Double,
+        Some(structural::Type::Array) => Type::StringList,
+        Some(structural::Type::Object) if !value.is_object() => {
+            return Some(format!("expected map, got &{{{}}}", go_value(value)));
+        }
+        Some(structural::Type::Object) | None => return None,
+    };
+    scalar_fault(ty, value)
 }
 
 /// What is owned as a whole still has an outer shape.

@@ -21,7 +21,7 @@ impl<'s> Typed<'s> {
     fn merged(self, node: Node<'s>, live: Option<&Value>, config: Option<&Value>) -> Option<Value> {
         let Some(config) = config else { return live.cloned() };
         let is_entered = match node {
-            Node::Leaf => false,
+            _ if node.is_leaf() => false,
             Node::Unknown => config.is_object(),
             _ => true,
         };
@@ -29,7 +29,7 @@ impl<'s> Typed<'s> {
             return Some(config.clone()).filter(|value| !value.is_null());
         }
         let merged = match node {
-            Node::Set | Node::Keyed(_) => Value::Array(self.merged_lists(node, items(live), items(Some(config)))),
+            _ if node.is_list() => Value::Array(self.merged_lists(node, items(live), items(Some(config)))),
             _ => Value::Object(self.merged_maps(node, live.and_then(Value::as_object), config.as_object())),
         };
         Some(merged).filter(|value| !is_empty(Some(value)))
@@ -107,7 +107,7 @@ impl<'s> Typed<'s> {
     /// `None` when nothing is left.
     fn removed(self, node: Node<'s>, value: &Value, set: &FieldSet) -> Option<Value> {
         let left = match (node, value) {
-            (Node::Set | Node::Keyed(_), Value::Array(list)) => {
+            (_, Value::Array(list)) if node.is_list() => {
                 let inner = self.element_node(node);
                 let mut left = Vec::with_capacity(list.len());
                 for item in list {
@@ -122,7 +122,7 @@ impl<'s> Typed<'s> {
                 }
                 Value::Array(left)
             }
-            (Node::Struct(_) | Node::Map(_) | Node::Unknown, Value::Object(map)) => {
+            (Node::Struct(_) | Node::Map(_) | Node::Object { .. } | Node::Unknown, Value::Object(map)) => {
                 let mut left = Map::new();
                 for (key, value) in map {
                     let element = super::field_element(key);

@@ -3,10 +3,11 @@ use serde_json::json;
 
 use super::*;
 use crate::merge::testing;
+use crate::schema::layout::Layout;
 
 fn check_difference(old: Option<Value>, new: Value, changed: Value, removed: Value) {
     let schema = testing::schema();
-    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
     let difference = typed.difference(old.as_ref(), &new);
     assert_eq!(difference.changed.into_value(), changed, "changed by {new}");
     assert_eq!(difference.removed.into_value(), removed, "removed by {new}");
@@ -71,7 +72,7 @@ fn differences() {
 #[test]
 fn paths_of_a_configuration() {
     let schema = testing::schema();
-    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
     let config = json!({"metadata": {"labels": {"a": "b"}, "annotations": {}, "finalizers": ["f"]},
         "spec": {"strategy": {"type": "x"}, "containers": [{"name": "c", "args": ["1"]}], "raw": {"any": {"thing": 1}}}});
     assert_eq!(
@@ -87,7 +88,7 @@ fn paths_of_a_configuration() {
 #[test]
 fn merges_of_lists_keep_both_orders() {
     let schema = testing::schema();
-    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
     let rows = [
         ("", "ab", "ab"),
         ("ab", "", "ab"),
@@ -117,7 +118,7 @@ fn merges_of_lists_keep_both_orders() {
 #[test]
 fn faults_name_their_paths() {
     let schema = testing::schema();
-    let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+    let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
     let config = json!({
         "data": {"a": 1},
         "metadata": {"finalizers": [{}], "labels": "x"},
@@ -145,7 +146,7 @@ proptest! {
     #[test]
     fn a_difference_is_empty_exactly_between_equals(old in testing::any_document(), new in testing::any_document()) {
         let schema = testing::schema();
-        let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+        let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
         prop_assert!(typed.difference(Some(&old), &old).is_empty());
         prop_assert_eq!(typed.difference(Some(&old), &new).is_empty(), old == new);
     }
@@ -153,7 +154,7 @@ proptest! {
     #[test]
     fn what_was_merged_in_can_be_taken_out(live in testing::any_document(), config in testing::any_document()) {
         let schema = testing::schema();
-        let typed = Typed { schema: &schema, message: schema.id("test.Root").unwrap() };
+        let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
         let merged = merge(typed, &live, &config);
         prop_assert_eq!(&merge(typed, &merged, &config), &merged);
         // Nothing of the configuration is missing from the merged document, but for being empty.

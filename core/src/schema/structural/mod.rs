@@ -137,6 +137,11 @@ impl Additional {
 }
 
 impl Structural {
+    /// Lets everything be, and keeps it.
+    pub fn anything() -> Structural {
+        Structural { preserve_unknown_fields: true, ..Structural::default() }
+    }
+
     /// The schema of an object's field.
     pub fn field(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or_else(|| self.additional_properties.as_ref()?.schema())

@@ -1,6 +1,5 @@
 //! Definitions: what each type looks like, written from the schema table and from custom resources' own schemas.
 
-use super::CustomSchemas;
 use super::custom;
 use super::descriptions::Descriptions;
 use super::enums;
@@ -26,7 +25,8 @@ const REQUIRED: [(&str, &str); 2] =
 pub(super) struct Definitions<'a> {
     form: Form,
     schema: &'a Schema,
-    custom: &'a dyn CustomSchemas,
+    /// The schemas of the custom resources that were asked for.
+    custom: BTreeMap<String, Value>,
     descriptions: Descriptions,
     /// The kinds of each definition that is one. Two versions may share a definition.
     kinds: BTreeMap<String, Vec<GroupVersionKind>>,
@@ -39,18 +39,21 @@ impl<'a> Definitions<'a> {
     pub(super) fn new(
         form: Form,
         schema: &'a Schema,
-        custom: &'a dyn CustomSchemas,
         catalog: &Catalog,
         roots: &BTreeSet<String>,
     ) -> Self {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
+        let mut custom = BTreeMap::new();
         let mut built_in: BTreeSet<(&str, &str)> = UNSERVED.into_iter().collect();
         for gv in catalog.group_versions() {
             if gv.resources.iter().any(|served| schema.id(&served.version.message).is_some()) {
                 built_in.insert((&gv.group, &gv.version));
             }
             for served in &gv.resources {
+                if let Some(version) = served.version.custom.as_ref().filter(|_| roots.contains(&served.version.message)) {
+                    custom.insert(served.version.message.clone(), version.openapi());
+                }
                 let (kind, message) = (&served.kind.kind, &served.version.message);
                 let own = GroupVersionKind::new(&gv.group, &gv.version, kind);
                 kinds.entry(message.clone()).or_default().push(own);
@@ -59,7 +62,7 @@ impl<'a> Definitions<'a> {
                     kinds.entry(format!("{message}List")).or_default().push(list);
                     lists.insert(format!("{message}List"), message.clone());
                 }
-                for (group, version, kind) in served.kind.subresources.iter().filter_map(|sub| sub.body.as_ref()) {
+                for (group, version, kind) in served.subresources().into_iter().filter_map(|sub| sub.body.as_ref()) {
                     if let Some(message) = body_definition(catalog, group, version, kind) {
                         let own = GroupVersionKind::new(group, version, kind);
                         let known = kinds.entry(message).or_default();
@@ -99,6 +102,12 @@ impl<'a> Definitions<'a> {
         known
     }
 
+    /// Whether the name is that of a custom resource that was asked for, or of its list.
+    pub(super) fn is_custom(&self, name: &str) -> bool {
+        let resource = self.lists.get(name).map_or(name, String::as_str);
+        self.custom.contains_key(resource)
+    }
+
     pub(super) fn definition(&self, name: &str) -> Value {
         let mut definition = if let Some(special) = special(name, self.form) {
             special
@@ -106,7 +115,7 @@ impl<'a> Definitions<'a> {
             self.message(message)
         } else if let Some(item) = self.lists.get(name) {
             self.list(item)
-        } else if let Some(schema) = self.custom.schema(name) {
+        } else if let Some(schema) = self.custom.get(name) {
             self.custom_resource(schema)
         } else {
             // A custom resource without a schema may hold anything.

@@ -14,7 +14,7 @@ mod operation;
 mod parameters;
 mod paths;
 mod proto;
-mod v2;
+pub mod v2;
 mod v3;
 
 use crate::schema::Schema;
@@ -30,27 +30,11 @@ pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0
 /// Go clients refuse to parse it.
 pub const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// Where the shapes of custom resources come from.
-pub trait CustomSchemas {
-    /// The `openAPIV3Schema` behind a version's message name, if there is one.
-    fn schema(&self, message: &str) -> Option<&Value>;
-}
-
-/// A server without custom resources.
-pub struct NoCustomSchemas;
-
-impl CustomSchemas for NoCustomSchemas {
-    fn schema(&self, _message: &str) -> Option<&Value> {
-        None
-    }
-}
-
 /// What the documents are written from.
 #[derive(Clone, Copy)]
 pub struct OpenApi<'a> {
     pub schema: &'a Schema,
     pub catalog: &'a Catalog<'a>,
-    pub custom: &'a dyn CustomSchemas,
     /// The version of Kubernetes that the server speaks: `v1.35.0`.
     pub version: &'a str,
 }
@@ -71,16 +55,17 @@ impl OpenApi<'_> {
         };
         add(env!("CARGO_PKG_VERSION"));
         add(self.version);
-        for Served { kind, version } in resources {
+        for served in resources {
+            let Served { kind, version } = served;
             for text in [&version.group, &version.version, &version.message, &kind.kind, &kind.resource] {
                 add(text);
             }
             add(&format!("{:?}{:?}", kind.scope, kind.verbs));
-            for sub in &kind.subresources {
+            for sub in served.subresources() {
                 add(&format!("{}{:?}{:?}", sub.name, sub.body, sub.verbs));
             }
-            if let Some(schema) = self.custom.schema(&version.message) {
-                add(&schema.to_string());
+            if let Some(custom) = &kind.custom {
+                add(&format!("{} {}", custom.uid, custom.generation));
             }
         }
         hex(&hash.finalize()).to_uppercase()
@@ -139,6 +124,20 @@ impl ObjectWriter {
         }
         self.out.extend_from_slice(Value::from(name).to_string().as_bytes());
         self.out.push(b':');
+    }
+
+    /// Members that are written already.
+    fn raw(&mut self, members: &[u8]) {
+        if self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
+        self.out.extend_from_slice(members);
+    }
+
+    /// What was written, without the braces around it.
+    fn members(mut self) -> Vec<u8> {
+        self.out.remove(0);
+        self.out
     }
 
     fn finish(mut self) -> Vec<u8> {

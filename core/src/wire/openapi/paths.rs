@@ -5,7 +5,7 @@ use super::operation::{Answer, Body, GroupVersionKind, Operation, Parameter, Pat
 use super::parameters;
 use crate::kinds::{Kind, Scope, Subresource};
 use crate::schema::{Schema, Type};
-use crate::wire::discovery::{Catalog, Group, GroupVersion, Served, subresources};
+use crate::wire::discovery::{Catalog, Group, GroupVersion, Served};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -145,7 +145,7 @@ impl Writer<'_> {
         let item = format!("{collection}/{{name}}");
         push(paths, collection, self.path_parameters(None), self.collection_operations());
         push(paths, item.clone(), self.path_parameters(Some(&self.kind.kind)), self.item_operations());
-        for sub in subresources(self.kind) {
+        for sub in self.served.subresources() {
             self.subresource(sub, &format!("{item}/{}", sub.name), paths);
         }
         let has = |verb| self.kind.verbs.contains(&verb);

@@ -1,19 +1,28 @@
 //! Structure of whole documents.
 
 use super::*;
-use crate::kinds::{Kind, registry};
+use crate::event::Offset;
+use crate::kinds::{Kind, custom, registry};
 use crate::schema::schema;
+use crate::state::{Entry, Index};
+use bytes::Bytes;
 use prost::Message as _;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-fn check<T>(custom: &dyn CustomSchemas, kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {
+fn check<T>(kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {
     let mut registry = registry().clone();
     for kind in kinds {
         registry.add(kind);
     }
     let catalog = Catalog::new(&registry);
-    with(&OpenApi { schema: schema(), catalog: &catalog, custom, version: "v1.35.0" })
+    with(&OpenApi { schema: schema(), catalog: &catalog, version: "v1.35.0" })
+}
+
+/// The whole document: a catalog with custom kinds is described as if all of it were built in.
+fn v2(openapi: &OpenApi, encoding: v2::Encoding) -> Bytes {
+    openapi.v2_document(encoding, &[openapi.v2_part(encoding, true)])
 }
 
 fn parsed(bytes: &[u8]) -> Value {
@@ -60,7 +69,7 @@ fn operations(document: &Value) -> BTreeMap<String, Value> {
 
 #[test]
 fn every_v3_document_stands_on_its_own() {
-    check(&NoCustomSchemas, vec![], |openapi| {
+    check(vec![], |openapi| {
         let paths = openapi.v3_paths();
         assert!(paths.contains(&"api/v1".to_owned()) && paths.contains(&"apis/apps/v1".to_owned()));
         for path in &paths {
@@ -75,7 +84,7 @@ fn every_v3_document_stands_on_its_own() {
 
 #[test]
 fn the_v3_index_lists_every_path_with_its_hash() {
-    check(&NoCustomSchemas, vec![], |openapi| {
+    check(vec![], |openapi| {
         let index = parsed(&openapi.v3_index());
         let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
         assert_eq!(url, format!("/openapi/v3/apis/apps/v1?hash={}", openapi.v3_hash("apis/apps/v1").unwrap()));
@@ -86,8 +95,8 @@ fn the_v3_index_lists_every_path_with_its_hash() {
 
 #[test]
 fn v2_describes_every_kind_of_the_registry() {
-    check(&NoCustomSchemas, vec![], |openapi| {
-        let document = parsed(&openapi.v2_json());
+    check(vec![], |openapi| {
+        let document = parsed(&v2(openapi, v2::Encoding::Json));
         assert_references_resolve(&document);
         let operations = operations(&document);
         assert!(document["definitions"].as_object().unwrap().len() > 900);
@@ -163,8 +172,8 @@ fn operations_stand_where_clients_look_for_them() {
         ("getAppsV1APIResources", "get", "/apis/apps/v1/".into()),
         ("getCodeVersion", "get", "/version/".into()),
     ];
-    check(&NoCustomSchemas, vec![], |openapi| {
-        let operations = operations(&parsed(&openapi.v2_json()));
+    check(vec![], |openapi| {
+        let operations = operations(&parsed(&v2(openapi, v2::Encoding::Json)));
         for (id, method, path) in rows {
             let placed = operations.get(id).unwrap_or_else(|| panic!("{id}"));
             assert_eq!((&placed["method"], &placed["path"]), (&json!(method), &json!(path)), "{id}");
@@ -263,7 +272,7 @@ fn operations_say_what_kubernetes_says() {
         ),
         ("getCoreV1APIResources", format!("get available resources | - |  | 200 401 |  | {object}")),
     ];
-    check(&NoCustomSchemas, vec![], |openapi| {
+    check(vec![], |openapi| {
         let document = parsed(&openapi.v3_document("api/v1").unwrap());
         let operations = operations(&document);
         for (id, expected) in rows {
@@ -291,7 +300,7 @@ fn options_of_logs_and_connections_are_parameters() {
         ("proxy", "path:string"),
         ("proxy/{path}", "path:string"),
     ];
-    check(&NoCustomSchemas, vec![], |openapi| {
+    check(vec![], |openapi| {
         let document = parsed(&openapi.v3_document("api/v1").unwrap());
         for (part, expected) in rows {
             let parameters = document["paths"][format!("{pods}/{part}")]["parameters"].as_array().unwrap();
@@ -310,8 +319,8 @@ fn options_of_logs_and_connections_are_parameters() {
 
 #[test]
 fn every_parameter_is_described_and_every_path_parameter_declared() {
-    check(&NoCustomSchemas, vec![], |openapi| {
-        let document = parsed(&openapi.v2_json());
+    check(vec![], |openapi| {
+        let document = parsed(&v2(openapi, v2::Encoding::Json));
         for (path, item) in document["paths"].as_object().unwrap() {
             let declared: BTreeSet<&str> = (item["parameters"].as_array().into_iter().flatten())
                 .map(|parameter| match parameter["$ref"].as_str() {
@@ -332,7 +341,7 @@ fn every_parameter_is_described_and_every_path_parameter_declared() {
 
 #[test]
 fn definitions_carry_what_patches_and_explain_need() {
-    check(&NoCustomSchemas, vec![], |openapi| {
+    check(vec![], |openapi| {
         let document = parsed(&openapi.v3_document("api/v1").unwrap());
         let schemas = &document["components"]["schemas"];
         let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
@@ -401,8 +410,8 @@ fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
 
 #[test]
 fn no_definition_is_unused_and_no_default_breaks_its_schema() {
-    check(&NoCustomSchemas, vec![], |openapi| {
-        let document = parsed(&openapi.v2_json());
+    check(vec![], |openapi| {
+        let document = parsed(&v2(openapi, v2::Encoding::Json));
         assert_eq!(faults(&document, "/definitions", "#/definitions/"), Vec::<String>::new());
         assert_eq!(faults(&document, "/parameters", "#/parameters/"), Vec::<String>::new());
         for path in openapi.v3_paths() {
@@ -415,7 +424,7 @@ fn no_definition_is_unused_and_no_default_breaks_its_schema() {
 
 #[test]
 fn kinds_of_every_group_belong_to_the_built_in_ones() {
-    check(&NoCustomSchemas, tabs(), |openapi| {
+    check(tabs(None), |openapi| {
         let document = parsed(&openapi.v3_document("apis/stable.example.com/v1").unwrap());
         let options = &document["components"]["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"];
         let kinds = options["x-kubernetes-group-version-kind"].as_array().unwrap();
@@ -435,7 +444,7 @@ fn kinds_of_every_group_belong_to_the_built_in_ones() {
 
 #[test]
 fn old_betas_are_described_in_their_own_names() {
-    check(&NoCustomSchemas, vec![], |openapi| {
+    check(vec![], |openapi| {
         let document = parsed(&openapi.v3_document("apis/extensions/v1beta1").unwrap());
         let schemas = &document["components"]["schemas"];
         let deployment = &schemas["io.k8s.api.extensions.v1beta1.Deployment"];
@@ -447,9 +456,9 @@ fn old_betas_are_described_in_their_own_names() {
 
 #[test]
 fn v2_protobuf_says_what_the_json_says() {
-    check(&NoCustomSchemas, vec![], |openapi| {
-        let json = parsed(&openapi.v2_json());
-        let document = proto::Document::decode(openapi.v2_protobuf()).unwrap();
+    check(vec![], |openapi| {
+        let json = parsed(&v2(openapi, v2::Encoding::Json));
+        let document = proto::Document::decode(v2(openapi, v2::Encoding::Protobuf)).unwrap();
         assert_eq!(document.swagger, "2.0");
         let definitions = document.definitions.unwrap().named;
         assert_eq!(definitions.len(), json["definitions"].as_object().unwrap().len());
@@ -489,29 +498,36 @@ fn inline_query(item: &proto::ParametersItem) -> Option<&proto::QueryParameter> 
     }
 }
 
-struct Tabs(Value);
-
-impl CustomSchemas for Tabs {
-    fn schema(&self, message: &str) -> Option<&Value> {
-        (message == "com.example.stable.v1.CronTab").then_some(&self.0)
-    }
-}
-
-fn tabs() -> Vec<Kind> {
-    let tab = Kind::namespaced("CronTab", "crontabs").status();
-    vec![tab.versions("stable.example.com", "com.example.stable", ["v1", "v1beta1"])]
+/// A custom kind whose first version has a schema, if one is given.
+fn tabs(schema: Option<Value>) -> Vec<Kind> {
+    let version = |name: &str, schema: Option<Value>| {
+        let schema = schema.map_or(json!({}), |schema| json!({ "openAPIV3Schema": schema }));
+        json!({"name": name, "served": true, "storage": name == "v1", "schema": schema, "subresources": {"status": {}}})
+    };
+    // A definition's generation stands for its content.
+    let generation = schema.as_ref().map_or(0, |schema| schema.to_string().len());
+    let definition = json!({
+        "metadata": {"name": "crontabs.stable.example.com", "uid": "u", "generation": generation},
+        "spec": {"group": "stable.example.com", "scope": "Namespaced",
+            "names": {"kind": "CronTab", "plural": "crontabs", "singular": "crontab", "listKind": "CronTabList"},
+            "versions": [version("v1", schema), version("v1beta1", None)]},
+        "status": {"conditions": [{"type": "Established", "status": "True"}]},
+    });
+    let json = Bytes::from(definition.to_string());
+    let entry = Arc::new(Entry::new(json, 1, Offset(1), 0, Index::default()));
+    vec![custom::kind_of(&entry, &definition).expect("an established definition")]
 }
 
 #[test]
 fn custom_resources_take_part() {
-    let custom = Tabs(json!({
+    let schema = json!({
         "type": "object",
         "properties": {"spec": {"type": "object", "properties": {
             "replicas": {"type": "integer", "default": 1},
             "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
         }}},
-    }));
-    check(&custom, tabs(), |openapi| {
+    });
+    check(tabs(Some(schema)), |openapi| {
         let document = parsed(&openapi.v3_document("apis/stable.example.com/v1").unwrap());
         assert_references_resolve(&document);
         let tab = &document["components"]["schemas"]["com.example.stable.v1.CronTab"];
@@ -533,7 +549,7 @@ fn custom_resources_take_part() {
         }
         assert!(!operations.keys().any(|id| id.starts_with("watch")));
 
-        let v2 = parsed(&openapi.v2_json());
+        let v2 = parsed(&super::tests::v2(openapi, v2::Encoding::Json));
         assert_references_resolve(&v2);
         let tab = &v2["definitions"]["com.example.stable.v1.CronTab"]["properties"]["spec"]["properties"];
         assert_eq!(tab["replicas"], json!({"type": "integer"}));
@@ -546,7 +562,7 @@ fn custom_resources_take_part() {
 #[test]
 fn hashes_follow_the_schemas_of_custom_resources() {
     let hash = |schema: Value| {
-        check(&Tabs(schema), tabs(), |openapi| {
+        check(tabs(Some(schema)), |openapi| {
             (openapi.v3_hash("apis/stable.example.com/v1").unwrap(), openapi.v3_hash("apis/apps/v1"), openapi.v2_hash())
         })
     };

@@ -1,4 +1,4 @@
-//! Version 2: one document of everything, as JSON and as Protobuf.
+//! Version 2: one document of everything, as JSON and as Protobuf, put together from parts that change apart.
 //!
 //! kubectl before 1.27 validates with it and computes strategic merge patches from it.
 
@@ -10,47 +10,87 @@ use bytes::Bytes;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
+/// How the document is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    Protobuf,
+}
+
+/// The members of `paths` and of `definitions` that a part of the API has, in one encoding.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    pub paths: Bytes,
+    pub definitions: Bytes,
+}
+
 impl OpenApi<'_> {
     /// Changes with the documents of version 2.
     pub fn v2_hash(&self) -> String {
         self.fingerprint(self.catalog.group_versions().flat_map(|gv| &gv.resources))
     }
 
-    /// `/openapi/v2` as JSON.
-    pub fn v2_json(&self) -> Bytes {
-        let mut writer = ObjectWriter::new();
-        if let Value::Object(head) = self.v2_head() {
-            head.iter().for_each(|(name, value)| writer.member(name, value));
+    /// What a document of version 2 says of this part of the API. The built-in part comes with every definition that
+    /// it leads to; a part of custom resources has only their own, the rest is in the built-in part.
+    pub fn v2_part(&self, encoding: Encoding, is_built_in: bool) -> Part {
+        let items = self.v2_items(is_built_in);
+        let roots = roots(&items);
+        let definitions = Definitions::new(Form::V2, self.schema, self.catalog, &roots);
+        let names = match is_built_in {
+            true => definitions.closure(roots),
+            false => roots.into_iter().filter(|name| definitions.is_custom(name)).collect(),
+        };
+        let mut part = Part::default();
+        match encoding {
+            Encoding::Json => {
+                let mut paths = ObjectWriter::new();
+                items.iter().for_each(|item| paths.member(&item.path, &item.to_value(Form::V2)));
+                let mut defined = ObjectWriter::new();
+                names.iter().for_each(|name| defined.member(name, &definitions.definition(name)));
+                part.paths = paths.members().into();
+                part.definitions = defined.members().into();
+            }
+            Encoding::Protobuf => {
+                let (mut paths, mut defined) = (Vec::new(), Vec::new());
+                for item in &items {
+                    let value = gnostic::path_item(&item.to_value(Form::V2));
+                    let named = proto::NamedPathItem { name: item.path.clone(), value: Some(value) };
+                    prost::encoding::message::encode(proto::Paths::PATH, &named, &mut paths);
+                }
+                for name in names {
+                    let value = gnostic::schema(&definitions.definition(&name));
+                    let named = proto::NamedSchema { name, value: Some(value) };
+                    prost::encoding::message::encode(proto::Definitions::NAMED, &named, &mut defined);
+                }
+                part.paths = paths.into();
+                part.definitions = defined.into();
+            }
         }
-        let items = self.v2_items();
-        writer.object("paths", |writer| {
-            items.iter().for_each(|item| writer.member(&item.path, &item.to_value(Form::V2)));
-        });
-        writer.object("definitions", |writer| {
-            self.v2_definitions(&items, |name, definition| writer.member(name, definition));
-        });
-        Bytes::from(writer.finish())
+        part
     }
 
-    /// `/openapi/v2` as [`super::V2_PROTOBUF`].
-    pub fn v2_protobuf(&self) -> Bytes {
-        let mut out = gnostic::document(&self.v2_head()).encode_to_vec();
-        let items = self.v2_items();
-        let mut paths = Vec::new();
-        for item in &items {
-            let value = gnostic::path_item(&item.to_value(Form::V2));
-            let named = proto::NamedPathItem { name: item.path.clone(), value: Some(value) };
-            prost::encoding::message::encode(proto::Paths::PATH, &named, &mut paths);
+    /// `/openapi/v2`, put together from its parts.
+    pub fn v2_document(&self, encoding: Encoding, parts: &[Part]) -> Bytes {
+        let all = |of: fn(&Part) -> &Bytes| parts.iter().map(of).filter(|bytes| !bytes.is_empty());
+        match encoding {
+            Encoding::Json => {
+                let mut writer = ObjectWriter::new();
+                if let Value::Object(head) = self.v2_head() {
+                    head.iter().for_each(|(name, value)| writer.member(name, value));
+                }
+                writer.object("paths", |writer| all(|part| &part.paths).for_each(|bytes| writer.raw(bytes)));
+                let defined = all(|part| &part.definitions);
+                writer.object("definitions", |writer| defined.for_each(|bytes| writer.raw(bytes)));
+                Bytes::from(writer.finish())
+            }
+            Encoding::Protobuf => {
+                let mut out = gnostic::document(&self.v2_head()).encode_to_vec();
+                let joined = |of| all(of).fold(Vec::new(), |joined, bytes| [joined, bytes.to_vec()].concat());
+                prost::encoding::bytes::encode(proto::Document::PATHS, &joined(|part| &part.paths), &mut out);
+                prost::encoding::bytes::encode(proto::Document::DEFINITIONS, &joined(|part| &part.definitions), &mut out);
+                Bytes::from(out)
+            }
         }
-        prost::encoding::bytes::encode(proto::Document::PATHS, &paths, &mut out);
-        drop(paths);
-        let mut definitions = Vec::new();
-        self.v2_definitions(&items, |name, definition| {
-            let named = proto::NamedSchema { name: name.to_owned(), value: Some(gnostic::schema(definition)) };
-            prost::encoding::message::encode(proto::Definitions::NAMED, &named, &mut definitions);
-        });
-        prost::encoding::bytes::encode(proto::Document::DEFINITIONS, &definitions, &mut out);
-        Bytes::from(out)
     }
 
     /// The document without paths and definitions.
@@ -66,9 +106,12 @@ impl OpenApi<'_> {
         })
     }
 
-    fn v2_items(&self) -> Vec<PathItem> {
-        let mut items = paths::of_group_list();
-        items.extend(paths::of_version());
+    fn v2_items(&self, is_built_in: bool) -> Vec<PathItem> {
+        let mut items = Vec::new();
+        if is_built_in {
+            items.extend(paths::of_group_list());
+            items.extend(paths::of_version());
+        }
         for group in &self.catalog.groups {
             items.extend(paths::of_group(group));
             for gv in &group.versions {
@@ -77,13 +120,5 @@ impl OpenApi<'_> {
         }
         items.sort_by(|a, b| a.path.cmp(&b.path));
         items
-    }
-
-    fn v2_definitions(&self, items: &[PathItem], mut each: impl FnMut(&str, &Value)) {
-        let roots = roots(items);
-        let definitions = Definitions::new(Form::V2, self.schema, self.custom, self.catalog, &roots);
-        for name in definitions.closure(roots) {
-            each(&name, &definitions.definition(&name));
-        }
     }
 }

@@ -46,7 +46,7 @@ impl OpenApi<'_> {
             None => self.v3_discovery_items(path)?,
         };
         let roots = roots(&items);
-        let definitions = Definitions::new(Form::V3, self.schema, self.custom, self.catalog, &roots);
+        let definitions = Definitions::new(Form::V3, self.schema, self.catalog, &roots);
         let mut writer = ObjectWriter::new();
         writer.member("openapi", &json!("3.0.0"));
         writer.member("info", &json!({"title": "Kubernetes", "version": self.version}));

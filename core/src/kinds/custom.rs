@@ -1,0 +1,259 @@
+//! Kinds that users define: what a CustomResourceDefinition says, as the same data that built-in kinds are.
+//!
+//! Start at [`kind_of`]. A definition is read once when it changes; the schemas of its versions only when an object of
+//! theirs is first written, because most of a cluster's definitions lie idle.
+
+use super::apiextensions::columns;
+use super::{Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
+use crate::event::Offset;
+use crate::object::glance::Glance;
+use crate::schema::layout;
+use crate::schema::structural::Structural;
+use crate::state::Entry;
+use serde_json::Value;
+use std::sync::{Arc, OnceLock};
+
+/// What only a custom kind has.
+pub struct Custom {
+    pub uid: String,
+    /// Counts the changes of the definition.
+    pub generation: i64,
+    /// Objects that are no newer may have been written under another schema, or in another version.
+    pub since: Offset,
+    /// The definition is being deleted: nothing new may come.
+    pub terminating: bool,
+    /// `spec.conversion.webhook` where a webhook converts between versions.
+    pub webhook: Option<Value>,
+}
+
+/// What only a version of a custom kind has.
+pub struct CustomVersion {
+    pub served: bool,
+    /// Told to everybody who uses this version.
+    pub warning: Option<String>,
+    pub subresources: Vec<Subresource>,
+    pub shown: Shown,
+    /// Which of the kind's selectable fields this version has.
+    pub selectable: Vec<String>,
+    prunes: bool,
+    definition: Arc<Entry>,
+    /// Of the definition's `spec.versions`.
+    index: usize,
+    schema: OnceLock<Structural>,
+}
+
+impl CustomVersion {
+    /// The schema, compiled on first use.
+    pub fn schema(&self) -> &Structural {
+        self.schema.get_or_init(|| {
+            let parsed = Structural::parse(&self.openapi());
+            // What was accepted when the definition was written parses; anything else is kept as it is.
+            parsed.unwrap_or_else(|_| Structural::anything())
+        })
+    }
+
+    pub fn layout(&self) -> layout::Custom<'_> {
+        layout::Custom { schema: self.schema(), prunes: self.prunes }
+    }
+
+    /// The schema as the definition has it. Without one everything is allowed.
+    pub fn openapi(&self) -> Value {
+        let mut definition = self.definition.document();
+        let path = format!("/spec/versions/{}/schema/openAPIV3Schema", self.index);
+        match definition.pointer_mut(&path) {
+            Some(schema) => schema.take(),
+            None => serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        }
+    }
+}
+
+impl Custom {
+    /// Whether an object of this version may be stored otherwise than it is to be shown.
+    pub fn is_stale(&self, offset: Offset) -> bool {
+        offset <= self.since
+    }
+}
+
+/// Who a definition is, for telling whether it has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Identity {
+    uid: String,
+    generation: i64,
+    terminating: bool,
+}
+
+impl Custom {
+    pub fn identity(&self) -> Identity {
+        Identity { uid: self.uid.clone(), generation: self.generation, terminating: self.terminating }
+    }
+}
+
+/// An object on its way to another version of its kind, by webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversion {
+    /// `example.com/v2`.
+    pub to: String,
+    pub object: Value,
+}
+
+/// A stored object as its own version shows it now, and which version that is.
+pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
+    let mut object = object;
+    // Definitions must keep the versions that objects are stored in.
+    let stored = object["apiVersion"].as_str().and_then(|version| kind.version_named(version)).unwrap_or(0);
+    if let Some(custom) = &kind.versions[stored].custom {
+        custom.layout().prune(&mut object);
+        custom.layout().schema.apply_defaults(&mut object);
+    }
+    (stored, object)
+}
+
+/// An object under the name of another version, without what that does not know: conversion where no webhook is.
+pub fn relabelled(kind: &Kind, from: usize, to: usize, object: Value) -> Value {
+    let mut object = object;
+    if from != to
+        && let Some(custom) = &kind.versions[to].custom
+    {
+        custom.layout().prune(&mut object);
+        object["apiVersion"] = kind.versions[to].api_version().into();
+    }
+    object
+}
+
+/// The place of a definition's objects below the storage prefix.
+pub fn storage(group: &str, plural: &str) -> String {
+    format!("{group}/{plural}")
+}
+
+/// The place of the objects of the definition with this name, which is `PLURAL.GROUP`.
+pub fn storage_of(definition: &str) -> Option<String> {
+    let (plural, group) = definition.split_once('.')?;
+    Some(storage(group, plural))
+}
+
+/// Whether a condition of a definition holds.
+pub fn holds(definition: &Value, condition: &str) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
+}
+
+/// What a definition is known by; `None` while it is not established.
+pub fn identity(definition: &Value) -> Option<Identity> {
+    if !holds(definition, "Established") {
+        return None;
+    }
+    let meta = &definition["metadata"];
+    Some(Identity {
+        uid: meta["uid"].as_str().unwrap_or_default().to_owned(),
+        generation: meta["generation"].as_i64().unwrap_or(0),
+        terminating: meta.get("deletionTimestamp").is_some(),
+    })
+}
+
+/// The kind that a definition makes; `None` while it is not established.
+pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
+    let Identity { uid, generation, terminating } = identity(definition)?;
+    let spec = &definition["spec"];
+    let group = text(spec, "group");
+    // The names that were accepted; those that are wanted now may be another's.
+    let names = Some(&definition["status"]["acceptedNames"]).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
+    let (kind, plural) = (text(names, "kind"), text(names, "plural"));
+    let scope = if text(spec, "scope") == "Cluster" { Scope::Cluster } else { Scope::Namespaced };
+    let texts = |field: &str| {
+        let texts = names[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+        texts.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut made = match scope {
+        Scope::Cluster => Kind::cluster(kind, plural),
+        Scope::Namespaced => Kind::namespaced(kind, plural),
+    };
+    made.singular = text(names, "singular").to_owned();
+    made.short_names = texts("shortNames");
+    made.categories = texts("categories");
+    made.storage = storage(group, plural);
+    made.generation = true;
+    made.unconditional_update = false;
+    made.hooks = Hooks::default();
+    let webhook = Some(&spec["conversion"]).filter(|conversion| conversion["strategy"] == "Webhook");
+    made.custom = Some(Custom {
+        uid,
+        generation,
+        since: entry.offset,
+        terminating,
+        webhook: webhook.map(|conversion| conversion["webhook"].clone()),
+    });
+    let prunes = spec["preserveUnknownFields"] != true;
+    let mut versions: Vec<(usize, &Value)> = spec["versions"].as_array().into_iter().flatten().enumerate().collect();
+    // The first is the one that objects are stored in.
+    versions.sort_by_key(|(_, version)| version["storage"] != true);
+    for (index, version) in versions {
+        let paths = version["selectableFields"].as_array().into_iter().flatten();
+        let paths: Vec<&str> = paths.map(|field| text(field, "jsonPath")).collect();
+        for path in &paths {
+            let field = path.trim_start_matches('.');
+            if made.selectable.iter().all(|known| known.field != field) {
+                let read = Read::At(field.split('.').map(str::to_owned).collect());
+                made.selectable.push(Selectable { field: field.to_owned(), group: None, read });
+            }
+        }
+        let name = text(version, "name");
+        made.versions.push(Version {
+            group: group.to_owned(),
+            version: name.to_owned(),
+            message: message(group, name, kind),
+            convert: None,
+            custom: Some(Box::new(CustomVersion {
+                served: version["served"] == true,
+                warning: warning(group, kind, version),
+                subresources: subresources(&version["subresources"]),
+                shown: Shown { columns: columns::of_version(version), glance: Glance::default() },
+                selectable: paths.into_iter().map(|path| path.trim_start_matches('.').to_owned()).collect(),
+                prunes,
+                definition: entry.clone(),
+                index,
+                schema: OnceLock::new(),
+            })),
+        });
+    }
+    (!made.versions.is_empty()).then_some(made)
+}
+
+/// The OpenAPI definition's name: the group's labels backwards, version and kind.
+fn message(group: &str, version: &str, kind: &str) -> String {
+    let labels: Vec<&str> = group.split('.').rev().collect();
+    format!("{}.{version}.{kind}", labels.join("."))
+}
+
+fn warning(group: &str, kind: &str, version: &Value) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    let own = version["deprecationWarning"].as_str().map(str::to_owned);
+    Some(own.unwrap_or_else(|| format!("{group}/{} {kind} is deprecated", text(version, "name"))))
+}
+
+fn subresources(declared: &Value) -> Vec<Subresource> {
+    let mut parts = Vec::new();
+    let mut part = |name: &str, body: Option<[&str; 3]>, scale: Option<ScalePaths>| {
+        let body = body.map(|[group, version, kind]| (group.to_owned(), version.to_owned(), kind.to_owned()));
+        let verbs = super::build::VIEW.to_vec();
+        parts.push(Subresource { name: name.to_owned(), body, verbs, scale, validate: None });
+    };
+    if !declared["status"].is_null() {
+        part("status", None, None);
+    }
+    if let Some(scale) = declared.get("scale").filter(|scale| !scale.is_null()) {
+        let path = |field: &str| text(scale, field).trim_start_matches('.').to_owned();
+        let paths = ScalePaths {
+            spec_replicas: path("specReplicasPath"),
+            status_replicas: path("statusReplicasPath"),
+            selector: Some(path("labelSelectorPath")).filter(|path| !path.is_empty()),
+        };
+        part("scale", Some(["autoscaling", "v1", "Scale"]), Some(paths));
+    }
+    parts
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}

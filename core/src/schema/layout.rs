@@ -1,0 +1,93 @@
+//! What says how the documents of one version of a kind look: a message of the table, or a custom resource's schema.
+
+use super::structural::Structural;
+use super::{MessageId, Schema, TypeError, check, defaults, schema};
+use serde_json::{Map, Value};
+use std::sync::LazyLock;
+
+#[derive(Clone, Copy)]
+pub enum Layout<'s> {
+    Table(&'s Schema, MessageId),
+    Custom(Custom<'s>),
+}
+
+#[derive(Clone, Copy)]
+pub struct Custom<'s> {
+    pub schema: &'s Structural,
+    /// False where the definition keeps all fields that it does not know.
+    pub prunes: bool,
+}
+
+/// The message of every object's metadata.
+pub fn object_meta() -> MessageId {
+    static OBJECT_META: LazyLock<MessageId> = LazyLock::new(|| {
+        schema().id("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").expect("every object has metadata")
+    });
+    *OBJECT_META
+}
+
+impl Layout<'static> {
+    /// A message of the built-in API.
+    pub fn of(message: MessageId) -> Self {
+        Layout::Table(schema(), message)
+    }
+}
+
+impl Layout<'_> {
+    /// Checks the types that decoding depends on, and returns the paths of the unknown fields that it removed.
+    /// Of a custom object that is only the metadata: the rest is for its rules to judge.
+    pub fn check(self, document: &mut Value) -> Result<Vec<String>, TypeError> {
+        match self {
+            Layout::Table(schema, message) => check(schema, message, document),
+            Layout::Custom(custom) => custom.check(document),
+        }
+    }
+
+    /// Fills in defaults.
+    pub fn default(self, document: &mut Value) {
+        match self {
+            Layout::Table(_, message) => defaults::apply(message, document),
+            Layout::Custom(custom) => custom.schema.apply_defaults(document),
+        }
+    }
+
+    /// The message, for what only built-in kinds have.
+    pub fn message(self) -> Option<MessageId> {
+        match self {
+            Layout::Table(_, message) => Some(message),
+            Layout::Custom(_) => None,
+        }
+    }
+}
+
+impl Custom<'_> {
+    fn check(self, document: &mut Value) -> Result<Vec<String>, TypeError> {
+        let mut unknown = Vec::new();
+        if let Value::Object(fields) = document {
+            match fields.get_mut("metadata") {
+                Some(Value::Null) => _ = fields.remove("metadata"),
+                Some(metadata @ Value::Object(_)) => {
+                    let paths = check(schema(), object_meta(), metadata)?;
+                    unknown.extend(paths.into_iter().map(|path| format!("metadata.{path}")));
+                }
+                Some(other) => {
+                    let found = crate::merge::json::type_name(other);
+                    let text = format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta");
+                    return Err(TypeError(text));
+                }
+                None => _ = fields.insert("metadata".into(), Map::new().into()),
+            }
+        }
+        if self.prunes {
+            unknown.extend(self.schema.prune(document));
+        }
+        Ok(unknown)
+    }
+
+    /// Removes what the schema does not know, where the definition says so.
+    pub fn prune(self, document: &mut Value) {
+        if self.prunes {
+            self.schema.prune(document);
+        }
+    }
+}
