@@ -20,7 +20,7 @@ use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -44,7 +44,6 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
-    pub converter: Arc<dyn Converter>,
 }
 
 /// Brings objects into another version of their kind where only a webhook can.
@@ -54,7 +53,6 @@ pub trait Converter: Send + Sync + 'static {
     /// `spec.conversion.webhook`.
     async fn convert(
         &self,
-        state: &State,
         kind: &Kind,
         webhook: &Value,
         to: &str,
@@ -62,22 +60,6 @@ pub trait Converter: Send + Sync + 'static {
     ) -> Result<Vec<Document>, Refusal>;
 }
 
-/// An engine without webhooks.
-pub struct NoWebhooks;
-
-#[async_trait]
-impl Converter for NoWebhooks {
-    async fn convert(
-        &self,
-        _state: &State,
-        kind: &Kind,
-        _webhook: &Value,
-        to: &str,
-        _objects: Vec<Value>,
-    ) -> Result<Vec<Document>, Refusal> {
-        Err(Refusal::Internal(format!("conversion webhook for {to}, Kind={} failed: there are no webhooks here", kind.kind)))
-    }
-}
 
 pub struct Engine {
     published: Arc<ArcSwap<State>>,
@@ -87,6 +69,7 @@ pub struct Engine {
     writer: Mutex<Option<JoinHandle<()>>>,
     pins: Pins,
     options: Options,
+    converter: OnceLock<Arc<dyn Converter>>,
 }
 
 /// What a mutation came to.
@@ -121,7 +104,7 @@ impl Engine {
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
-        let engine = Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options };
+        let engine = Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options, converter: OnceLock::new() };
         Ok((Arc::new(engine), writer, queue))
     }
 
@@ -174,7 +157,7 @@ impl Engine {
                 Err(Refusal::Unconverted(conversion)) => {
                     let kind = snapshot.kind(request.target.kind);
                     let object = conversion.object.clone();
-                    let converted = self.convert(&snapshot, kind, &conversion.to, vec![object]).await?;
+                    let converted = self.convert(kind, &conversion.to, vec![object]).await?;
                     converted.into_iter().for_each(|converted| conversions.add(*conversion.clone(), converted));
                     continue;
                 }
@@ -195,16 +178,21 @@ impl Engine {
         self.mutate_in_turn(request, stamp, conversions).await
     }
 
-    async fn convert(
-        &self,
-        state: &State,
-        kind: &Kind,
-        to: &str,
-        objects: Vec<Value>,
-    ) -> Result<Vec<Document>, Refusal> {
+    /// Has webhooks called from now on: whoever calls them needs the engine to find them.
+    pub fn convert_with(&self, converter: Arc<dyn Converter>) {
+        // The first one stays; a server has one.
+        let _ = self.converter.set(converter);
+    }
+
+    async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
         let webhook = kind.custom.as_ref().and_then(|custom| custom.webhook.as_ref());
-        let webhook = webhook.ok_or_else(|| Refusal::Internal(format!("nothing converts {} to {to}", kind.kind)))?;
-        self.options.converter.convert(state, kind, webhook, to, objects).await
+        match webhook.zip(self.converter.get()) {
+            Some((webhook, converter)) => converter.convert(kind, webhook, to, objects).await,
+            None => Err(Refusal::Unreasoned(format!(
+                "conversion webhook for {to}, Kind={} failed: no webhook can be called from here",
+                kind.kind
+            ))),
+        }
     }
 
     /// Has everything converted that is not yet, so that the objects can be shown in this version.
@@ -224,7 +212,7 @@ impl Engine {
             if waiting.is_empty() {
                 continue;
             }
-            let converted = self.convert(&self.snapshot(), kind, &to, objects).await?;
+            let converted = self.convert(kind, &to, objects).await?;
             waiting.iter().zip(&converted).for_each(|(entry, converted)| entry.keep(kind, version, converted));
         }
         Ok(())
@@ -240,7 +228,7 @@ impl Engine {
             return Ok(document);
         }
         let to = kind.versions[version].api_version();
-        let converted = self.convert(&self.snapshot(), kind, &to, vec![Value::Object(document)]).await?;
+        let converted = self.convert(kind, &to, vec![Value::Object(document)]).await?;
         converted.into_iter().next().ok_or_else(|| Refusal::Internal("the webhook converted nothing".into()))
     }
 

@@ -13,7 +13,7 @@ mod pins;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Converter, Engine, NoWebhooks, Options, Reply, load};
+pub use engine::{Clock, Converter, Engine, Options, Reply, load};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{EventLog, Fault};
 pub use watch::{Watch, WatchStart};

@@ -11,7 +11,7 @@ use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::TokenKey;
-use holdfast_engine::{Engine, EventLog, NoWebhooks, Options, bootstrap};
+use holdfast_engine::{Engine, EventLog, Options, bootstrap};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::Metrics;
 use holdfast_transport_http::api::{Api, Features, Limits};
@@ -61,7 +61,7 @@ pub fn serve_until_stopped(
         event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
     let log: Arc<dyn EventLog> = Arc::new(log);
-    let options = Options { settings, clock: Arc::new(SystemClock), converter: Arc::new(NoWebhooks) };
+    let options = Options { settings, clock: Arc::new(SystemClock) };
     let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
     let runtime = crate::runtime()?;
     let outcome = runtime.block_on(async {

@@ -17,7 +17,7 @@ use holdfast_core::namespace;
 use holdfast_core::state::State;
 use holdfast_engine::memory::Planned;
 use holdfast_engine::writer::{Command, Input, Rejection, Writer};
-use holdfast_engine::{Clock, Engine, EventLog, Hub, NoWebhooks, Options, Reply};
+use holdfast_engine::{Clock, Engine, EventLog, Hub, Options, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -558,7 +558,7 @@ impl Server {
             node_ports: (30000, 30000 + oracle::NODE_PORTS as u16 - 1),
             ..Settings::default()
         };
-        let options = Options { settings, clock: clock.clone(), converter: Arc::new(NoWebhooks) };
+        let options = Options { settings, clock: clock.clone() };
         let registry = Arc::new(registry().clone());
         let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, Hub::with_queues(QUEUE_EVENTS))
             .map_err(|fault| format!("the server does not start: {fault}"))?;

@@ -8,7 +8,7 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
 use holdfast_core::stamp::Stamp;
-use holdfast_engine::{Clock, Engine, EventLog, NoWebhooks, Options, bootstrap};
+use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap};
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
 use holdfast_transport_http::paths::Documents;
@@ -41,7 +41,7 @@ impl Memory {
     /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
     pub async fn start(log: Arc<dyn EventLog>) -> Memory {
         let registry = Arc::new(registry().clone());
-        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock), converter: Arc::new(NoWebhooks) };
+        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);

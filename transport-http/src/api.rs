@@ -6,7 +6,7 @@ use crate::authenticate::{Authenticator, Peer};
 use crate::info::RequestInfo;
 use crate::metrics::{Counted, Metrics};
 use crate::query::{Query, delete_options};
-use crate::respond::{self, Encoding, Form, Head, Response, Shape};
+use crate::respond::{self, Form, Head, Response, Shape};
 use crate::websocket::{self, Socket};
 use crate::{paths, reviews, status, watch};
 use bytes::{Buf, Bytes, BytesMut};
@@ -278,6 +278,14 @@ impl Api {
         D: Buf,
         E: std::fmt::Display,
     {
+        let mut call = call;
+        if kind.custom.is_some() && call.shape.form == Form::Object {
+            // Nobody knows the numbers of a custom resource's fields.
+            match call.shape.without_protobuf(&call.wire.headers) {
+                Ok(shape) => call.shape = shape,
+                Err(refusal) => return Ok(respond::refusal(&refusal, Shape::PLAIN)),
+            }
+        }
         let info = &call.info;
         let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let namespace = if kind.is_namespaced() { optional(&info.namespace) } else { None };
@@ -315,11 +323,6 @@ impl Api {
             read_delete_options(&mut request)?;
         }
         self.gate(&mut request)?;
-        if kind.custom.is_some() && call.shape.form == Form::Object && call.shape.encoding == Encoding::Protobuf {
-            return Err(Refusal::NotAcceptable {
-                message: "only the following media types are accepted: application/json, application/yaml".into(),
-            });
-        }
         if !kind.stored {
             return self.unstored(&kind, request, call.shape).await;
         }

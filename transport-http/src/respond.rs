@@ -109,6 +109,20 @@ impl Shape {
         Ok(Shape { form, encoding, pretty, gzip, links: false })
     }
 
+    /// The same for what has no Protobuf form: the next of the forms that the client takes.
+    pub fn without_protobuf(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
+        if self.encoding != Encoding::Protobuf {
+            return Ok(self);
+        }
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let others: Vec<&str> = accept.split(',').filter(|clause| !clause.trim().starts_with(PROTOBUF)).collect();
+        let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
+        let (form, encoding) = choice.ok_or_else(|| Refusal::NotAcceptable {
+            message: "only the following media types are accepted: application/json, application/yaml".into(),
+        })?;
+        Ok(Shape { form, encoding, ..self })
+    }
+
     fn is_raw(self) -> bool {
         self.encoding == Encoding::Json && !self.pretty
     }

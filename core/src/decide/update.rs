@@ -7,7 +7,7 @@ use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
 use crate::object::names::name_rule;
 use crate::object::validate;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::state::Entry;
 use serde_json::Value;
 use std::sync::Arc;
@@ -154,7 +154,12 @@ pub(super) fn match_version(context: &Context, entry: &Entry, meta: &Document) -
         "" | "0" if context.kind.unconditional_update => Ok(false),
         "" | "0" => Err(Refusal::Invalid {
             subject: context.kind_subject(name),
-            causes: vec![Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update")],
+            causes: vec![Cause {
+                reason: CauseReason::Invalid,
+                field: "metadata.resourceVersion".into(),
+                // Kubernetes shows it as Go writes an unsigned number.
+                message: "Invalid value: 0x0: must be specified for an update".into(),
+            }],
         }),
         version => {
             // Kubernetes only parses it, deep in its store, and hands the fault on as it is.

@@ -14,6 +14,7 @@ pub mod batch;
 mod build;
 pub mod cells;
 pub mod certificates;
+pub mod conversion;
 mod convert;
 pub mod coordination;
 pub mod core;

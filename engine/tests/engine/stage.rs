@@ -10,7 +10,7 @@ use holdfast_core::stamp::Stamp;
 use holdfast_core::state::State;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::writer::{Command, Input, Outcome, Work, Writer};
-use holdfast_engine::{Clock, Delivery, Engine, EventLog, Hub, NoWebhooks, Options, Reply, Watch};
+use holdfast_engine::{Clock, Delivery, Engine, EventLog, Hub, Options, Reply, Watch};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -44,7 +44,7 @@ pub struct Stage {
 
 pub fn options(clock: &Arc<TestClock>) -> Options {
     let settings = Settings { service_range: "10.0.0.0/29".parse().unwrap(), ..Settings::default() };
-    Options { settings, clock: clock.clone(), converter: Arc::new(NoWebhooks) }
+    Options { settings, clock: clock.clone() }
 }
 
 impl Stage {
