@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::ground::{COLLECTION, PODS};
+use crate::ground::{DEFINITIONS, PODS, Resource};
 use crate::operation::PROTOBUF;
 
 pub struct Fake {
@@ -129,10 +129,10 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
 impl Store {
     fn handle(&mut self, method: &Method, path: &str, query: &BTreeMap<String, String>, body: &[u8]) -> (u16, Value) {
         let document: Value = serde_json::from_slice(body).unwrap_or_default();
-        if path.starts_with(PODS) {
+        if path.starts_with(PODS) || path.starts_with(DEFINITIONS) {
             return (200, json!({}));
         }
-        let name = path.strip_prefix(COLLECTION).map(|rest| rest.trim_start_matches('/'));
+        let name = path.strip_prefix(Resource::ConfigMap.collection()).map(|rest| rest.trim_start_matches('/'));
         match (method.as_str(), name) {
             ("POST", Some("")) => {
                 let name = document["metadata"]["name"].as_str().unwrap().to_owned();

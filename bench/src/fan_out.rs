@@ -14,9 +14,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::client::{Client, Failure, Pool, next_chunk, text_field};
-use crate::ground::{COLLECTION, json};
+use crate::ground::{Resource, json};
 use crate::load::{self, Limits, Operation, Tally};
-use crate::operation::{MERGE_PATCH, PROTOBUF, config_map};
+use crate::operation::{MERGE_PATCH, PROTOBUF, object};
 use crate::report::Row;
 use crate::{Bench, process::Usage};
 
@@ -59,7 +59,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
             Audience::One => format!("&fieldSelector=metadata.name%3D{}", object_name(watcher)),
             Audience::All | Audience::AllInProtobuf => String::new(),
         };
-        let path = format!("{COLLECTION}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}");
+        let path = format!("{}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}", Resource::ConfigMap.collection());
         let client = pool.pick(watcher as usize);
         let framing = if audience == Audience::AllInProtobuf { Framing::Lengths } else { Framing::Lines };
         let client = if framing == Framing::Lengths { client.accepting(PROTOBUF) } else { client };
@@ -111,8 +111,8 @@ struct Make(Client);
 
 impl Operation for Make {
     async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
-        let body = config_map(&object_name(ticket));
-        match self.0.send(Method::POST, COLLECTION, json(body)).await {
+        let body = object(Resource::ConfigMap, &object_name(ticket));
+        match self.0.send(Method::POST, Resource::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
             // The other watch mode has made it.
             Err(Failure::Refused { code: 409, .. }) => Ok(0),
@@ -122,7 +122,7 @@ impl Operation for Make {
 }
 
 async fn newest_version(client: &Client) -> anyhow::Result<String> {
-    let answer = client.send(Method::GET, &format!("{COLLECTION}?limit=1"), None).await?;
+    let answer = client.send(Method::GET, &format!("{}?limit=1", Resource::ConfigMap.collection()), None).await?;
     let version = answer.metadata_text("resourceVersion");
     Ok(version.ok_or_else(|| anyhow::anyhow!("the list has no resourceVersion"))?.to_owned())
 }
@@ -187,7 +187,7 @@ impl Write {
     }
 
     async fn write(&self, ticket: u64) -> Result<u64, Failure> {
-        let path = format!("{COLLECTION}/{}", object_name(ticket % self.objects));
+        let path = format!("{}/{}", Resource::ConfigMap.collection(), object_name(ticket % self.objects));
         let stamp = self.hall.opened.elapsed().as_micros();
         let patch = Bytes::from(format!(r#"{{"data":{{"stamp":"{stamp}"}}}}"#));
         let answer = self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await?;

@@ -9,7 +9,11 @@ use http::Method;
 use crate::client::{Client, Failure, Pool};
 
 pub const NAMESPACE: &str = "holdfast-bench";
-pub const COLLECTION: &str = "/api/v1/namespaces/holdfast-bench/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/holdfast-bench/configmaps";
+const ITEMS: &str = "/apis/bench.holdfast.example/v1/namespaces/holdfast-bench/items";
+pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// Marks the definitions that a run makes.
+const DEFINITION_LABEL: &str = "holdfast-bench";
 pub const PODS: &str = "/api/v1/namespaces/holdfast-bench/pods";
 pub const JSON: &str = "application/json";
 const NAMESPACE_PATH: &str = "/api/v1/namespaces/holdfast-bench";
@@ -22,17 +26,59 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Ground {
     pool: Pool,
     objects: u64,
+    resource: Resource,
+}
+
+/// What the objects are that a run makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    ConfigMap,
+    /// Of the same shape and size as a ConfigMap.
+    Custom,
+}
+
+impl Resource {
+    pub fn collection(self) -> &'static str {
+        match self {
+            Resource::ConfigMap => CONFIG_MAPS,
+            Resource::Custom => ITEMS,
+        }
+    }
+
+    pub fn kind(self) -> (&'static str, &'static str) {
+        match self {
+            Resource::ConfigMap => ("v1", "ConfigMap"),
+            Resource::Custom => ("bench.holdfast.example/v1", "Item"),
+        }
+    }
+}
+
+/// A definition of a custom resource of its own group, with a schema of usual size.
+pub fn definition(group: &str, kind: &str) -> String {
+    let plural = format!("{}s", kind.to_lowercase());
+    let text = r#"{"type":"string","maxLength":4096}"#;
+    let fields: String = (0..24)
+        .map(|n| {
+            format!(
+                r#","field{n}":{{"type":"object","description":"One of the many parts of a specification.","properties":{{"name":{text},"count":{{"type":"integer","minimum":0}},"labels":{{"type":"object","additionalProperties":{text}}}}}}}"#
+            )
+        })
+        .collect();
+    format!(
+        r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"{plural}.{group}","labels":{{"{DEFINITION_LABEL}":"true"}}}},"spec":{{"group":"{group}","scope":"Namespaced","names":{{"kind":"{kind}","plural":"{plural}"}},"versions":[{{"name":"v1","served":true,"storage":true,"subresources":{{"status":{{}}}},"schema":{{"openAPIV3Schema":{{"type":"object","properties":{{"data":{{"type":"object","additionalProperties":{text}}},"spec":{{"type":"object","properties":{{"name":{text}{fields}}}}},"status":{{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}}}}}}]}}}}"#
+    )
 }
 
 /// Names of the objects made so far; the next ones follow without a gap.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
     pub existing: u64,
+    pub resource: Resource,
 }
 
 impl Names {
-    pub fn path(number: u64) -> String {
-        format!("{COLLECTION}/{}", Self::name(number))
+    pub fn path(self, number: u64) -> String {
+        format!("{}/{}", self.resource.collection(), Self::name(number))
     }
 
     pub fn name(number: u64) -> String {
@@ -42,8 +88,16 @@ impl Names {
 
 impl Ground {
     /// Makes the namespace; what an earlier run left in it is removed first.
-    pub async fn prepare(pool: Pool) -> anyhow::Result<Self> {
-        let ground = Self { pool, objects: 0 };
+    pub async fn prepare(pool: Pool, resource: Resource) -> anyhow::Result<Self> {
+        let ground = Self { pool, objects: 0, resource };
+        if resource == Resource::Custom {
+            let body = definition("bench.holdfast.example", "Item");
+            match ground.client().send(Method::POST, DEFINITIONS, json(body)).await {
+                Ok(_) | Err(Failure::Refused { code: 409, .. }) => {}
+                Err(failure) => bail!("cannot define the custom resource: {failure}"),
+            }
+            ground.wait_until_served().await?;
+        }
         let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{NAMESPACE}"}}}}"#);
         let until = Instant::now() + REMOVAL_TIME_MAX;
         loop {
@@ -68,12 +122,28 @@ impl Ground {
         Ok(ground)
     }
 
+    /// A server may take a moment to serve what was defined.
+    async fn wait_until_served(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + REMOVAL_TIME_MAX;
+        while let Err(failure) = self.client().send(Method::GET, ITEMS, None).await {
+            if Instant::now() > until {
+                bail!("the custom resource is not served: {failure}");
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    pub fn resource(&self) -> Resource {
+        self.resource
+    }
+
     pub fn objects(&self) -> u64 {
         self.objects
     }
 
     pub fn names(&self) -> Names {
-        Names { existing: self.objects }
+        Names { existing: self.objects, resource: self.resource }
     }
 
     pub fn created(&mut self, count: u64) {
@@ -100,10 +170,13 @@ impl Ground {
     async fn empty(&self) -> anyhow::Result<()> {
         let until = Instant::now() + EMPTYING_TIME_MAX;
         loop {
-            let emptied = match self.client().send(Method::DELETE, COLLECTION, None).await {
-                Ok(_) => self.client().send(Method::DELETE, PODS, None).await,
-                refused => refused,
-            };
+            let definitions = format!("{DEFINITIONS}?labelSelector={DEFINITION_LABEL}%3Dtrue");
+            let mut emptied = self.client().send(Method::DELETE, self.resource.collection(), None).await;
+            for rest in [PODS, &definitions] {
+                if emptied.is_ok() {
+                    emptied = self.client().send(Method::DELETE, rest, None).await;
+                }
+            }
             match emptied {
                 Ok(_) => return Ok(()),
                 Err(failure) if Instant::now() > until => bail!("cannot empty namespace {NAMESPACE}: {failure}"),

@@ -25,7 +25,7 @@ use clap::ValueEnum;
 
 use crate::access::Access;
 use crate::client::Pool;
-use crate::ground::Ground;
+use crate::ground::{Ground, Resource};
 use crate::load::{Limits, Tally};
 use crate::process::Processes;
 use crate::report::{Report, Row};
@@ -81,6 +81,9 @@ pub struct Args {
     /// Connections that the watches share.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     pub watch_connections: u16,
+    /// Make objects of a custom resource instead of ConfigMaps, for all but `watch`, `watch-all` and `table`.
+    #[arg(long)]
+    pub custom: bool,
     /// Leave the namespace and its objects behind.
     #[arg(long)]
     pub keep: bool,
@@ -110,6 +113,8 @@ pub enum Mode {
     Page,
     /// List 500 pods as a Table.
     Table,
+    /// Define custom resources, each in a group of its own.
+    Define,
     /// Many watchers, each event for one of them.
     Watch,
     /// Many watchers, each event for all of them.
@@ -131,7 +136,8 @@ async fn measure(args: &Args) -> anyhow::Result<Report> {
     let access = Arc::new(Access::from_args(args)?);
     let processes = Processes::open(&args.pid)?;
     let pool = Pool::connect(&access, args.connections).await?;
-    let mut ground = Ground::prepare(pool.clone()).await?;
+    let resource = if args.custom { Resource::Custom } else { Resource::ConfigMap };
+    let mut ground = Ground::prepare(pool.clone(), resource).await?;
     let bench = Bench { args, access, processes, pool };
     let measured = tokio::select! {
         measured = bench.all_modes(&mut ground) => measured,
@@ -166,11 +172,14 @@ impl Bench<'_> {
             let objects = match mode {
                 Mode::Get | Mode::MergePatch | Mode::Apply => TARGETS_MIN,
                 Mode::List | Mode::ListProtobuf | Mode::Page => self.args.objects,
-                Mode::Create | Mode::Table | Mode::Watch | Mode::WatchAll | Mode::WatchAllProtobuf => 0,
+                Mode::Create | Mode::Table | Mode::Define | Mode::Watch | Mode::WatchAll | Mode::WatchAllProtobuf => 0,
             };
             self.fill(ground, objects, &mut rows).await?;
             match mode {
-                Mode::Apply => self.prepare(ground.objects(), operation::FirstApply).await?,
+                Mode::Apply => {
+                    let resource = ground.resource();
+                    self.prepare(ground.objects(), |client| operation::FirstApply(client, resource)).await?;
+                }
                 Mode::Table => self.prepare(operation::TABLE_PODS, operation::CreatePod).await?,
                 _ => {}
             }
@@ -200,7 +209,7 @@ impl Bench<'_> {
     }
 
     /// Does something once for each of so many objects, unmeasured.
-    async fn prepare<O: load::Operation>(&self, count: u64, make: fn(client::Client) -> O) -> anyhow::Result<()> {
+    async fn prepare<O: load::Operation>(&self, count: u64, make: impl Fn(client::Client) -> O) -> anyhow::Result<()> {
         let limits = Limits { count: Some(count), duration: DURATION_WITH_COUNT };
         let tally = load::drive(self.args.workers, limits, |worker| make(self.pool.pick(worker))).await;
         anyhow::ensure!(tally.errors() == 0, "could not prepare: {}", tally.errors_text());
@@ -214,6 +223,7 @@ impl Bench<'_> {
         let pick = |worker| self.pool.pick(worker);
         let before = self.processes.usage()?;
         let tally: Tally = match mode {
+            Mode::Define => load::drive(workers, limits, |worker| operation::Define(pick(worker))).await,
             Mode::Create => {
                 let names = ground.names();
                 let tally = load::drive(workers, limits, |worker| operation::Create::new(pick(worker), names)).await;
@@ -232,13 +242,13 @@ impl Bench<'_> {
                 let names = ground.names();
                 load::drive(workers, limits, |worker| operation::Apply::new(pick(worker), names, worker)).await
             }
-            Mode::List => load::drive(few, limits, |worker| operation::List::new(pick(worker))).await,
+            Mode::List => load::drive(few, limits, |worker| operation::List::new(pick(worker), ground.resource())).await,
             Mode::ListProtobuf => {
-                let list = |worker| operation::List::new(pick(worker).accepting(operation::PROTOBUF));
+                let list = |worker| operation::List::new(pick(worker).accepting(operation::PROTOBUF), ground.resource());
                 load::drive(few, limits, list).await
             }
             Mode::Table => load::drive(few, limits, |worker| operation::Table::new(pick(worker))).await,
-            Mode::Page => load::drive(few, limits, |worker| operation::Page::new(pick(worker))).await,
+            Mode::Page => load::drive(few, limits, |worker| operation::Page::new(pick(worker), ground.resource())).await,
             Mode::Watch => return fan_out::measure(self, mode_name(mode), fan_out::Audience::One).await,
             Mode::WatchAll => return fan_out::measure(self, mode_name(mode), fan_out::Audience::All).await,
             Mode::WatchAllProtobuf => {
@@ -264,6 +274,7 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::Apply => "apply",
         Mode::ListProtobuf => "list-protobuf",
         Mode::Table => "table",
+        Mode::Define => "define",
         Mode::WatchAllProtobuf => "watch-all-protobuf",
         Mode::List => "list",
         Mode::Page => "page",

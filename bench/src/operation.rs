@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Method;
 
 use crate::client::{Client, Failure};
-use crate::ground::{COLLECTION, Names, PODS, json};
+use crate::ground::{DEFINITIONS, Names, PODS, Resource, definition, json};
 use crate::load::Operation;
 
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -30,8 +30,9 @@ impl Create {
 
 impl Operation for Create {
     async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
-        let body = config_map(&Names::name(self.names.existing + ticket));
-        self.client.send(Method::POST, COLLECTION, json(body)).await.map(|answer| answer.body_bytes)
+        let resource = self.names.resource;
+        let body = object(resource, &Names::name(self.names.existing + ticket));
+        self.client.send(Method::POST, resource.collection(), json(body)).await.map(|answer| answer.body_bytes)
     }
 }
 
@@ -48,7 +49,7 @@ impl Get {
 
 impl Operation for Get {
     async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
-        self.client.send(Method::GET, &Names::path(self.targets.next()), None).await.map(|answer| answer.body_bytes)
+        self.client.send(Method::GET, &self.targets.next_path(), None).await.map(|answer| answer.body_bytes)
     }
 }
 
@@ -67,7 +68,7 @@ impl Operation for MergePatch {
     async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
         // The value is new every time: a patch that changes nothing writes nothing.
         let patch = Bytes::from(format!(r#"{{"data":{{"patched":"{ticket}"}}}}"#));
-        let path = Names::path(self.targets.next());
+        let path = self.targets.next_path();
         self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await.map(|answer| answer.body_bytes)
     }
 }
@@ -83,25 +84,25 @@ impl Apply {
         Self { client, targets: Targets::new(names, worker) }
     }
 
-    pub async fn once(client: &Client, name: &str) -> Result<u64, Failure> {
-        let path = format!("{COLLECTION}/{name}?fieldManager=holdfast-bench-apply");
-        let config = Bytes::from(config_map(name));
+    pub async fn once(client: &Client, resource: Resource, name: &str) -> Result<u64, Failure> {
+        let path = format!("{}/{name}?fieldManager=holdfast-bench-apply", resource.collection());
+        let config = Bytes::from(object(resource, name));
         client.send(Method::PATCH, &path, Some((APPLY_PATCH, config))).await.map(|answer| answer.body_bytes)
     }
 }
 
 impl Operation for Apply {
     async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
-        Self::once(&self.client, &Names::name(self.targets.next())).await
+        Self::once(&self.client, self.targets.names.resource, &Names::name(self.targets.next())).await
     }
 }
 
 /// Makes the applier an owner of every field first.
-pub struct FirstApply(pub Client);
+pub struct FirstApply(pub Client, pub Resource);
 
 impl Operation for FirstApply {
     async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
-        Apply::once(&self.0, &Names::name(ticket)).await
+        Apply::once(&self.0, self.1, &Names::name(ticket)).await
     }
 }
 
@@ -134,31 +135,43 @@ impl Operation for Table {
     }
 }
 
+/// Defines custom resources, each in a group of its own.
+pub struct Define(pub Client);
+
+impl Operation for Define {
+    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        let body = definition(&format!("group{ticket}.bench.holdfast.example"), "Thing");
+        self.0.send(Method::POST, DEFINITIONS, json(body)).await.map(|answer| answer.body_bytes)
+    }
+}
+
 pub struct List {
     client: Client,
+    resource: Resource,
 }
 
 impl List {
-    pub fn new(client: Client) -> Self {
-        Self { client }
+    pub fn new(client: Client, resource: Resource) -> Self {
+        Self { client, resource }
     }
 }
 
 impl Operation for List {
     async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
-        self.client.send(Method::GET, COLLECTION, None).await.map(|answer| answer.body_bytes)
+        self.client.send(Method::GET, self.resource.collection(), None).await.map(|answer| answer.body_bytes)
     }
 }
 
 pub struct Page {
     client: Client,
+    resource: Resource,
     /// Where the next page starts; empty at the beginning.
     continue_token: String,
 }
 
 impl Page {
-    pub fn new(client: Client) -> Self {
-        Self { client, continue_token: String::new() }
+    pub fn new(client: Client, resource: Resource) -> Self {
+        Self { client, resource, continue_token: String::new() }
     }
 }
 
@@ -166,7 +179,8 @@ impl Operation for Page {
     async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
         let token = percent_encode(&std::mem::take(&mut self.continue_token));
         let start = if token.is_empty() { String::new() } else { format!("&continue={token}") };
-        let answer = self.client.send(Method::GET, &format!("{COLLECTION}?limit={PAGE_OBJECTS}{start}"), None).await?;
+        let path = format!("{}?limit={PAGE_OBJECTS}{start}", self.resource.collection());
+        let answer = self.client.send(Method::GET, &path, None).await?;
         self.continue_token = answer.metadata_text("continue").unwrap_or_default().to_owned();
         Ok(answer.body_bytes)
     }
@@ -181,6 +195,11 @@ struct Targets {
 impl Targets {
     fn new(names: Names, worker: usize) -> Self {
         Self { names, state: worker as u64 }
+    }
+
+    fn next_path(&mut self) -> String {
+        let next = self.next();
+        self.names.path(next)
     }
 
     /// SplitMix64.
@@ -200,10 +219,11 @@ fn pod(name: &str) -> String {
     )
 }
 
-/// A ConfigMap such as applications have, padded to [`OBJECT_BYTES`].
-pub fn config_map(name: &str) -> String {
+/// An object with such data as applications have, padded to [`OBJECT_BYTES`].
+pub fn object(resource: Resource, name: &str) -> String {
+    let (api_version, kind) = resource.kind();
     let head = format!(
-        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"data"}}}},"data":{{"LOG_LEVEL":"info","config":""#
+        r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"data"}}}},"data":{{"LOG_LEVEL":"info","config":""#
     );
     let tail = r#""}}"#;
     let line = "listen=0.0.0.0:8080 timeout=30s retries=3 cache=on; ";
@@ -230,15 +250,18 @@ mod tests {
 
     #[test]
     fn objects_have_the_promised_size() {
-        let text = config_map(&Names::name(7));
-        assert_eq!(text.len(), OBJECT_BYTES);
-        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value["metadata"]["name"], "item-00000007");
+        for resource in [Resource::ConfigMap, Resource::Custom] {
+            let text = object(resource, &Names::name(7));
+            assert_eq!(text.len(), OBJECT_BYTES);
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value["metadata"]["name"], "item-00000007");
+        }
+        serde_json::from_str::<serde_json::Value>(&definition("a.example", "Thing")).unwrap();
     }
 
     #[test]
     fn targets_stay_in_range_and_spread() {
-        let mut targets = Targets::new(Names { existing: 100 }, 3);
+        let mut targets = Targets::new(Names { existing: 100, resource: Resource::ConfigMap }, 3);
         let seen: std::collections::BTreeSet<u64> = (0..1000).map(|_| targets.next()).collect();
         assert!(seen.iter().all(|target| *target < 100));
         assert!(seen.len() > 90, "{}", seen.len());

@@ -98,7 +98,8 @@ impl Described<'_> {
         })
     }
 
-    fn openapi_v2(&self, encoding: v2::Encoding) -> Bytes {
+    /// The pieces of the document, and its tag.
+    fn openapi_v2(&self, encoding: v2::Encoding) -> (Vec<Bytes>, String) {
         let (built_in, custom) = self.by_origin();
         let revision = newest(&built_in);
         let one = |name: &str, revision, groups: &[GroupVersions], is_built_in| {
@@ -117,7 +118,8 @@ impl Described<'_> {
         for group in &custom {
             parts.push(one(&group.group, group.revision, std::slice::from_ref(group), false));
         }
-        self.openapi(&[], |openapi| openapi.v2_document(encoding, &parts))
+        let tag = self.openapi(&self.registry.groups(), |openapi| openapi.v2_hash());
+        (self.openapi(&[], |openapi| openapi.v2_document(encoding, &parts)), tag)
     }
 }
 
@@ -210,10 +212,16 @@ fn resources(described: &Described, group: &str, version: &str, shape: Shape) ->
 
 fn openapi_v2(described: &Described, headers: &HeaderMap, shape: Shape) -> Response {
     let accept = accepts(headers);
-    if [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form)) {
-        return tagged(described.openapi_v2(v2::Encoding::Protobuf), openapi::V2_PROTOBUF, headers, shape);
-    }
-    tagged(described.openapi_v2(v2::Encoding::Json), respond::JSON, headers, shape)
+    let protobuf = [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form));
+    let (encoding, content_type) = match protobuf {
+        true => (v2::Encoding::Protobuf, openapi::V2_PROTOBUF),
+        false => (v2::Encoding::Json, respond::JSON),
+    };
+    let (pieces, tag) = described.openapi_v2(encoding);
+    with_tag(&tag, headers, |known| match known {
+        true => respond::content(304, Bytes::new(), content_type, false),
+        false => respond::pieces(pieces, content_type, shape.gzip),
+    })
 }
 
 fn openapi_v3(described: &Described, path: &str, headers: &HeaderMap, shape: Shape) -> Option<Response> {
@@ -222,13 +230,18 @@ fn openapi_v3(described: &Described, path: &str, headers: &HeaderMap, shape: Sha
 
 /// A document with a tag, so that a client need not fetch again what it has.
 fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: Shape) -> Response {
-    let tag = format!("\"{}\"", openapi::etag(&body));
+    let tag = openapi::etag(&body);
+    with_tag(&tag, headers, |known| match known {
+        true => respond::content(304, Bytes::new(), content_type, false),
+        false => respond::content(200, body, content_type, shape.gzip),
+    })
+}
+
+/// An answer under a tag; `answer` learns whether the client has it already.
+fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Response) -> Response {
+    let tag = format!("\"{tag}\"");
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) == Some(&tag);
-    let mut response = if known {
-        respond::content(304, Bytes::new(), content_type, false)
-    } else {
-        respond::content(200, body, content_type, shape.gzip)
-    };
+    let mut response = answer(known);
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, tag);
     }

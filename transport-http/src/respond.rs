@@ -300,6 +300,15 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
     in_pieces(items.pieces(), size, JSON, shape.gzip)
 }
 
+/// A body that is there in pieces.
+pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool) -> Response {
+    let size = pieces.iter().map(Bytes::len).sum();
+    if size <= PIECE_BYTES {
+        return content(200, pieces.concat().into(), content_type, gzip);
+    }
+    in_pieces(pieces.into_iter(), size, content_type, gzip)
+}
+
 /// A body made while it goes out; a short one all at once, with its length.
 fn in_pieces(
     mut pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,

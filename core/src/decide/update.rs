@@ -152,8 +152,9 @@ pub(super) fn match_version(context: &Context, entry: &Entry, meta: &Document) -
     let name = context.request.name();
     match text(meta, "resourceVersion") {
         "" | "0" if context.kind.unconditional_update => Ok(false),
+        // Kubernetes names the resource here, where it names the kind elsewhere.
         "" | "0" => Err(Refusal::Invalid {
-            subject: context.kind_subject(name),
+            subject: context.subject(name),
             causes: vec![Cause {
                 reason: CauseReason::Invalid,
                 field: "metadata.resourceVersion".into(),

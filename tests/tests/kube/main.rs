@@ -1,5 +1,6 @@
 //! The API as Rust's `kube` sees it: each case over HTTPS to the real binary, and in this process without a socket.
 
+mod operator;
 mod watching;
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -19,6 +20,7 @@ use kube::api::{
     WatchEvent, WatchParams,
 };
 use kube::{Client, Error, ResourceExt};
+use operator::{leader_election, operator};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -117,7 +119,7 @@ cases! {
     selectors, pages_while_writing, exact_and_future_versions, watching, bookmarks_and_initial_events,
     watching_a_selection, watchers_and_reflectors, controllers, delete_collection, finalizers, namespace_deletion,
     propagation_and_preconditions, eviction, binding, tokens, access_reviews, dry_run, tables_and_metadata, refusals,
-    generated_names, services_get_addresses, discovery,
+    generated_names, services_get_addresses, discovery, operator, leader_election,
 }
 
 /// The log on a disk behind the transport without a socket; then the real server on what it left.

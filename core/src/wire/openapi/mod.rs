@@ -126,14 +126,6 @@ impl ObjectWriter {
         self.out.push(b':');
     }
 
-    /// Members that are written already.
-    fn raw(&mut self, members: &[u8]) {
-        if self.out.last() != Some(&b'{') {
-            self.out.push(b',');
-        }
-        self.out.extend_from_slice(members);
-    }
-
     /// What was written, without the braces around it.
     fn members(mut self) -> Vec<u8> {
         self.out.remove(0);

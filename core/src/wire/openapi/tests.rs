@@ -22,7 +22,7 @@ fn check<T>(kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {
 
 /// The whole document: a catalog with custom kinds is described as if all of it were built in.
 fn v2(openapi: &OpenApi, encoding: v2::Encoding) -> Bytes {
-    openapi.v2_document(encoding, &[openapi.v2_part(encoding, true)])
+    openapi.v2_document(encoding, &[openapi.v2_part(encoding, true)]).concat().into()
 }
 
 fn parsed(bytes: &[u8]) -> Value {

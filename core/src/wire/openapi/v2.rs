@@ -8,6 +8,7 @@ use super::v3::security_schemes;
 use super::{ObjectWriter, OpenApi, gnostic, parameters, paths, proto, roots};
 use bytes::Bytes;
 use prost::Message;
+use prost::encoding::WireType;
 use serde_json::{Map, Value, json};
 
 /// How the document is written.
@@ -69,28 +70,48 @@ impl OpenApi<'_> {
         part
     }
 
-    /// `/openapi/v2`, put together from its parts.
-    pub fn v2_document(&self, encoding: Encoding, parts: &[Part]) -> Bytes {
-        let all = |of: fn(&Part) -> &Bytes| parts.iter().map(of).filter(|bytes| !bytes.is_empty());
+    /// `/openapi/v2`, put together from its parts: pieces that are the document one after the other.
+    pub fn v2_document(&self, encoding: Encoding, parts: &[Part]) -> Vec<Bytes> {
+        let paths = parts.iter().map(|part| &part.paths).filter(|bytes| !bytes.is_empty());
+        let definitions = parts.iter().map(|part| &part.definitions).filter(|bytes| !bytes.is_empty());
+        let mut pieces = Vec::new();
         match encoding {
             Encoding::Json => {
                 let mut writer = ObjectWriter::new();
                 if let Value::Object(head) = self.v2_head() {
                     head.iter().for_each(|(name, value)| writer.member(name, value));
                 }
-                writer.object("paths", |writer| all(|part| &part.paths).for_each(|bytes| writer.raw(bytes)));
-                let defined = all(|part| &part.definitions);
-                writer.object("definitions", |writer| defined.for_each(|bytes| writer.raw(bytes)));
-                Bytes::from(writer.finish())
+                pieces.push(writer.members().into());
+                pieces.insert(0, Bytes::from_static(b"{"));
+                let mut members = |name: &'static [u8], members: &mut dyn Iterator<Item = &Bytes>| {
+                    pieces.push(Bytes::from_static(name));
+                    for (index, bytes) in members.enumerate() {
+                        if index > 0 {
+                            pieces.push(Bytes::from_static(b","));
+                        }
+                        pieces.push(bytes.clone());
+                    }
+                    pieces.push(Bytes::from_static(b"}"));
+                };
+                members(b",\"paths\":{", &mut paths.into_iter());
+                members(b",\"definitions\":{", &mut definitions.into_iter());
+                pieces.push(Bytes::from_static(b"}"));
             }
             Encoding::Protobuf => {
-                let mut out = gnostic::document(&self.v2_head()).encode_to_vec();
-                let joined = |of| all(of).fold(Vec::new(), |joined, bytes| [joined, bytes.to_vec()].concat());
-                prost::encoding::bytes::encode(proto::Document::PATHS, &joined(|part| &part.paths), &mut out);
-                prost::encoding::bytes::encode(proto::Document::DEFINITIONS, &joined(|part| &part.definitions), &mut out);
-                Bytes::from(out)
+                pieces.push(gnostic::document(&self.v2_head()).encode_to_vec().into());
+                let mut message = |number: u32, bytes: Vec<Bytes>| {
+                    let mut head = Vec::new();
+                    let length: usize = bytes.iter().map(Bytes::len).sum();
+                    prost::encoding::encode_key(number, WireType::LengthDelimited, &mut head);
+                    prost::encoding::encode_varint(length as u64, &mut head);
+                    pieces.push(head.into());
+                    pieces.extend(bytes);
+                };
+                message(proto::Document::PATHS, paths.cloned().collect());
+                message(proto::Document::DEFINITIONS, definitions.cloned().collect());
             }
         }
+        pieces
     }
 
     /// The document without paths and definitions.
