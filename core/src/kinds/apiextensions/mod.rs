@@ -1,5 +1,6 @@
 //! `apiextensions.k8s.io`: definitions of custom kinds.
 
+pub mod approval;
 pub mod columns;
 mod convert;
 pub mod defaults;

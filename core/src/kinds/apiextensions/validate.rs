@@ -1,10 +1,13 @@
 //! The rules of definitions of custom kinds.
 
+use super::approval;
 use crate::kinds::rules::{At, immutable};
 use crate::kinds::shapes::{count, is_condition_true, need_one_of, texts, webhook_service, webhook_url};
 use crate::object::names;
 use crate::refusal::Cause;
+use crate::schema::structural::field_path::FieldPath;
 use crate::schema::structural::well_formed::{self, Fault, Group};
+use crate::schema::structural::{Structural, Type};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -28,6 +31,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     schemas(spec, old.map(|old| &old["spec"]), &mut causes);
     conversion(spec.get("conversion"), &mut causes);
     stored_versions(root, &mut causes);
+    approval::check(metadata, group.text(), old, &mut causes);
     if let Some(old) = old {
         let before = &old["spec"];
         let was = At::root(old);
@@ -96,18 +100,56 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
         if !messages.is_empty() {
             causes.push(Cause::invalid(name.path(), &name.text().into(), &messages.join(",")));
         }
-        let warning = version.get("deprecationWarning");
-        if warning.is_set() && !version.get("deprecated").is_true() {
-            causes.push(warning.invalid("can only be set for deprecated versions"));
-        }
-        columns(version.get("additionalPrinterColumns"), causes);
-        subresources(version.get("subresources"), causes);
+        deprecation_warning(version, causes);
     }
+    each_version(spec, "subresources", &mut |at, _| subresources(at, causes));
+    each_version(spec, "additionalPrinterColumns", &mut |at, _| columns(at, causes));
+    each_version(spec, "selectableFields", &mut |at, version| {
+        selectable_fields(at, &version["schema"]["openAPIV3Schema"], causes);
+    });
     if !distinct {
         causes.push(versions.invalid_unshown("must contain unique version names"));
     }
     if versions.items().filter(|version| version.get("storage").is_true()).count() != 1 {
         causes.push(versions.invalid("must have exactly one version marked as storage version"));
+    }
+}
+
+/// Visits a field of all versions, with the version that has it. Where they all say the same, as a single one does,
+/// Kubernetes takes it for the definition's own, and tells of it once.
+fn each_version(spec: At, field: &str, visit: &mut dyn FnMut(At, &Value)) {
+    let versions = spec.get("versions");
+    let all = versions.value.as_array().map_or(&[][..], Vec::as_slice);
+    let Some((first, others)) = all.split_first() else { return };
+    if others.iter().all(|other| other[field] == first[field]) {
+        let name = if field == "schema" { "validation" } else { field };
+        return visit(spec.get(name).holding(&first[field]), first);
+    }
+    for version in versions.items() {
+        visit(version.get(field), version.value);
+    }
+}
+
+fn deprecation_warning(version: At, causes: &mut Vec<Cause>) {
+    const WARNING_BYTES_MAX: usize = 256;
+    let warning = version.get("deprecationWarning");
+    let text = warning.text();
+    if !warning.is_set() {
+        return;
+    }
+    if !version.get("deprecated").is_true() {
+        causes.push(warning.invalid("can only be set for deprecated versions"));
+        return;
+    }
+    if text.len() > WARNING_BYTES_MAX {
+        causes.push(warning.invalid("must be <= 256 characters long"));
+    }
+    if text.is_empty() {
+        causes.push(warning.invalid("must not be an empty string"));
+    }
+    if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' ')) {
+        let rule = "must only contain printable UTF-8 characters; non-printable character found at index";
+        causes.push(warning.invalid(&format!("{rule} {at}")));
     }
 }
 
@@ -128,9 +170,11 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
             causes.push(schema.required("schemas are required"));
         }
     }
-    let faults = schema_faults(spec);
+    let faults = schema_faults(spec, old);
     let broken: BTreeSet<Group> = match old {
-        Some(old) if !faults.is_empty() => schema_faults(At::root(old)).iter().map(|fault| fault.group).collect(),
+        Some(old) if !faults.is_empty() => {
+            schema_faults(At::root(old), Some(old)).iter().map(|fault| fault.group).collect()
+        }
         _ => BTreeSet::new(),
     };
     let binds = |group: &Group| match group {
@@ -141,37 +185,99 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     causes.extend(faults.into_iter().filter(|fault| binds(&fault.group)).map(|fault| fault.cause));
 }
 
-fn schema_faults(spec: At) -> Vec<Fault> {
+fn schema_faults(spec: At, old: Option<&Value>) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for version in spec.get("versions").items() {
-        let validation = version.get("schema");
+    let has_status = |version: &Value| !version["subresources"]["status"].is_null();
+    let any_has_status = spec.value["versions"].as_array().into_iter().flatten().any(has_status);
+    each_version(spec, "schema", &mut |validation, version| {
         let schema = validation.get("openAPIV3Schema");
         if schema.is_set() {
-            let has_status = version.get("subresources").get("status").is_set();
-            faults.extend(well_formed::faults(schema, has_status));
+            let is_shared = std::ptr::eq(validation.value, &version["schema"]) && spec.value["versions"][0] == *version;
+            let has_status = if is_shared { any_has_status } else { has_status(version) };
+            let mut olds = old.into_iter().flat_map(|old| old["versions"].as_array()).flatten();
+            let is_unchanged = olds.any(|old| old["name"] == version["name"] && old["schema"] == version["schema"]);
+            faults.extend(well_formed::faults(schema, has_status, is_unchanged));
         }
-    }
+    });
     faults
 }
 
 fn columns(list: At, causes: &mut Vec<Cause>) {
     for column in list.items() {
-        for field in ["name", "jsonPath"] {
-            if column.get(field).is_empty() {
-                causes.push(column.get(field).required(""));
-            }
+        let (name, ty) = (column.get("name"), column.get("type"));
+        let written = column.get("jsonPath");
+        let path = column.get("JSONPath").holding(written.value);
+        if name.is_empty() {
+            causes.push(name.required(""));
         }
-        let ty = column.get("type");
+        if path.is_empty() {
+            causes.push(path.required(""));
+        } else {
+            simple_path(path, causes);
+        }
         if ty.is_empty() {
             causes.push(ty.required(&format!("must be one of {}", COLUMN_TYPES.join(","))));
         } else if !COLUMN_TYPES.contains(&ty.text()) {
             causes.push(ty.invalid(&format!("must be one of {}", COLUMN_TYPES.join(","))));
         }
         let format = column.get("format");
-        let known = ["int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
+        let known = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
         if !format.is_empty() && !known.contains(&format.text()) {
             causes.push(format.invalid(&format!("must be one of {}", known.join(","))));
         }
+    }
+}
+
+/// Whether there is nothing wrong with the start of a path, which is all that Kubernetes looks at.
+fn simple_path(path: At, causes: &mut Vec<Cause>) -> bool {
+    let is_simple = path.text().starts_with('.');
+    if !is_simple {
+        causes.push(path.invalid("must be a simple json path starting with ."));
+    }
+    is_simple
+}
+
+/// Objects may be selected by a few fields with plain values.
+fn selectable_fields(list: At, schema: &Value, causes: &mut Vec<Cause>) {
+    const FIELDS_MAX: usize = 8;
+    if list.is_empty() {
+        return;
+    }
+    if !schema.is_object() {
+        let detail = "selectableFields may only be set when version.schema.openAPIV3Schema is not included";
+        causes.push(list.invalid_unshown(detail));
+        return;
+    }
+    // A schema that cannot be read is told of elsewhere.
+    let Ok(schema) = Structural::parse(schema) else { return };
+    let mut seen = BTreeSet::new();
+    for field in list.items() {
+        let path = field.get("jsonPath");
+        if path.is_empty() {
+            causes.push(path.required(""));
+            continue;
+        }
+        let found = match FieldPath::parse(path.text(), &schema, false) {
+            Ok(found) => found,
+            Err(error) => {
+                causes.push(path.invalid(&format!("is an invalid path: {error}")));
+                continue;
+            }
+        };
+        if found.text.split('.').next() == Some("metadata") {
+            causes.push(path.invalid("must not point to fields in metadata"));
+        }
+        if !matches!(found.schema.ty, Some(Type::String | Type::Boolean | Type::Integer)) {
+            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings \
+                          with formats are allowed.";
+            causes.push(path.invalid(detail));
+        }
+        if !seen.insert(found.text) {
+            causes.push(path.duplicate());
+        }
+    }
+    if seen.len() > FIELDS_MAX {
+        causes.push(Cause::too_many(list.path(), seen.len(), FIELDS_MAX));
     }
 }
 
@@ -186,24 +292,28 @@ fn subresources(subresources: At, causes: &mut Vec<Cause>) {
         ("labelSelectorPath", &[".spec.", ".status."], false),
     ] {
         let path = scale.get(field);
-        if path.is_empty() && required {
-            causes.push(path.required(""));
-        } else if !path.is_empty() && !parents.iter().any(|parent| path.text().starts_with(parent)) {
-            let parents: Vec<&str> = parents.iter().rev().map(|parent| parent.trim_end_matches('.')).collect();
+        if path.is_empty() {
+            if required {
+                causes.push(path.required(""));
+            }
+        } else if simple_path(path, causes) && !parents.iter().any(|parent| path.text().starts_with(parent)) {
+            let parents: Vec<&str> = parents.iter().map(|parent| parent.trim_end_matches('.')).collect();
             let either = if parents.len() > 1 { "either " } else { "" };
             causes.push(path.invalid(&format!("should be a json path under {either}{}", parents.join(" or "))));
         }
     }
 }
 
+/// Kubernetes tells of a webhook by the names of its own types.
 fn conversion(conversion: At, causes: &mut Vec<Cause>) {
+    const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
     let (strategy, webhook) = (conversion.get("strategy"), conversion.get("webhook"));
     if !conversion.is_set() {
         return;
     }
     need_one_of(strategy, &["None", "Webhook"], causes);
-    let client = webhook.get("clientConfig");
-    let versions = webhook.get("conversionReviewVersions");
+    let client = conversion.get("webhookClientConfig").holding(&webhook.value["clientConfig"]);
+    let versions = conversion.get("conversionReviewVersions").holding(&webhook.value["conversionReviewVersions"]);
     if strategy.text() != "Webhook" {
         if client.is_set() {
             causes.push(client.forbidden("should not be set when strategy is not set to Webhook"));
@@ -223,11 +333,18 @@ fn conversion(conversion: At, causes: &mut Vec<Cause>) {
     } else {
         causes.push(client.required("required when strategy is set to Webhook"));
     }
-    let known = texts(versions).iter().any(|version| matches!(*version, "v1" | "v1beta1"));
+    let mut seen = BTreeSet::new();
+    for version in versions.items() {
+        if seen.insert(version.text().to_owned()) {
+            causes.extend(names::label_1035(version.text()).iter().map(|message| version.invalid(message)));
+        } else {
+            causes.push(version.invalid("duplicate version"));
+        }
+    }
     if versions.is_empty() {
-        causes.push(versions.required("must specify one of v1, v1beta1"));
-    } else if !known {
-        causes.push(versions.invalid("must include at least one of v1, v1beta1"));
+        causes.push(versions.required(""));
+    } else if !REVIEWS.iter().any(|version| seen.contains(*version)) {
+        causes.push(versions.invalid(&format!("must include at least one of {}", REVIEWS.join(", "))));
     }
 }
 

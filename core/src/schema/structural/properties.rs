@@ -141,7 +141,7 @@ proptest! {
 
     #[test]
     fn nothing_panics(schema in nonsense(), object in object(), old in object()) {
-        let _ = well_formed::faults(At::root(&schema), true);
+        let _ = well_formed::faults(At::root(&schema), true, false);
         if let Ok(schema) = Structural::parse(&schema) {
             let mut settled = object.clone();
             schema.prune(&mut settled);
@@ -180,7 +180,7 @@ fn depth_does_no_harm() {
             schema = json!({"type": if word == "items" { "array" } else { "object" }, word: inner});
             object = if level % 2 == 0 { json!([object]) } else { json!({"a": object}) };
         }
-        well_formed::faults(At::root(&schema), false);
+        well_formed::faults(At::root(&schema), false, false);
         assert!(Structural::parse(&schema).is_err() || word == "default");
         let schema = json!({"type": "object", "properties": {"a": {"type": "object"}}});
         let schema = Structural::parse(&schema).expect("a good schema");
