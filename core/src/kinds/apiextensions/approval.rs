@@ -32,7 +32,8 @@ impl State {
 
 /// State, reason and message for a definition; None for one whose group needs no approval.
 pub fn approval(group: &str, annotations: &Value) -> Option<(State, &'static str, String)> {
-    let is_within = |domain: &str| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let is_within =
+        |domain: &str| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     if !["k8s.io", "kubernetes.io"].into_iter().any(is_within) {
         return None;
     }

@@ -102,9 +102,9 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
         }
         deprecation_warning(version, causes);
     }
-    each_version(spec, "subresources", &mut |at, _| subresources(at, causes));
-    each_version(spec, "additionalPrinterColumns", &mut |at, _| columns(at, causes));
-    each_version(spec, "selectableFields", &mut |at, version| {
+    each_version(spec, "subresources", &mut |at, _, _| subresources(at, causes));
+    each_version(spec, "additionalPrinterColumns", &mut |at, _, _| columns(at, causes));
+    each_version(spec, "selectableFields", &mut |at, version, _| {
         selectable_fields(at, &version["schema"]["openAPIV3Schema"], causes);
     });
     if !distinct {
@@ -116,17 +116,17 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// Visits a field of all versions, with the version that has it. Where they all say the same, as a single one does,
-/// Kubernetes takes it for the definition's own, and tells of it once.
-fn each_version(spec: At, field: &str, visit: &mut dyn FnMut(At, &Value)) {
+/// Kubernetes takes it for the definition's own, and tells of it once: then the flag is set.
+fn each_version(spec: At, field: &str, visit: &mut dyn FnMut(At, &Value, bool)) {
     let versions = spec.get("versions");
     let all = versions.value.as_array().map_or(&[][..], Vec::as_slice);
     let Some((first, others)) = all.split_first() else { return };
     if others.iter().all(|other| other[field] == first[field]) {
         let name = if field == "schema" { "validation" } else { field };
-        return visit(spec.get(name).holding(&first[field]), first);
+        return visit(spec.get(name).holding(&first[field]), first, true);
     }
     for version in versions.items() {
-        visit(version.get(field), version.value);
+        visit(version.get(field), version.value, false);
     }
 }
 
@@ -189,10 +189,9 @@ fn schema_faults(spec: At, old: Option<&Value>) -> Vec<Fault> {
     let mut faults = Vec::new();
     let has_status = |version: &Value| !version["subresources"]["status"].is_null();
     let any_has_status = spec.value["versions"].as_array().into_iter().flatten().any(has_status);
-    each_version(spec, "schema", &mut |validation, version| {
+    each_version(spec, "schema", &mut |validation, version, is_shared| {
         let schema = validation.get("openAPIV3Schema");
         if schema.is_set() {
-            let is_shared = std::ptr::eq(validation.value, &version["schema"]) && spec.value["versions"][0] == *version;
             let has_status = if is_shared { any_has_status } else { has_status(version) };
             let mut olds = old.into_iter().flat_map(|old| old["versions"].as_array()).flatten();
             let is_unchanged = olds.any(|old| old["name"] == version["name"] && old["schema"] == version["schema"]);
@@ -373,7 +372,7 @@ fn stored_versions(definition: At, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_updates};
+    use crate::kinds::rules::testing::{check_rows, check_updates, faults};
     use serde_json::{Value, json};
 
     fn good() -> Value {
@@ -437,27 +436,103 @@ mod tests {
                 (
                     "/spec/versions/0/additionalPrinterColumns",
                     json!([{"name": "a", "type": "text", "jsonPath": ".spec.a"}]),
-                    &of(".additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date"),
+                    "spec.additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date",
                 ),
                 (
                     "/spec/versions/0/subresources/scale",
                     json!({"specReplicasPath": ".replicas", "statusReplicasPath": ".status.replicas"}),
-                    &of(
-                        ".subresources.scale.specReplicasPath: Invalid value: \".replicas\": should be a json path und",
-                    ),
+                    "spec.subresources.scale.specReplicasPath: Invalid value: \".replicas\": should be a json path und",
+                ),
+                (
+                    "/spec/versions/0/additionalPrinterColumns",
+                    json!([{"name": "a", "type": "string", "jsonPath": "spec.a"}]),
+                    "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"spec.a\": must be a simple json path st",
+                ),
+                (
+                    "/spec/versions/0/selectableFields",
+                    json!([{"jsonPath": ".spec.none"}]),
+                    "spec.selectableFields[0].jsonPath: Invalid value: \".spec.none\": is an invalid path: does not re",
+                ),
+                (
+                    "/spec/versions/0/deprecationWarning",
+                    json!(""),
+                    &of(".deprecationWarning: Invalid value: \"\": can only be set for deprecated versions"),
                 ),
                 (
                     "/spec/conversion",
                     json!({"strategy": "Webhook"}),
-                    "spec.conversion.webhook.clientConfig: Required value: required when strategy is set to Webhook",
+                    "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
                 ),
                 (
                     "/spec/conversion/webhook",
                     json!({"clientConfig": {"url": "https://h"}, "conversionReviewVersions": ["v1"]}),
-                    "spec.conversion.webhook.clientConfig: Forbidden: should not be set when strategy is not set to Web",
+                    "spec.conversion.webhookClientConfig: Forbidden: should not be set when strategy is not set to Web",
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn selectable_fields() {
+        let at = "spec.selectableFields";
+        let plain = json!({"type": "string"});
+        let mut definition = good();
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {
+            "metadata": {"type": "object", "properties": {"name": plain}},
+            "a": plain, "list": {"type": "array", "items": plain}, "map": {"type": "object", "additionalProperties": plain}}});
+        for (fields, expected) in [
+            (json!([{"jsonPath": ".a"}]), String::new()),
+            (json!([{"jsonPath": ""}]), format!("{at}[0].jsonPath: Required value")),
+            (
+                json!([{"jsonPath": ".list"}]),
+                format!(
+                    "{at}[0].jsonPath: Invalid value: \".list\": must point to a field of type string, boolean or int"
+                ),
+            ),
+            (
+                json!([{"jsonPath": ".map['a']"}]),
+                format!(
+                    "{at}[0].jsonPath: Invalid value: \".map['a']\": is an invalid path: array notation is not allo"
+                ),
+            ),
+            (
+                json!([{"jsonPath": ".metadata.name"}]),
+                format!("{at}[0].jsonPath: Invalid value: \".metadata.name\": must not point to fields in metadata"),
+            ),
+            (json!([{"jsonPath": ".a"}, {"jsonPath": ".a"}]), format!("{at}[1].jsonPath: Duplicate value: \".a\"")),
+        ] {
+            definition["spec"]["versions"][0]["selectableFields"] = fields;
+            let found = faults(&definition).join("\n");
+            assert!(if expected.is_empty() { found.is_empty() } else { found.starts_with(&expected) }, "{found}");
+        }
+    }
+
+    #[test]
+    fn protected_groups_need_approval() {
+        let mut definition = good();
+        definition["metadata"]["name"] = "gizmos.a.k8s.io".into();
+        definition["spec"]["group"] = "a.k8s.io".into();
+        let at = "metadata.annotations[api-approved.kubernetes.io]";
+        assert!(
+            faults(&definition)[0].starts_with(&format!("{at}: Required value: protected groups must have approval"))
+        );
+        definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+        assert_eq!(faults(&definition), [""; 0]);
+    }
+
+    #[test]
+    fn versions_that_differ_are_told_apart() {
+        let mut definition = good();
+        let bad = json!({"type": "object", "properties": {"a": {}}});
+        let mut second = definition["spec"]["versions"][0].clone();
+        second["name"] = "v2".into();
+        second["storage"] = false.into();
+        second["schema"]["openAPIV3Schema"] = bad.clone();
+        definition["spec"]["versions"].as_array_mut().expect("versions").push(second);
+        let rest = "openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields";
+        assert_eq!(faults(&definition), [format!("spec.versions[1].schema.{rest}")]);
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = bad;
+        assert_eq!(faults(&definition), [format!("spec.validation.{rest}")]);
     }
 
     #[test]

@@ -136,6 +136,9 @@ mod tests {
             };
             assert_eq!(found, expected, "{path}");
         }
-        assert_eq!(FieldPath::parse(".a['b']", &schema, false).err().expect("no brackets"), "does not refer to a valid field");
+        assert_eq!(
+            FieldPath::parse(".a['b']", &schema, false).err().expect("no brackets"),
+            "does not refer to a valid field"
+        );
     }
 }

@@ -22,7 +22,11 @@ impl Pattern {
 
     /// Whether the pattern is found in `text`; an error for a pattern that cannot be used.
     pub fn is_match(&self, text: &str) -> Result<bool, &str> {
-        self.compiled.get_or_init(|| compile(&self.source)).as_ref().map(|regex| regex.is_match(text)).map_err(String::as_str)
+        self.compiled
+            .get_or_init(|| compile(&self.source))
+            .as_ref()
+            .map(|regex| regex.is_match(text))
+            .map_err(String::as_str)
     }
 }
 

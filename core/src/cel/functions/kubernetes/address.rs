@@ -18,7 +18,11 @@ pub static TABLE: &[Overload] = &[
         },
         reads_text(|arguments, _| scaled(arguments[0].size(), 2.0 * STRING_FACTOR)),
     ),
-    overload("string(net.IP) -> string", |arguments| Ok(Value::text(own::<Ip>(arguments, 0)?.0.to_string())), Cost::One),
+    overload(
+        "string(net.IP) -> string",
+        |arguments| Ok(Value::text(own::<Ip>(arguments, 0)?.0.to_string())),
+        Cost::One,
+    ),
     overload(
         "<net.IP>.family() -> int",
         |arguments| Ok(Value::Int(if own::<Ip>(arguments, 0)?.0.is_ipv4() { 4 } else { 6 })),
@@ -39,7 +43,11 @@ pub static TABLE: &[Overload] = &[
         },
         Cost::One,
     ),
-    overload("<net.CIDR>.ip() -> net.IP", |arguments| Ok(Value::opaque(Ip(own::<Cidr>(arguments, 0)?.address))), Cost::One),
+    overload(
+        "<net.CIDR>.ip() -> net.IP",
+        |arguments| Ok(Value::opaque(Ip(own::<Cidr>(arguments, 0)?.address))),
+        Cost::One,
+    ),
     overload(
         "<net.CIDR>.masked() -> net.CIDR",
         |arguments| Ok(Value::opaque(own::<Cidr>(arguments, 0)?.masked())),
@@ -238,7 +246,11 @@ fn go_reason(text: &str) -> String {
             return format!("unexpected character (at {})", quoted(&text[at + bad..]));
         }
         if field.is_empty() {
-            return digit_expected(if at == 0 || at == text.len() { &text[at.saturating_sub(1)..] } else { &text[at..] });
+            return digit_expected(if at == 0 || at == text.len() {
+                &text[at.saturating_sub(1)..]
+            } else {
+                &text[at..]
+            });
         }
         if field.len() > 1 && field.starts_with('0') {
             return "IPv4 field has octet with leading zero".into();
@@ -291,7 +303,10 @@ mod tests {
         for (text, expected) in [
             ("127.0.0.1", ""),
             ("2001:DB8::1", ""),
-            ("127.0.0.256", "IP Address \"127.0.0.256\" parse error during conversion from string: ParseAddr(\"127.0.0.256\"): IPv4 field has value >255"),
+            (
+                "127.0.0.256",
+                "IP Address \"127.0.0.256\" parse error during conversion from string: ParseAddr(\"127.0.0.256\"): IPv4 field has value >255",
+            ),
             ("x", "IP Address \"x\" parse error during conversion from string: ParseAddr(\"x\"): unable to parse IP"),
             ("fe80::1%eth0", "IP address \"fe80::1%eth0\" with zone value is not allowed"),
             ("::ffff:1.2.3.4", "IPv4-mapped IPv6 address \"::ffff:1.2.3.4\" is not allowed"),

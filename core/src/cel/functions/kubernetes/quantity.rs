@@ -13,7 +13,11 @@ pub static TABLE: &[Overload] = &[
         |arguments| Quantity::parse(text(arguments)?).map(Value::opaque).map_err(EvalError::new),
         READS_TEXT,
     ),
-    overload("isQuantity(string) -> bool", |arguments| Ok(Value::Bool(Quantity::parse(text(arguments)?).is_ok())), READS_TEXT),
+    overload(
+        "isQuantity(string) -> bool",
+        |arguments| Ok(Value::Bool(Quantity::parse(text(arguments)?).is_ok())),
+        READS_TEXT,
+    ),
     overload(
         "sign(kubernetes.Quantity) -> int",
         |arguments| Ok(Value::Int(own::<Quantity>(arguments, 0)?.nanos.signum() as i64)),
@@ -114,7 +118,13 @@ impl Quantity {
         let is_nothing = !digits.contains(|c: char| ('1'..='9').contains(&c));
         let nanos = quantity::nanos(text).unwrap_or_else(|| {
             let tiny = suffix.starts_with(['e', 'E']) && suffix[1..].starts_with('-');
-            let size = if is_nothing { 0 } else if tiny { 1 } else { i128::MAX };
+            let size = if is_nothing {
+                0
+            } else if tiny {
+                1
+            } else {
+                i128::MAX
+            };
             if text.starts_with('-') { -size } else { size }
         });
         let scale = match suffix {
@@ -194,7 +204,7 @@ mod tests {
             ("50k", Some(50_000), 50_000.0),
             ("1.5Gi", None, 1_610_612_736.0),
             ("2Gi", Some(2_147_483_648), 2_147_483_648.0),
-            ("1.5k", None, 1500.0),
+            ("1.5k", Some(1500), 1500.0),
             ("0.1", None, 0.1),
             ("1000m", None, 1.0),
             ("-3e2", Some(-300), -300.0),

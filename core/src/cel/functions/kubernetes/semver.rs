@@ -153,7 +153,8 @@ fn normalized(text: &str) -> Result<String, String> {
     let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();
     for part in parts.iter_mut().filter(|part| part.len() > 1) {
         let trimmed = part.trim_start_matches('0');
-        *part = if trimmed.starts_with(|c: char| c.is_ascii_digit()) { trimmed.to_owned() } else { format!("0{trimmed}") };
+        *part =
+            if trimmed.starts_with(|c: char| c.is_ascii_digit()) { trimmed.to_owned() } else { format!("0{trimmed}") };
     }
     if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
         return Err("short version cannot contain PreRelease/Build meta data".into());
@@ -185,8 +186,16 @@ mod tests {
 
     #[test]
     fn order() {
-        let sorted =
-            ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0", "1.2.0", "1.10.0"];
+        let sorted = [
+            "1.0.0-alpha",
+            "1.0.0-alpha.1",
+            "1.0.0-alpha.beta",
+            "1.0.0-beta.2",
+            "1.0.0-beta.11",
+            "1.0.0",
+            "1.2.0",
+            "1.10.0",
+        ];
         for pair in sorted.windows(2) {
             let [less, more] = [pair[0], pair[1]].map(|text| Semver::parse(text).expect("a version"));
             assert!(less.compare(&more).is_lt(), "{pair:?}");

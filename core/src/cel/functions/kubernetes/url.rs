@@ -26,11 +26,23 @@ pub static TABLE: &[Overload] = &[
             },
         }),
     ),
-    overload("isURL(string) -> bool", |arguments| Ok(Value::Bool(check_request_uri(text(arguments)?).is_ok())), Cost::One),
+    overload(
+        "isURL(string) -> bool",
+        |arguments| Ok(Value::Bool(check_request_uri(text(arguments)?).is_ok())),
+        Cost::One,
+    ),
     overload("<kubernetes.URL>.getScheme() -> string", |arguments| part(arguments, |url| &url.scheme), Cost::One),
     overload("<kubernetes.URL>.getHost() -> string", |arguments| part(arguments, |url| &url.host), Cost::One),
-    overload("<kubernetes.URL>.getHostname() -> string", |arguments| part(arguments, |url| url.host_and_port().0), Cost::One),
-    overload("<kubernetes.URL>.getPort() -> string", |arguments| part(arguments, |url| url.host_and_port().1), Cost::One),
+    overload(
+        "<kubernetes.URL>.getHostname() -> string",
+        |arguments| part(arguments, |url| url.host_and_port().0),
+        Cost::One,
+    ),
+    overload(
+        "<kubernetes.URL>.getPort() -> string",
+        |arguments| part(arguments, |url| url.host_and_port().1),
+        Cost::One,
+    ),
     overload(
         "<kubernetes.URL>.getEscapedPath() -> string",
         |arguments| Ok(Value::text(own::<Url>(arguments, 0)?.escaped_path())),
@@ -164,7 +176,8 @@ fn parse(text: &str, is_request: bool) -> Result<Url, String> {
         }
     }
     let mut path = rest;
-    if let Some(after) = rest.strip_prefix("//").filter(|after| !scheme.is_empty() || (!is_request && !after.starts_with('/')))
+    if let Some(after) =
+        rest.strip_prefix("//").filter(|after| !scheme.is_empty() || (!is_request && !after.starts_with('/')))
     {
         let (authority, behind) = after.split_at(after.find('/').unwrap_or(after.len()));
         (url.user, url.host) = read_authority(authority)?;

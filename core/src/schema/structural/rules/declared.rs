@@ -1,8 +1,8 @@
 //! The types that expressions see in a schema, with the limits of sizes that costs are estimated by.
 
+use crate::cel::Type as Seen;
 use crate::cel::names::escape;
 use crate::cel::types::{Declared, Field, ListKind, ObjectType};
-use crate::cel::Type as Seen;
 use crate::schema::structural::{Additional, ListType, Structural, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -116,9 +116,10 @@ fn says_own_names(schema: &Structural) -> bool {
     is(schema, "kind", Type::String)
         && is(schema, "apiVersion", Type::String)
         && is(schema, "metadata", Type::Object)
-        && schema.properties.get("metadata").is_some_and(|metadata| {
-            is(metadata, "name", Type::String) && is(metadata, "generateName", Type::String)
-        })
+        && schema
+            .properties
+            .get("metadata")
+            .is_some_and(|metadata| is(metadata, "name", Type::String) && is(metadata, "generateName", Type::String))
 }
 
 fn not_negative(number: i64) -> u64 {

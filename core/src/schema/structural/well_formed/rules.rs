@@ -114,7 +114,8 @@ impl Walk<'_> {
         let optional = at.get("optionalOldSelf");
         match uncorrelated {
             Some(path) if compiled.uses_old_self => {
-                let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {path}");
+                let detail =
+                    format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {path}");
                 self.say(|| rule.invalid(&detail));
             }
             _ if !compiled.uses_old_self && optional.is_set() => {
