@@ -110,7 +110,10 @@ struct Quantity {
 impl Quantity {
     fn parse(text: &str) -> Result<Quantity, String> {
         quantity::check(text).map_err(|problem| problem.to_string())?;
-        let text = text.trim();
+        // Elsewhere spaces around a quantity are passed over.
+        if text.trim() != text {
+            return Err(quantity::Problem::Format.to_string());
+        }
         let unsigned = text.trim_start_matches(['+', '-']);
         let suffix_at = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
         let (digits, suffix) = unsigned.split_at(suffix_at);
@@ -214,7 +217,7 @@ mod tests {
             let quantity = Quantity::parse(text).expect("a quantity");
             assert_eq!((quantity.whole(), quantity.approximate()), (whole, approximate), "{text}");
         }
-        for text in ["200K", "Three", "Mi", "1,3G", ""] {
+        for text in ["200K", "Three", " 1", "1,3G", ""] {
             assert!(Quantity::parse(text).is_err(), "{text}");
         }
         assert_eq!(Quantity::parse("-1e-40").expect("a quantity").nanos, -1);
