@@ -101,6 +101,8 @@ pub struct Argument<'a> {
     pub item_size: Option<Range>,
     /// The argument, when it is a string literal.
     pub literal: Option<&'a str>,
+    /// The argument, when it is the literal of a number.
+    pub number: Option<i64>,
 }
 
 impl Arguments<'_> {

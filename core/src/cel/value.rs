@@ -1,11 +1,12 @@
 //! Values at run time. Documents are wrapped by reference and read lazily, so that a rule costs what it looks at.
 
-use super::types::Type;
+use super::types::{ListKind, Type};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub enum Value<'a> {
@@ -15,7 +16,7 @@ pub enum Value<'a> {
     Uint(u64),
     Double(f64),
     String(Text<'a>),
-    Bytes(Rc<[u8]>),
+    Bytes(Arc<[u8]>),
     Duration(Duration),
     Timestamp(Timestamp),
     List(List<'a>),
@@ -47,6 +48,8 @@ pub enum Text<'a> {
 pub enum List<'a> {
     Items(Rc<Vec<Value<'a>>>),
     Joined(Rc<Joined<'a>>),
+    /// A sum of lists of a document that are sets, or maps in disguise, and compare without order.
+    Keyed(Rc<Vec<Value<'a>>>, &'a ListKind),
 }
 
 #[derive(Debug)]
@@ -69,11 +72,14 @@ pub enum Key<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(pub i64);
 
-/// Seconds since 1970 and nanoseconds after them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// An instant between the years 1 and 9999.
+#[derive(Debug, Clone, Copy)]
 pub struct Timestamp {
+    /// Since 1970.
     pub seconds: i64,
     pub nanos: u32,
+    /// East of UTC, as the instant was written. Only its text shows this; it takes no part in comparisons.
+    pub offset_seconds: i32,
 }
 
 /// Why an evaluation gave no value.
@@ -174,6 +180,26 @@ impl fmt::Display for Text<'_> {
     }
 }
 
+impl PartialEq for Timestamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Timestamp {}
+
+impl PartialOrd for Timestamp {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timestamp {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.seconds, self.nanos).cmp(&(other.seconds, other.nanos))
+    }
+}
+
 impl PartialEq for Text<'_> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
@@ -197,7 +223,7 @@ impl Ord for Text<'_> {
 impl List<'_> {
     pub fn len(&self) -> u64 {
         match self {
-            List::Items(items) => items.len() as u64,
+            List::Items(items) | List::Keyed(items, _) => items.len() as u64,
             List::Joined(joined) => joined.len,
         }
     }
