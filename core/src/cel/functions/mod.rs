@@ -5,6 +5,7 @@
 //! a single capital letter is a placeholder, any other name the full name of an opaque type (`kubernetes.Quantity`).
 
 mod arithmetic;
+pub mod kubernetes;
 mod convert;
 mod optional;
 mod sets;
@@ -92,7 +93,7 @@ pub struct Library {
 
 pub static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     let mut library = Library { functions: BTreeMap::new(), opaque: Vec::new() };
-    for overload in TABLES.iter().copied().flatten() {
+    for overload in TABLES.iter().chain(kubernetes::TABLES).copied().flatten() {
         let compiled = compile(overload, &mut library.opaque);
         library.functions.entry(compiled.name).or_default().push(compiled);
     }
