@@ -99,7 +99,6 @@ pub struct Entry {
     pub key: Node,
     pub value: Node,
     pub optional: bool,
-    pub at: u32,
 }
 
 #[derive(Debug)]

@@ -281,11 +281,10 @@ impl<'s> Parser<'s> {
         while !self.at_sign("}") {
             let optional = self.accept("?")?;
             let key = key(self)?;
-            let at = self.next.start as u32;
             self.expect(":")?;
             let value = self.expression()?;
             if let Some(key) = key {
-                entries.push(Entry { key, value, optional, at });
+                entries.push(Entry { key, value, optional });
             }
             if !self.accept(",")? {
                 break;

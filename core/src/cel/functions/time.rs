@@ -7,6 +7,7 @@ use std::fmt;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 const NANOS: i128 = 1_000_000_000;
 /// The first second of the year 1 and the last of the year 9999.
 const FIRST: i64 = -62_135_596_800;
@@ -142,15 +143,13 @@ impl Timestamp {
             return None;
         }
         let date = Date::new(text[..4].parse().ok()?, text[5..7].parse().ok()?, text[8..].parse().ok()?).ok()?;
-        let midnight = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-        let seconds = midnight.as_second();
+        let seconds = date.duration_since(EPOCH.date()).as_secs();
         (seconds >= FIRST).then_some(Timestamp { seconds, nanos: 0, offset_seconds: 0 })
     }
 
     fn civil(self, offset_seconds: i64) -> Option<DateTime> {
-        let shifted = self.seconds.checked_add(offset_seconds)?;
-        let instant = jiff::Timestamp::new(shifted, self.nanos as i32).ok()?;
-        Some(jiff::tz::TimeZone::UTC.to_datetime(instant))
+        let since = jiff::SignedDuration::new(self.seconds.checked_add(offset_seconds)?, self.nanos as i32);
+        EPOCH.checked_add(since).ok()
     }
 }
 
