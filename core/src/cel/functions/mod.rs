@@ -5,8 +5,8 @@
 //! a single capital letter is a placeholder, any other name the full name of an opaque type (`kubernetes.Quantity`).
 
 mod arithmetic;
-pub mod kubernetes;
 mod convert;
+pub mod kubernetes;
 mod optional;
 mod sets;
 mod standard;

@@ -1,6 +1,6 @@
 //! Addresses and networks: one spelling only, no zones, and no IPv4 inside IPv6.
 
-use super::{Cost, CustomCost, Overload, READS_TEXT, no_overload, own, quoted, reads_text, text};
+use super::{Cost, CustomCost, Overload, READS_TEXT, no_overload, own, quoted, text};
 use crate::cel::cost::{Arguments, CallEstimate, Range, STRING_FACTOR, scaled, traversal};
 use crate::cel::functions::overload;
 use crate::cel::value::{EvalError, Opaque, Value};
@@ -16,7 +16,10 @@ pub static TABLE: &[Overload] = &[
             let text = text(arguments)?;
             Ok(Value::Bool(parse_ip(text)?.0.to_string() == text))
         },
-        reads_text(|arguments, _| scaled(arguments[0].size(), 2.0 * STRING_FACTOR)),
+        Cost::Custom(CustomCost {
+            actual: |arguments, _| scaled(arguments[0].size(), 2.0 * STRING_FACTOR),
+            estimate: |arguments| CallEstimate { cost: arguments.size(0).scaled(2.0 * STRING_FACTOR), result: None },
+        }),
     ),
     overload(
         "string(net.IP) -> string",
