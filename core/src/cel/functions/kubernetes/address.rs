@@ -355,7 +355,8 @@ mod tests {
 
     #[test]
     fn kinds_of_addresses() {
-        let tests: [(&str, fn(&IpAddr) -> bool); 3] = [
+        type Test = fn(&IpAddr) -> bool;
+        let tests: [(&str, Test); 3] = [
             ("link-local multicast", is_link_local_multicast),
             ("link-local unicast", is_link_local_unicast),
             ("global unicast", is_global_unicast),
