@@ -52,7 +52,7 @@ impl Environment {
 /// A compiled expression.
 #[derive(Debug)]
 pub struct Program {
-    root: Node,
+    root: Box<Node>,
     cost: Range,
     // Invariant: sorted. The names of the environment's variables that the expression mentions.
     used: Vec<String>,

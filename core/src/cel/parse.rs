@@ -4,6 +4,7 @@
 use super::ast::*;
 use super::lex::{Complaint, Lexer, Spanned, Token, is_reserved};
 use super::types::Type;
+use std::collections::VecDeque;
 
 /// In characters, as cel-go counts.
 pub const MAX_SOURCE: usize = 100_000;
@@ -11,9 +12,9 @@ pub const MAX_SOURCE: usize = 100_000;
 pub const MAX_NESTING: u32 = 250;
 /// Levels of the tree. Long chains of operators of one precedence are deep as well, and whoever walks the tree
 /// recurses, so this is what the smallest stack that a thread may have can bear.
-pub const MAX_DEPTH: u32 = 400;
+pub const MAX_DEPTH: u32 = 300;
 
-pub fn parse(source: &str) -> Result<Node, Complaint> {
+pub fn parse(source: &str) -> Result<Box<Node>, Complaint> {
     let size = source.chars().count();
     if size > MAX_SOURCE {
         let message = format!("expression code point size exceeds limit: size: {size}, limit {MAX_SOURCE}");
@@ -40,102 +41,107 @@ struct Parser<'s> {
     nesting: u32,
 }
 
-/// Binary operators below `&&`: how strongly they bind, and their functions.
+const OR: u8 = 0;
+const AND: u8 = 1;
+
+/// Binary operators: how strongly they bind, and their functions.
 const BINARY: &[(&str, u8, &str)] = &[
-    ("==", 1, "_==_"),
-    ("!=", 1, "_!=_"),
-    ("<=", 1, "_<=_"),
-    (">=", 1, "_>=_"),
-    ("<", 1, "_<_"),
-    (">", 1, "_>_"),
-    ("in", 1, "@in"),
-    ("+", 2, "_+_"),
-    ("-", 2, "_-_"),
-    ("*", 3, "_*_"),
-    ("/", 3, "_/_"),
-    ("%", 3, "_%_"),
+    ("||", OR, "_||_"),
+    ("&&", AND, "_&&_"),
+    ("==", 2, "_==_"),
+    ("!=", 2, "_!=_"),
+    ("<=", 2, "_<=_"),
+    (">=", 2, "_>=_"),
+    ("<", 2, "_<_"),
+    (">", 2, "_>_"),
+    ("in", 2, "@in"),
+    ("+", 3, "_+_"),
+    ("-", 3, "_-_"),
+    ("*", 4, "_*_"),
+    ("/", 4, "_/_"),
+    ("%", 4, "_%_"),
 ];
 
 const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, \
                         IDENTIFIER}";
 
 impl<'s> Parser<'s> {
-    fn expression(&mut self) -> Result<Node, Complaint> {
+    fn expression(&mut self) -> Result<Box<Node>, Complaint> {
         self.nesting += 1;
         if self.nesting > MAX_NESTING {
             return Err((format!("expression recursion limit exceeded: {MAX_NESTING}"), self.next.start));
         }
-        let condition = self.logic(false)?;
-        let node = if self.at_sign("?") {
-            let at = self.advance()?.start;
-            let yes = self.logic(false)?;
-            self.expect(":")?;
-            let no = self.expression()?;
-            let depth = condition.depth.max(yes.depth).max(no.depth);
-            node(at, depth, Kind::Conditional(Box::new([condition, yes, no])))?
-        } else {
-            condition
-        };
+        let mut node = self.operators()?;
+        if self.at_sign("?") {
+            node = self.conditional(node)?;
+        }
         self.nesting -= 1;
         Ok(node)
     }
 
-    /// A chain of `||`, or below it of `&&`. Long chains become balanced trees, as in cel-go.
-    fn logic(&mut self, and: bool) -> Result<Node, Complaint> {
-        let sign = if and { "&&" } else { "||" };
-        let mut terms = vec![if and { self.binary(1)? } else { self.logic(true)? }];
-        let mut places = Vec::new();
-        while self.at_sign(sign) {
-            places.push(self.advance()?.start);
-            terms.push(if and { self.binary(1)? } else { self.logic(true)? });
-        }
-        balance(&mut terms.into_iter(), &places, and)
+    fn conditional(&mut self, condition: Box<Node>) -> Result<Box<Node>, Complaint> {
+        let at = self.advance()?.start;
+        let yes = self.operators()?;
+        self.expect(":")?;
+        let no = self.expression()?;
+        let depth = condition.depth.max(yes.depth).max(no.depth);
+        node(at, depth, Kind::Conditional(Box::new([*condition, *yes, *no])))
     }
 
-    fn binary(&mut self, strength: u8) -> Result<Node, Complaint> {
-        let mut left = self.unary()?;
-        while let Some((_, found, function)) = self.binary_operator()
-            && found >= strength
-        {
+    /// Operands with binary operators between them. They are read first and put together afterwards: fewer calls within
+    /// calls for each expression within an expression.
+    fn operators(&mut self) -> Result<Box<Node>, Complaint> {
+        let first = self.unary()?;
+        let Some(operator) = self.operator() else { return Ok(first) };
+        let mut chain = Chain { operands: VecDeque::from([first]), operators: VecDeque::new() };
+        let mut next = Some(operator);
+        while let Some((strength, function)) = next {
             let at = self.advance()?.start;
-            let right = self.binary(found + 1)?;
-            left = call(at, function, false, vec![left, right])?;
+            chain.operators.push_back((strength, function, at));
+            chain.operands.push_back(self.unary()?);
+            next = self.operator();
         }
-        Ok(left)
+        chain.logic(false)
     }
 
-    fn binary_operator(&self) -> Option<(&'static str, u8, &'static str)> {
+    /// How strongly the binary operator that comes next binds, and its function.
+    fn operator(&self) -> Option<(u8, &'static str)> {
         let Token::Sign(sign) = self.next.token else { return None };
-        BINARY.iter().find(|operator| operator.0 == sign).copied()
+        BINARY.iter().find(|operator| operator.0 == sign).map(|operator| (operator.1, operator.2))
     }
 
-    fn unary(&mut self) -> Result<Node, Complaint> {
-        for (sign, function) in [("!", "!_"), ("-", "-_")] {
-            if !self.at_sign(sign) {
-                continue;
+    fn unary(&mut self) -> Result<Box<Node>, Complaint> {
+        match self.next.token {
+            Token::Sign("!") => self.signed("!", "!_"),
+            Token::Sign("-") => self.signed("-", "-_"),
+            _ => {
+                let primary = self.primary()?;
+                self.members(primary)
             }
-            let at = self.next.start;
-            let mut count = 0;
-            while self.at_sign(sign) {
-                self.advance()?;
-                count += 1;
-                // A minus before a number belongs to it.
-                if sign == "-" && count == 1 && matches!(self.next.token, Token::Int(_) | Token::Double(_)) {
-                    let literal = self.number(true)?;
-                    let operand = node(at, 0, Kind::Literal(literal))?;
-                    return self.members(operand);
-                }
-            }
-            let primary = self.primary()?;
-            let operand = self.members(primary)?;
-            // Pairs cancel each other out.
-            return if count % 2 == 0 { Ok(operand) } else { call(at, function, false, vec![operand]) };
         }
-        let primary = self.primary()?;
-        self.members(primary)
     }
 
-    fn members(&mut self, mut operand: Node) -> Result<Node, Complaint> {
+    fn signed(&mut self, sign: &str, function: &str) -> Result<Box<Node>, Complaint> {
+        let at = self.next.start;
+        let mut count = 0;
+        while self.accept(sign)? {
+            count += 1;
+        }
+        // A minus before a number belongs to it.
+        let operand = match self.next.token {
+            Token::Int(_) | Token::Double(_) if sign == "-" => {
+                count -= 1;
+                let literal = self.number(true)?;
+                node(at + count, 0, Kind::Literal(literal))?
+            }
+            _ => self.primary()?,
+        };
+        let operand = self.members(operand)?;
+        // Pairs cancel each other out.
+        if count % 2 == 0 { Ok(operand) } else { call(at, function, false, vec![*operand]) }
+    }
+
+    fn members(&mut self, mut operand: Box<Node>) -> Result<Box<Node>, Complaint> {
         loop {
             if self.at_sign(".") {
                 let at = self.advance()?.start;
@@ -149,23 +155,21 @@ impl<'s> Parser<'s> {
                 }
                 let mode = if optional { Select::Optional } else { Select::Value };
                 let depth = operand.depth;
-                operand = node(at, depth, Kind::Select { operand: Box::new(operand), field, mode })?;
+                operand = node(at, depth, Kind::Select { operand: operand, field, mode })?;
             } else if self.at_sign("[") {
                 let at = self.advance()?.start;
                 let optional = self.accept("?")?;
                 let index = self.expression()?;
                 self.expect("]")?;
                 let depth = operand.depth.max(index.depth);
-                operand =
-                    node(at, depth, Kind::Index { operand: Box::new(operand), index: Box::new(index), optional })?;
+                operand = node(at, depth, Kind::Index { operand: operand, index: index, optional })?;
             } else {
                 return Ok(operand);
             }
         }
     }
 
-    fn primary(&mut self) -> Result<Node, Complaint> {
-        let start = self.next.start;
+    fn primary(&mut self) -> Result<Box<Node>, Complaint> {
         match &self.next.token {
             Token::Sign("(") => {
                 self.advance()?;
@@ -175,35 +179,27 @@ impl<'s> Parser<'s> {
             }
             Token::Sign("[") => self.list(),
             Token::Sign("{") => self.map(),
-            Token::Sign(".") => {
-                self.advance()?;
-                if self.next.token != Token::Identifier {
-                    return Err(self.unexpected("IDENTIFIER"));
-                }
-                self.name(start)
-            }
-            Token::Identifier => self.name(start),
-            Token::Sign(word @ ("true" | "false" | "null")) => {
-                let literal = if *word == "null" { Literal::Null } else { Literal::Bool(*word == "true") };
-                self.advance()?;
-                node(start, 0, Kind::Literal(literal))
-            }
+            Token::Sign(".") | Token::Identifier => self.name(),
+            _ => self.literal(),
+        }
+    }
+
+    fn literal(&mut self) -> Result<Box<Node>, Complaint> {
+        let start = self.next.start;
+        let literal = match &self.next.token {
             Token::Int(_) | Token::Uint(_) | Token::Double(_) => {
                 let literal = self.number(false)?;
-                node(start, 0, Kind::Literal(literal))
+                return node(start, 0, Kind::Literal(literal));
             }
-            Token::String(text) => {
-                let literal = Literal::String(text.clone());
-                self.advance()?;
-                node(start, 0, Kind::Literal(literal))
-            }
-            Token::Bytes(bytes) => {
-                let literal = Literal::Bytes(bytes.as_slice().into());
-                self.advance()?;
-                node(start, 0, Kind::Literal(literal))
-            }
-            Token::Sign(_) | Token::End => Err(self.unexpected(OPERANDS)),
-        }
+            Token::Sign("null") => Literal::Null,
+            Token::Sign("true") => Literal::Bool(true),
+            Token::Sign("false") => Literal::Bool(false),
+            Token::String(text) => Literal::String(text.clone()),
+            Token::Bytes(bytes) => Literal::Bytes(bytes.as_slice().into()),
+            _ => return Err(self.unexpected(OPERANDS)),
+        };
+        self.advance()?;
+        node(start, 0, Kind::Literal(literal))
     }
 
     fn number(&mut self, negative: bool) -> Result<Literal, Complaint> {
@@ -221,7 +217,9 @@ impl<'s> Parser<'s> {
     }
 
     /// A variable, a call of a global function or a macro, or a message.
-    fn name(&mut self, start: usize) -> Result<Node, Complaint> {
+    fn name(&mut self) -> Result<Box<Node>, Complaint> {
+        let start = self.next.start;
+        self.accept(".")?;
         let name = self.identifier()?;
         if is_reserved(&name) {
             return Err((format!("reserved identifier: {name}"), start));
@@ -240,7 +238,7 @@ impl<'s> Parser<'s> {
         node(start, 0, Kind::Name { name, place: Place::Unresolved })
     }
 
-    fn message(&mut self, name: &str) -> Result<Option<Node>, Complaint> {
+    fn message(&mut self, name: &str) -> Result<Option<Box<Node>>, Complaint> {
         if !self.at_sign("{") {
             return Ok(None);
         }
@@ -252,12 +250,12 @@ impl<'s> Parser<'s> {
         node(at, 0, Kind::Message { name: name.to_owned() }).map(Some)
     }
 
-    fn list(&mut self) -> Result<Node, Complaint> {
+    fn list(&mut self) -> Result<Box<Node>, Complaint> {
         let at = self.advance()?.start;
         let mut items = Vec::new();
         while !self.at_sign("]") {
             let optional = self.accept("?")?;
-            items.push(Item { node: self.expression()?, optional });
+            items.push(Item { node: *self.expression()?, optional });
             if !self.accept(",")? {
                 break;
             }
@@ -267,7 +265,7 @@ impl<'s> Parser<'s> {
         node(at, depth, Kind::List(items))
     }
 
-    fn map(&mut self) -> Result<Node, Complaint> {
+    fn map(&mut self) -> Result<Box<Node>, Complaint> {
         let at = self.next.start;
         let entries = self.entries(|parser| parser.expression().map(Some))?;
         let depth = entries.iter().map(|entry| entry.key.depth.max(entry.value.depth)).max().unwrap_or(0);
@@ -275,7 +273,10 @@ impl<'s> Parser<'s> {
     }
 
     /// `{key: value, …}`; where keys are no expressions they and their values are read and dropped.
-    fn entries(&mut self, key: impl Fn(&mut Self) -> Result<Option<Node>, Complaint>) -> Result<Vec<Entry>, Complaint> {
+    fn entries(
+        &mut self,
+        key: impl Fn(&mut Self) -> Result<Option<Box<Node>>, Complaint>,
+    ) -> Result<Vec<Entry>, Complaint> {
         self.expect("{")?;
         let mut entries = Vec::new();
         while !self.at_sign("}") {
@@ -284,7 +285,7 @@ impl<'s> Parser<'s> {
             self.expect(":")?;
             let value = self.expression()?;
             if let Some(key) = key {
-                entries.push(Entry { key, value, optional });
+                entries.push(Entry { key: *key, value: *value, optional });
             }
             if !self.accept(",")? {
                 break;
@@ -301,7 +302,7 @@ impl<'s> Parser<'s> {
             return Ok(arguments);
         }
         loop {
-            arguments.push(self.expression()?);
+            arguments.push(*self.expression()?);
             if !self.accept(",")? {
                 break;
             }
@@ -357,23 +358,62 @@ impl<'s> Parser<'s> {
     }
 }
 
+/// Operands that were read and the operators between them: strength, function, place.
+struct Chain {
+    operands: VecDeque<Box<Node>>,
+    operators: VecDeque<(u8, &'static str, usize)>,
+}
+
+impl Chain {
+    /// A chain of `||`, or below it of `&&`. Long chains become balanced trees, as in cel-go.
+    fn logic(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
+        let mut terms = vec![self.term(and)?];
+        let mut places = Vec::new();
+        while let Some(at) = self.next_operator(|strength| strength == u8::from(and)) {
+            places.push(at.1);
+            terms.push(self.term(and)?);
+        }
+        balance(&mut terms.into_iter(), &places, and)
+    }
+
+    fn term(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
+        if and { self.binary(AND + 1) } else { self.logic(true) }
+    }
+
+    fn binary(&mut self, strength: u8) -> Result<Box<Node>, Complaint> {
+        let mut left = self.operands.pop_front().expect("an operand more than operators");
+        while let Some(&(found, ..)) = self.operators.front()
+            && let Some((function, at)) = self.next_operator(|found| found >= strength)
+        {
+            let right = self.binary(found + 1)?;
+            left = call(at, function, false, vec![*left, *right])?;
+        }
+        Ok(left)
+    }
+
+    fn next_operator(&mut self, accept: impl Fn(u8) -> bool) -> Option<(&'static str, usize)> {
+        let (_, function, at) = self.operators.pop_front_if(|operator| accept(operator.0))?;
+        Some((function, at))
+    }
+}
+
 /// A node over a tree of this depth.
-fn node(at: usize, below: u32, kind: Kind) -> Result<Node, Complaint> {
+fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
     let depth = below + 1;
     if depth > MAX_DEPTH {
         return Err((format!("expression recursion limit exceeded: {MAX_DEPTH}"), at));
     }
-    Ok(Node { at: at as u32, depth, ty: Type::Error, kind })
+    Ok(Box::new(Node { at: at as u32, depth, ty: Type::Error, kind }))
 }
 
-fn call(at: usize, function: &str, member: bool, arguments: Vec<Node>) -> Result<Node, Complaint> {
+fn call(at: usize, function: &str, member: bool, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
     let depth = arguments.iter().map(|argument| argument.depth).max().unwrap_or(0);
     let function = function.to_owned();
     node(at, depth, Kind::Call(Call { function, member, arguments, overloads: Vec::new(), pattern: None }))
 }
 
 /// The operator in the middle is the root. Takes one term more than there are places.
-fn balance(terms: &mut std::vec::IntoIter<Node>, places: &[usize], and: bool) -> Result<Node, Complaint> {
+fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
     if places.is_empty() {
         return Ok(terms.next().expect("a term more than operators"));
     }
@@ -381,21 +421,26 @@ fn balance(terms: &mut std::vec::IntoIter<Node>, places: &[usize], and: bool) ->
     let left = balance(terms, &places[..middle], and)?;
     let right = balance(terms, &places[middle + 1..], and)?;
     let depth = left.depth.max(right.depth);
-    node(places[middle], depth, Kind::Logic { and, operands: Box::new([left, right]) })
+    node(places[middle], depth, Kind::Logic { and, operands: Box::new([*left, *right]) })
 }
 
-fn has(mut arguments: Vec<Node>) -> Result<Node, Complaint> {
+fn has(mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
     let argument = arguments.remove(0);
     match argument.kind {
         Kind::Select { operand, field, mode: Select::Value } => {
-            Ok(Node { kind: Kind::Select { operand, field, mode: Select::Test }, ..argument })
+            Ok(Box::new(Node { kind: Kind::Select { operand, field, mode: Select::Test }, ..argument }))
         }
         _ => Err(("invalid argument to has() macro".to_owned(), argument.at as usize)),
     }
 }
 
 /// A call of a member, or a macro that looks like one.
-fn member_call(at: usize, target: Node, function: String, mut arguments: Vec<Node>) -> Result<Node, Complaint> {
+fn member_call(
+    at: usize,
+    target: Box<Node>,
+    function: String,
+    mut arguments: Vec<Node>,
+) -> Result<Box<Node>, Complaint> {
     use FoldKind::*;
     // Variables, whether a filter may come before the last argument, what it is.
     let (kind, variables, has_filter) = match (function.as_str(), arguments.len()) {
@@ -425,10 +470,10 @@ fn member_call(at: usize, target: Node, function: String, mut arguments: Vec<Nod
             };
             let depth = target.depth.max(body.depth);
             let flat = function == "optFlatMap";
-            return node(at, depth, Kind::OptionalMap(Box::new(OptionalMap { target, variable, body, flat })));
+            return node(at, depth, Kind::OptionalMap(Box::new(OptionalMap { target: *target, variable, body, flat })));
         }
         _ => {
-            arguments.insert(0, target);
+            arguments.insert(0, *target);
             return call(at, &function, true, arguments);
         }
     };
@@ -445,5 +490,5 @@ fn member_call(at: usize, target: Node, function: String, mut arguments: Vec<Nod
         names.push(name);
     }
     let depth = target.depth.max(body.depth).max(filter.as_ref().map_or(0, |filter| filter.depth));
-    node(at, depth, Kind::Fold(Box::new(Fold { range: target, kind, variables: names, filter, body })))
+    node(at, depth, Kind::Fold(Box::new(Fold { range: *target, kind, variables: names, filter, body })))
 }
