@@ -3,7 +3,7 @@
 use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::compare::{Fuel, equal, order};
 use crate::cel::cost::{CallEstimate, Range, traversal};
-use crate::cel::types::ListKind;
+use crate::cel::types::{ListKind, Type};
 use crate::cel::value::{Duration, EvalError, Joined, Key, List, Timestamp, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,6 +15,10 @@ type Outcome<'a> = Result<Value<'a>, EvalError>;
 const SMALLER: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size().min(arguments[1].size())),
     estimate: |arguments| {
+        // Values that only functions know are compared at once.
+        if arguments.arguments.iter().any(|argument| matches!(argument.ty.plain(), Type::Opaque(_))) {
+            return CallEstimate { cost: Range::ONE, result: None };
+        }
         let max = arguments.size(0).max.min(arguments.size(1).max);
         CallEstimate { cost: Range { min: u64::from(max > 0), max }.traversal(), result: None }
     },
