@@ -161,3 +161,43 @@ fn an_unchanged_schema_may_stay_expensive() {
         &[("/spec/names/shortNames", json!(["g"]), ""), (&format!("{x}/description"), json!("d"), &at)],
     );
 }
+
+/// As definitions in wide use have them: they fit the limits of Kubernetes, if narrowly.
+#[test]
+fn rules_in_use() {
+    let name = json!({"type": "string", "maxLength": 253, "minLength": 1});
+    let rules = |rules: &[&str]| rules.iter().map(|rule| json!({"rule": rule})).collect::<Value>();
+    let listeners = json!({"type": "array", "maxItems": 64, "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["name"],
+    "items": {"type": "object", "required": ["name", "port", "protocol"], "properties": {
+        "name": name, "hostname": name, "port": {"type": "integer"}, "protocol": {"type": "string", "maxLength": 255},
+        "tls": {"type": "object", "properties": {"mode": {"type": "string", "enum": ["Terminate", "Passthrough"]}}}}},
+    "x-kubernetes-validations": rules(&[
+        "self.all(l, l.protocol in ['HTTP', 'TCP', 'UDP'] ? !has(l.tls) : true)",
+        "self.all(l, (l.protocol == 'HTTPS' && has(l.tls)) ? (l.tls.mode == '' || l.tls.mode == 'Terminate') : true)",
+        "self.all(l1, self.exists_one(l2, l1.name == l2.name))",
+        "self.all(l1, self.exists_one(l2, l1.port == l2.port && l1.protocol == l2.protocol && (has(l1.hostname) && \
+         has(l2.hostname) ? l1.hostname == l2.hostname : !has(l1.hostname) && !has(l2.hostname))))",
+    ])});
+    let filter = json!({"type": "object", "required": ["type"], "properties": {
+        "type": {"type": "string", "enum": ["RequestRedirect", "URLRewrite"]}, "requestRedirect": {"type": "object"}}});
+    let routes = json!({"type": "array", "maxItems": 16, "items": {"type": "object",
+        "properties": {
+            "matches": {"type": "array", "maxItems": 64, "items": {"type": "object", "properties": {
+                "type": {"type": "string", "enum": ["Exact", "PathPrefix"]}, "value": {"type": "string", "maxLength": 1024}},
+                "x-kubernetes-validations": rules(&[
+                    "(self.type in ['Exact', 'PathPrefix']) ? !self.value.contains('//') : true",
+                    r#"(self.type in ['Exact', 'PathPrefix']) ? self.value.matches(r"""^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$""") : true"#,
+                ])}},
+            "filters": {"type": "array", "maxItems": 16, "items": filter, "x-kubernetes-validations": rules(&[
+                "!(self.exists(f, f.type == 'RequestRedirect') && self.exists(f, f.type == 'URLRewrite'))",
+                "self.filter(f, f.type == 'URLRewrite').size() <= 1",
+            ])}},
+        "x-kubernetes-validations": rules(&["!has(self.filters) || self.filters.all(f, !has(f.requestRedirect))"])}});
+    let amount = json!({"x-kubernetes-int-or-string": true, "x-kubernetes-validations": rules(&[
+        "isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",
+        "quantity(string(self)) == quantity('1Gi') || sign(quantity(string(self))) > 0"])});
+    for x in [listeners, routes, amount] {
+        assert_eq!(found(&x), [""; 0], "{x}");
+    }
+}
