@@ -30,7 +30,7 @@ pub const OLD_SELF: &str = "oldSelf";
 
 /// None for a schema that expressions cannot see.
 pub fn compile(schema: &Structural, is_resource: bool) -> Option<Compiled> {
-    let sized = declared(schema, is_resource, "selfType")?;
+    let sized = declared(schema, is_resource)?;
     let environment = |old: Type| Environment::kubernetes().variable("self", sized.ty.clone()).variable(OLD_SELF, old);
     let plain = environment(sized.ty.clone());
     let optional = environment(Type::optional(sized.ty.clone()));

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// No request is larger, so that nothing in one is.
 pub const REQUEST_BYTES_MAX: u64 = 3 << 20;
+/// Kubernetes takes objects, keys of maps and all that has no length for nothing when it estimates costs.
+const NO_SIZE: u64 = 0;
 /// A character takes four bytes at most.
 const CHARACTER_BYTES_MAX: u64 = 4;
 const DATE_BYTES: u64 = 12;
@@ -23,8 +25,13 @@ pub struct Sized {
 }
 
 /// The type of a schema. None for what expressions cannot see: what says no type, and lists and maps of such.
-pub fn declared(schema: &Structural, is_resource: bool, name: &str) -> Option<Sized> {
-    let (ty, bytes_min, max_size) = plain(schema, is_resource, name)?;
+pub fn declared(schema: &Structural, is_resource: bool) -> Option<Sized> {
+    one(schema, is_resource, &mut 0)
+}
+
+/// `objects` counts them, for their names: types are the same by name, and names of fields may be long.
+fn one(schema: &Structural, is_resource: bool, objects: &mut u32) -> Option<Sized> {
+    let (ty, bytes_min, max_size) = plain(schema, is_resource, objects)?;
     let list = match &schema.list_type {
         Some(ListType::Set) => ListKind::Set,
         Some(ListType::Map(keys)) => ListKind::Map(keys.clone()),
@@ -34,7 +41,7 @@ pub fn declared(schema: &Structural, is_resource: bool, name: &str) -> Option<Si
     Some(Sized { ty, bytes_min })
 }
 
-fn plain(schema: &Structural, is_resource: bool, name: &str) -> Option<(Seen, u64, Option<u64>)> {
+fn plain(schema: &Structural, is_resource: bool, objects: &mut u32) -> Option<(Seen, u64, Option<u64>)> {
     let checks = schema.checks.as_deref();
     let length_max = checks.and_then(|checks| checks.length.max).map(not_negative);
     let characters_max = length_max.map(|max| max.saturating_mul(CHARACTER_BYTES_MAX));
@@ -44,23 +51,23 @@ fn plain(schema: &Structural, is_resource: bool, name: &str) -> Option<(Seen, u6
     Some(match schema.ty? {
         Type::Array => {
             let items = schema.items.as_deref()?;
-            let item = declared(items, items.embedded_resource, &format!("{name}.@idx"))?;
+            let item = one(items, items.embedded_resource, objects)?;
             let max = checks.and_then(|checks| checks.items.max).map(not_negative);
             let max = max.unwrap_or((REQUEST_BYTES_MAX - 2) / (item.bytes_min + 1));
             (Seen::list(item.ty), 2, Some(max))
         }
         Type::Object => match &schema.additional_properties {
             Some(Additional::Like(each)) => {
-                let value = declared(each, each.embedded_resource, &format!("{name}.@elem"))?;
+                let value = one(each, each.embedded_resource, objects)?;
                 let max = checks.and_then(|checks| checks.properties.max).map(not_negative);
                 let max = max.unwrap_or((REQUEST_BYTES_MAX - 2) / (value.bytes_min + 6));
-                (Seen::map(Seen::String.sized(REQUEST_BYTES_MAX - 2), value.ty), 2, Some(max))
+                (Seen::map(Seen::String.sized(NO_SIZE), value.ty), 2, Some(max))
             }
-            _ => object(schema, is_resource, name),
+            _ => object(schema, is_resource, objects),
         },
-        Type::Boolean => (Seen::Bool, 4, None),
-        Type::Integer => (Seen::Int, 1, None),
-        Type::Number => (Seen::Double, 1, None),
+        Type::Boolean => (Seen::Bool, 4, Some(NO_SIZE)),
+        Type::Integer => (Seen::Int, 1, Some(NO_SIZE)),
+        Type::Number => (Seen::Double, 1, Some(NO_SIZE)),
         Type::String => match checks.and_then(|checks| checks.format.as_ref()).map(|format| &*format.name) {
             Some("byte") => (Seen::Bytes, 2, Some(length_max.unwrap_or(REQUEST_BYTES_MAX - 2))),
             Some("duration") => (Seen::Duration, 3, Some(DURATION_BYTES_MAX)),
@@ -75,7 +82,7 @@ fn plain(schema: &Structural, is_resource: bool, name: &str) -> Option<(Seen, u6
     })
 }
 
-fn object(schema: &Structural, is_resource: bool, name: &str) -> (Seen, u64, Option<u64>) {
+fn object(schema: &Structural, is_resource: bool, objects: &mut u32) -> (Seen, u64, Option<u64>) {
     let checks = schema.checks.as_deref();
     let required: BTreeSet<&str> =
         checks.map(|checks| checks.required.iter().map(String::as_str).collect()).unwrap_or_default();
@@ -94,18 +101,23 @@ fn object(schema: &Structural, is_resource: bool, name: &str) -> (Seen, u64, Opt
         if implied && super::super::is_meta(json) {
             continue;
         }
-        if let Some(field) = declared(property, property.embedded_resource, &format!("{name}.{json}")) {
+        if let Some(field) = one(property, property.embedded_resource, objects) {
             add(json, field, property.default.is_some());
         }
     }
     if implied {
         let text = || Seen::String.sized(REQUEST_BYTES_MAX - 2);
-        let metadata = Seen::object(&format!("{name}.metadata"), [("name", text()), ("generateName", text())]);
+        let metadata = Seen::object(&next_name(objects), [("name", text()), ("generateName", text())]).sized(NO_SIZE);
         add("apiVersion", Sized { ty: text(), bytes_min: 2 }, false);
         add("kind", Sized { ty: text(), bytes_min: 2 }, false);
         add("metadata", Sized { ty: metadata, bytes_min: 2 }, false);
     }
-    (Seen::Object(Arc::new(ObjectType::new(name, fields))), bytes_min, None)
+    (Seen::Object(Arc::new(ObjectType::new(next_name(objects), fields))), bytes_min, Some(NO_SIZE))
+}
+
+fn next_name(objects: &mut u32) -> String {
+    *objects += 1;
+    format!("selfType{objects}")
 }
 
 /// Whether a resource's schema speaks of all the names that expressions see of any resource.

@@ -21,7 +21,8 @@ pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged:
     if !parsed.has_rules() {
         return;
     }
-    let bad: Vec<String> = faults.all.iter().skip(words).map(|fault| fault.cause.field.clone()).collect();
+    let mut bad: Vec<String> = faults.all.iter().skip(words).map(|fault| fault.cause.field.clone()).collect();
+    bad.sort_unstable();
     let mut walk = Walk { bad, is_unchanged, total: 0, expensive: Vec::new(), faults };
     walk.schema(parsed, schema, Context { count_max: Some(1), uncorrelated: None, is_resource: true });
     let Walk { total, expensive, .. } = walk;
@@ -36,7 +37,7 @@ pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged:
 }
 
 struct Walk<'f> {
-    /// Paths of what is wrong besides rules.
+    /// Paths of what is wrong besides rules, sorted.
     bad: Vec<String>,
     is_unchanged: bool,
     total: u64,
@@ -78,7 +79,8 @@ impl Walk<'_> {
             self.schema(each, schema.get("items"), Context { uncorrelated, ..below(each) });
         }
         let path = schema.path();
-        if parsed.rules.is_some() && !self.bad.iter().any(|bad| bad.starts_with(&path)) {
+        let next = self.bad.get(self.bad.partition_point(|bad| *bad < path));
+        if parsed.rules.is_some() && !next.is_some_and(|bad| bad.starts_with(&path)) {
             self.rules(parsed, schema.get("x-kubernetes-validations"), context);
         }
     }

@@ -197,7 +197,12 @@ fn rules_in_use() {
     let amount = json!({"x-kubernetes-int-or-string": true, "x-kubernetes-validations": rules(&[
         "isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",
         "quantity(string(self)) == quantity('1Gi') || sign(quantity(string(self))) > 0"])});
-    for x in [listeners, routes, amount] {
+    let labels = json!({"type": "object", "maxProperties": 8, "additionalProperties": name, "x-kubernetes-validations": rules(&[
+        r#"self.all(key, key.matches(r"""^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"""))"#,
+        "self.all(key, key.split('/')[0].size() < 253)"])});
+    let fixed = json!({"type": "object", "properties": {"a": name, "list": {"type": "array", "items": {"type": "string"}}},
+        "x-kubernetes-validations": rules(&["self == oldSelf", "!has(oldSelf.list) || self.list == oldSelf.list"])});
+    for x in [listeners, routes, amount, labels, fixed] {
         assert_eq!(found(&x), [""; 0], "{x}");
     }
 }
