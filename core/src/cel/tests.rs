@@ -77,6 +77,10 @@ fn evaluate(source: &str) -> (String, u64) {
     (text, 1_000_000 - budget.left)
 }
 
+fn show_or_error(value: Result<Value<'_>, EvalError>) -> String {
+    value.map_or_else(|error| format!("error: {error}"), |value| show(&value))
+}
+
 fn show(value: &Value<'_>) -> String {
     let all = |items: Vec<String>| items.join(", ");
     match value {
@@ -90,10 +94,12 @@ fn show(value: &Value<'_>) -> String {
         Value::Optional(None) => "none".to_owned(),
         Value::Optional(Some(value)) => format!("optional {}", show(value)),
         value if value.list_len().is_some() => {
-            format!("[{}]", all(value.items().map(|item| show(&item.unwrap())).collect()))
+            format!("[{}]", all(value.items().map(|item| show_or_error(item)).collect()))
         }
         value if value.is_map() => {
-            let entry = |key: &Value<'_>| format!("{}: {}", show(key), show(&value.get(key).unwrap().unwrap()));
+            let entry = |key: &Value<'_>| {
+                format!("{}: {}", show(key), show_or_error(value.get(key).map(|value| value.unwrap_or(Value::Null))))
+            };
             format!("{{{}}}", all(value.keys().iter().map(entry).collect()))
         }
         value => functions::as_text(value),
@@ -298,7 +304,7 @@ fn functions_of_the_standard_library() {
         (r"'é'.matches('^\\w$')", "false"),
         (r"'[a]'.matches('^[[a\\]&&]+$')", "true"),
         ("'a'.matches('[[:alpha:]]')", "true"),
-        ("'a'.matches(self.string + '(')", "error: error parsing regexp: unclosed group: `Rook takes 👑(`"),
+        ("'a'.matches(self.string + '(')", "error: error parsing regexp: missing closing ): `Rook takes 👑(`"),
         ("int('12') + int(3.9) + int(4u) + int(timestamp('1970-01-01T00:00:05Z'))", "24"),
         ("int(self.string)", "error: type conversion error from 'string' to 'int'"),
         ("int('x')", "faults: type conversion error from 'string' to 'int'"),
@@ -539,7 +545,7 @@ fn a_spent_budget_ends_everything() {
     // And so would lists that double their length.
     let doubled: String = (0..100).map(|level| format!(".map(x{level}, x{level} + x{level})")).collect();
     let program = compile(&format!("[[0]]{doubled}.size()"), &Environment::kubernetes()).unwrap();
-    assert!(matches!(program.eval(&[], &mut Budget::new(100_000)), Err(EvalError::Message(_))));
+    assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
 }
 
 /// The deepest trees that the parser lets through, from compiling to dropping, on a small stack.
@@ -740,16 +746,16 @@ fn estimates() {
         ("self.long.contains(self.name)", 4, 204),
         ("self.long.startsWith('abc')", 3, 3),
         ("size(self.items) < 5", 4, 4),
-        ("self.items.all(i, i.count > 0)", 4, 304),
-        ("self.items.exists(i, i.name == 'x')", 3, 403),
-        ("self.names.map(n, n + 'x').size() > 0", 15, 2015),
-        ("self.labels.all(k, self.labels[k].size() < 10)", 3, 143),
+        ("self.items.all(i, i.count > 0)", 3, 303),
+        ("self.items.exists(i, i.name == 'x')", 3, 353),
+        ("self.names.map(n, n + 'x').size() > 0", 15, 1715),
+        ("self.labels.all(k, self.labels[k].size() < 10)", 3, 183),
         ("'x' in self.names", 2, 102),
         ("has(self.name)", 1, 1),
         ("[1, 2, 3].all(x, x > 0)", 20, 26),
         ("self.int > 0 && self.int < 5", 3, 6),
         ("self.int > 0 ? self.name == 'a' : true", 3, 6),
-        ("self.unlimited.all(x, x > 0)", 4, u64::MAX),
+        ("self.unlimited.all(x, x > 0)", 3, u64::MAX),
         ("self.name.split(',').size() > 0", 4, 8),
         ("sets.contains(self.names, ['a'])", 13, 113),
     ] {

@@ -10,7 +10,7 @@ mod formats;
 mod invariants;
 mod parse;
 mod path;
-mod pattern;
+pub(crate) mod pattern;
 mod prune;
 mod validate;
 pub(crate) mod well_formed;
