@@ -84,7 +84,7 @@ pub struct Call {
     pub arguments: Vec<Node>,
     /// Set by the checker: never empty after it.
     pub overloads: Vec<&'static Compiled>,
-    /// A literal pattern of `matches`, `find` or `findAll`, compiled once.
+    /// A literal pattern of `matches`, compiled once.
     pub pattern: Option<Box<regex::Regex>>,
 }
 

@@ -243,12 +243,12 @@ impl Estimator<'_> {
         let range = self.node(&fold.range);
         let count = self.size(&range, &fold.range);
         let is_list = matches!(fold.range.ty.plain(), Type::List(_));
-        let keys = range.known.items(|ty| key_of(ty), range.known.entries.map(|entry| entry.0));
+        let keys = range.known.items(key_of, range.known.entries.map(|entry| entry.0));
         let values = range.known.items(item_of, range.known.entries.map(|entry| entry.1));
+        let single = if is_list { values.clone() } else { keys.clone() };
         let outer = self.locals.len();
-        match (fold.variables.len(), is_list) {
-            (1, true) => self.locals.push(values),
-            (1, false) => self.locals.push(keys),
+        match fold.variables.len() {
+            1 => self.locals.push(single.clone()),
             _ => self.locals.extend([keys, values]),
         }
         let filter = fold.filter.as_ref().map(|filter| self.node(filter).cost);
@@ -279,16 +279,8 @@ impl Estimator<'_> {
                 Known { size: Some(count), entries: Some((Range::ONE, body_size.union(Range::ZERO))), declared: None }
             }
             FoldKind::Filter => {
-                let item = if is_list {
-                    range.known.items(item_of, range.known.entries.map(|entry| entry.1))
-                } else {
-                    range.known.items(|ty| key_of(ty), range.known.entries.map(|entry| entry.0))
-                };
-                let size = match fold.ty_of_item() {
-                    Some(ty) => item.size(ty),
-                    None => None,
-                };
-                let size = size.unwrap_or(Range::UNKNOWN).union(Range::ZERO);
+                let ty = if is_list { item_of(fold.range.ty.plain()) } else { key_of(fold.range.ty.plain()) };
+                let size = ty.and_then(|ty| single.size(ty)).unwrap_or(Range::UNKNOWN).union(Range::ZERO);
                 Known { size: Some(count), entries: Some((Range::ONE, size)), declared: None }
             }
             FoldKind::TransformMap | FoldKind::TransformMapEntry => Known { size: Some(count), ..NOTHING },
@@ -306,17 +298,6 @@ impl Estimator<'_> {
         let bound = asked.add(body.cost).add(Range::exactly(10));
         let present = if map.flat { bound } else { bound.add(Range::ONE) };
         Estimate { cost: asked.add(present.union(Range::ONE)), known: NOTHING }
-    }
-}
-
-impl Fold {
-    /// The type of what `filter` keeps.
-    fn ty_of_item(&self) -> Option<&Type> {
-        match self.range.ty.plain() {
-            Type::List(item) => Some(item),
-            Type::Map(entry) => Some(&entry.0),
-            _ => None,
-        }
     }
 }
 

@@ -59,13 +59,16 @@ pub struct Program {
     variables: usize,
 }
 
+/// As many as cel-go shows; each repeats a line of the source.
+const MAX_FAULTS: usize = 100;
+
 /// Parses and type checks an expression. All that is wrong with its types comes back at once.
 pub fn compile(source: &str, environment: &Environment) -> Result<Program, Vec<Fault>> {
     let fault = |(message, at): lex::Complaint| Fault::new(message, source, at);
     let mut root = parse::parse(source).map_err(|complaint| vec![fault(complaint)])?;
     let complaints = check::check(&mut root, &environment.variables);
     if !complaints.is_empty() {
-        return Err(complaints.into_iter().map(fault).collect());
+        return Err(complaints.into_iter().take(MAX_FAULTS).map(fault).collect());
     }
     let cost = estimate::estimate(&root, &environment.variables);
     let mut used = Vec::new();

@@ -79,6 +79,7 @@ impl<'s> Parser<'s> {
         Ok(node)
     }
 
+    #[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
     fn conditional(&mut self, condition: Box<Node>) -> Result<Box<Node>, Complaint> {
         let at = self.advance()?.start;
         let yes = self.operators()?;
@@ -155,14 +156,14 @@ impl<'s> Parser<'s> {
                 }
                 let mode = if optional { Select::Optional } else { Select::Value };
                 let depth = operand.depth;
-                operand = node(at, depth, Kind::Select { operand: operand, field, mode })?;
+                operand = node(at, depth, Kind::Select { operand, field, mode })?;
             } else if self.at_sign("[") {
                 let at = self.advance()?.start;
                 let optional = self.accept("?")?;
                 let index = self.expression()?;
                 self.expect("]")?;
                 let depth = operand.depth.max(index.depth);
-                operand = node(at, depth, Kind::Index { operand: operand, index: index, optional })?;
+                operand = node(at, depth, Kind::Index { operand, index, optional })?;
             } else {
                 return Ok(operand);
             }
@@ -435,6 +436,7 @@ fn has(mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
 }
 
 /// A call of a member, or a macro that looks like one.
+#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
 fn member_call(
     at: usize,
     target: Box<Node>,

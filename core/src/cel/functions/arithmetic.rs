@@ -186,6 +186,9 @@ fn concatenate<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
+/// Joining costs next to nothing, whatever is joined; this is more than any document has items.
+const MAX_LIST: u64 = 1 << 22;
+
 fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let [left, right] = arguments else { return Err(EvalError::no_such_overload()) };
     let (Some(left_len), Some(right_len)) = (left.list_len(), right.list_len()) else {
@@ -193,8 +196,10 @@ fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     };
     match left.list_kind() {
         ListKind::Atomic => {
-            // No list that fits in memory is near this long, but a list of lists of lists that are one can be.
-            let len = left_len.checked_add(right_len).ok_or_else(|| overflow("integer"))?;
+            let len = left_len.saturating_add(right_len);
+            if len > MAX_LIST {
+                return Err(EvalError::Cost);
+            }
             Ok(Value::List(List::Joined(Rc::new(Joined { left: left.clone(), right: right.clone(), len }))))
         }
         kind => unite(left, right, kind),

@@ -3,6 +3,7 @@
 use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::cost::{Arguments, CallEstimate, REGEX_FACTOR, Range, scaled, traversal};
 use crate::cel::value::{EvalError, Value};
+use crate::schema::structural::pattern;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
@@ -72,90 +73,7 @@ fn matches<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(pattern_of(pattern)?.is_match(text)))
 }
 
-/// A pattern as RE2 reads it. Patterns that are literals of an expression were read when it was compiled.
-pub fn pattern_of(pattern: &str) -> Result<regex::Regex, EvalError> {
-    let invalid = |error: regex::Error| {
-        let text = error.to_string();
-        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        EvalError::new(format!("error parsing regexp: {reason}: `{pattern}`"))
-    };
-    // RE2's classes are those of ASCII unless a pattern names one of Unicode.
-    let translated = ascii_classes(pattern);
-    regex::RegexBuilder::new(&translated).size_limit(1 << 20).build().map_err(invalid)
-}
-
-/// `\d`, `\s`, `\w`, `\b` and their opposites mean ASCII in RE2 and Unicode in `regex`.
-fn ascii_classes(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len() + 16);
-    let mut characters = pattern.chars();
-    let mut in_class = false;
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' => {
-                let next = characters.next();
-                match next {
-                    Some('d') => out.push_str("[0-9]"),
-                    Some('D') => out.push_str("[^0-9]"),
-                    Some('s') => out.push_str(r"[\t\n\f\r ]"),
-                    Some('S') => out.push_str(r"[^\t\n\f\r ]"),
-                    Some('w') => out.push_str("[0-9A-Za-z_]"),
-                    Some('W') => out.push_str("[^0-9A-Za-z_]"),
-                    Some('b') if !in_class => out.push_str(r"(?-u:\b)"),
-                    Some('Q') => {
-                        // Everything up to \E stands for itself.
-                        let rest = characters.as_str();
-                        let end = rest.find("\\E").unwrap_or(rest.len());
-                        out.push_str(&regex::escape(&rest[..end]));
-                        characters = rest[end..].strip_prefix("\\E").unwrap_or("").chars();
-                    }
-                    Some(next) => {
-                        out.push('\\');
-                        out.push(next);
-                    }
-                    None => out.push('\\'),
-                }
-                continue;
-            }
-            // Within a class `regex` knows operators and nested classes that RE2 does not.
-            '[' if in_class && !characters.as_str().starts_with(':') => out.push_str("\\["),
-            '[' => {
-                in_class = true;
-                out.push('[');
-                let rest = characters.as_str();
-                let negated = rest.starts_with('^');
-                let rest = rest.strip_prefix('^').unwrap_or(rest);
-                if negated {
-                    out.push('^');
-                }
-                characters = rest.chars();
-                // A bracket that comes first stands for itself.
-                if let Some(rest) = rest.strip_prefix(']') {
-                    out.push_str("\\]");
-                    characters = rest.chars();
-                }
-            }
-            ']' if in_class => {
-                in_class = false;
-                out.push(']');
-            }
-            ':' if in_class && out.ends_with('[') => {
-                // A named class: up to its own end.
-                let rest = characters.as_str();
-                match rest.find(":]") {
-                    Some(end) => {
-                        out.push(':');
-                        out.push_str(&rest[..end + 2]);
-                        characters = rest[end + 2..].chars();
-                    }
-                    None => out.push(':'),
-                }
-            }
-            '&' | '~' if in_class => {
-                out.push('\\');
-                out.push(character);
-            }
-            other => out.push(other),
-        }
-    }
-    out
+/// A pattern as Go reads it. Patterns that are literals of an expression were read when it was compiled.
+pub fn pattern_of(source: &str) -> Result<regex::Regex, EvalError> {
+    pattern::compile(source).map_err(EvalError::Message)
 }
