@@ -59,7 +59,10 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
             Audience::One => format!("&fieldSelector=metadata.name%3D{}", object_name(watcher)),
             Audience::All | Audience::AllInProtobuf => String::new(),
         };
-        let path = format!("{}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}", Resource::ConfigMap.collection());
+        let path = format!(
+            "{}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}",
+            Resource::ConfigMap.collection()
+        );
         let client = pool.pick(watcher as usize);
         let framing = if audience == Audience::AllInProtobuf { Framing::Lengths } else { Framing::Lines };
         let client = if framing == Framing::Lengths { client.accepting(PROTOBUF) } else { client };

@@ -242,13 +242,18 @@ impl Bench<'_> {
                 let names = ground.names();
                 load::drive(workers, limits, |worker| operation::Apply::new(pick(worker), names, worker)).await
             }
-            Mode::List => load::drive(few, limits, |worker| operation::List::new(pick(worker), ground.resource())).await,
+            Mode::List => {
+                load::drive(few, limits, |worker| operation::List::new(pick(worker), ground.resource())).await
+            }
             Mode::ListProtobuf => {
-                let list = |worker| operation::List::new(pick(worker).accepting(operation::PROTOBUF), ground.resource());
+                let list =
+                    |worker| operation::List::new(pick(worker).accepting(operation::PROTOBUF), ground.resource());
                 load::drive(few, limits, list).await
             }
             Mode::Table => load::drive(few, limits, |worker| operation::Table::new(pick(worker))).await,
-            Mode::Page => load::drive(few, limits, |worker| operation::Page::new(pick(worker), ground.resource())).await,
+            Mode::Page => {
+                load::drive(few, limits, |worker| operation::Page::new(pick(worker), ground.resource())).await
+            }
             Mode::Watch => return fan_out::measure(self, mode_name(mode), fan_out::Audience::One).await,
             Mode::WatchAll => return fan_out::measure(self, mode_name(mode), fan_out::Audience::All).await,
             Mode::WatchAllProtobuf => {

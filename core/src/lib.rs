@@ -7,6 +7,7 @@
 
 pub mod apply;
 pub mod authz;
+pub mod cel;
 pub mod decide;
 pub mod event;
 pub mod expiry;

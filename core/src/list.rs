@@ -84,7 +84,8 @@ impl Selection {
 
     fn conditions_hold(&self, kind: &Kind, key: &str, entry: &Entry) -> bool {
         (self.labels.is_everything() || self.labels.matches_by(|label| entry.index.label(label)))
-            && (self.fields.is_everything() || self.fields.matches(|field| field_value(kind, self.version, key, entry, field)))
+            && (self.fields.is_everything()
+                || self.fields.matches(|field| field_value(kind, self.version, key, entry, field)))
     }
 
     /// True when every object under the prefix is picked.

@@ -222,7 +222,8 @@ impl State {
 impl Definitions {
     pub(crate) fn note(&mut self, change: &Change, definition: &Value) {
         self.offset = change.offset;
-        let settled = definition["metadata"].get("deletionTimestamp").is_none() && custom::holds(definition, "NamesAccepted");
+        let settled =
+            definition["metadata"].get("deletionTimestamp").is_none() && custom::holds(definition, "NamesAccepted");
         if change.deleted || settled {
             self.unsettled.remove(&change.key);
         } else {
@@ -238,7 +239,9 @@ impl Collection {
             let index = Index::new(kind, &entry.document());
             Entry::new(entry.json.clone(), entry.head as usize, entry.offset, entry.time_ms, index)
         };
-        Collection { objects: self.objects.iter().map(|(key, entry)| (key.clone(), Arc::new(indexed(entry)))).collect() }
+        Collection {
+            objects: self.objects.iter().map(|(key, entry)| (key.clone(), Arc::new(indexed(entry)))).collect(),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -358,9 +361,9 @@ impl Entry {
         if kind.custom.is_some() {
             let (stored, object) = custom::as_stored(kind, self.document());
             let shown = custom::relabelled(kind, stored, version, object);
-            let shown = shown.as_object().map(|shown| {
-                Draft::new(&kind.versions[version].api_version(), &kind.kind, shown).seal(self.offset)
-            });
+            let shown = shown
+                .as_object()
+                .map(|shown| Draft::new(&kind.versions[version].api_version(), &kind.kind, shown).seal(self.offset));
             // Most objects need no change, and then share their bytes.
             return shown.filter(|shown| *shown != self.json).unwrap_or_else(|| self.json.clone());
         }

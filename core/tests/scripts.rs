@@ -118,8 +118,9 @@ impl World {
                     Ok(entry) => {
                         let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
                         let mut document = entry.document_in(kind, version);
-                        let scale =
-                            kind.subresource(version, line.option("sub").unwrap_or("")).and_then(|sub| sub.scale.clone());
+                        let scale = kind
+                            .subresource(version, line.option("sub").unwrap_or(""))
+                            .and_then(|sub| sub.scale.clone());
                         if let Some(paths) = scale {
                             document = Value::Object(decide::scale_of(&paths, &document));
                         }

@@ -60,7 +60,6 @@ pub trait Converter: Send + Sync + 'static {
     ) -> Result<Vec<Document>, Refusal>;
 }
 
-
 pub struct Engine {
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
@@ -104,7 +103,16 @@ impl Engine {
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
-        let engine = Engine { published, hub, log, commands, writer: Mutex::new(None), pins: Pins::default(), options, converter: OnceLock::new() };
+        let engine = Engine {
+            published,
+            hub,
+            log,
+            commands,
+            writer: Mutex::new(None),
+            pins: Pins::default(),
+            options,
+            converter: OnceLock::new(),
+        };
         Ok((Arc::new(engine), writer, queue))
     }
 

@@ -9,7 +9,7 @@ use holdfast_core::kinds::{Kind, registry};
 use holdfast_core::object::Draft;
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target, Verb};
-use holdfast_core::schema::{check, defaults, schema};
+use holdfast_core::schema::schema;
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use holdfast_core::wire::table::{

@@ -93,11 +93,7 @@ pub fn serve_until_stopped(
     outcome
 }
 
-fn api(
-    args: &Args,
-    engine: Arc<Engine>,
-    address: SocketAddr,
-) -> Result<Arc<Api>> {
+fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr) -> Result<Arc<Api>> {
     let modes = engine.settings().modes.clone();
     let mut anonymous = args.anonymous_auth;
     if anonymous && modes == [Mode::AlwaysAllow] {

@@ -93,9 +93,7 @@ impl Described<'_> {
         let revision = own.first().map_or_else(|| newest(&built_in), |own| own.revision);
         // Every document knows the kinds of the built-in groups, which share options and metadata.
         let groups = [built_in, own].concat();
-        self.get(&format!("openapi/v3/{path}"), revision, || {
-            self.openapi(&groups, |openapi| openapi.v3_document(path))
-        })
+        self.get(&format!("openapi/v3/{path}"), revision, || self.openapi(&groups, |openapi| openapi.v3_document(path)))
     }
 
     /// The pieces of the document, and its tag.

@@ -252,10 +252,7 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
             continue_token: &head.continue_token,
             remaining_item_count: page.remaining.map(|count| count as i64),
         };
-        let sources = page
-            .entries
-            .iter()
-            .map(|entry| source(kind, entry, served(kind, version, entry, shape.links)));
+        let sources = page.entries.iter().map(|entry| source(kind, entry, served(kind, version, entry, shape.links)));
         let form = table::Form { version: meta, include, headers: true };
         return bytes(200, table::table(kind.shown(version), sources, now, form, &list).into(), shape);
     }
@@ -286,7 +283,9 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
     let whole = matches!(shape.form, Form::Metadata(_));
     let each = |convert: &dyn Fn(&Arc<Entry>) -> Bytes| Some(page.entries.iter().map(convert).collect());
     let converted = match shape.form {
-        Form::Object if version == 0 && !shape.links && !page.entries.iter().any(|entry| kind.is_stale(entry.offset)) => {
+        Form::Object
+            if version == 0 && !shape.links && !page.entries.iter().any(|entry| kind.is_stale(entry.offset)) =>
+        {
             None
         }
         Form::Object if !shape.links => each(&|entry| entry.json_in(kind, version)),

@@ -5,7 +5,8 @@
 
 use super::Context;
 use crate::kinds::KindId;
-use crate::kinds::apiextensions::{approval, structure_causes};
+use crate::kinds::apiextensions::approval::{self, approval};
+use crate::kinds::apiextensions::structure_causes;
 use crate::kinds::custom;
 use crate::namespace::Step;
 use crate::object::meta::{self, Document, metadata, object_mut, split_key};
@@ -48,9 +49,9 @@ fn texts(names: &Value, field: &str) -> Vec<String> {
 pub fn claims(definition: &Value) -> Vec<String> {
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     let names = &definition["status"]["acceptedNames"];
-    let all = NAMES.iter().flat_map(|(space, field, _)| {
-        texts(names, field).into_iter().map(move |name| claim(space, group, &name))
-    });
+    let all = NAMES
+        .iter()
+        .flat_map(|(space, field, _)| texts(names, field).into_iter().map(move |name| claim(space, group, &name)));
     let distinct: BTreeSet<String> = all.collect();
     distinct.into_iter().collect()
 }
@@ -113,9 +114,10 @@ pub(super) fn settle(context: &Context, definition: &mut Document) {
     } else {
         set(status, &now, "NonStructuralSchema", true, "Violations", &violations);
     }
-    match approval::condition(group, value["metadata"].get("annotations")) {
+    match approval(group, &value["metadata"]["annotations"]) {
         None => unset(status, "KubernetesAPIApprovalPolicyConformant"),
-        Some((holds, reason, message)) => {
+        Some((state, reason, message)) => {
+            let holds = state == approval::State::Approved;
             set(status, &now, "KubernetesAPIApprovalPolicyConformant", holds, reason, &message);
         }
     }

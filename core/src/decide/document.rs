@@ -32,9 +32,9 @@ impl Context<'_> {
         let decoded = match body.format {
             Format::Json => decode::json(&body.bytes),
             Format::Yaml => decode::yaml(&body.bytes),
-            Format::Protobuf if self.kind.custom.is_some() && self.kind.kind == kind => return Err(unsupported(
-                "application/json, application/yaml",
-            )),
+            Format::Protobuf if self.kind.custom.is_some() && self.kind.kind == kind => {
+                return Err(unsupported("application/json, application/yaml"));
+            }
             Format::Protobuf => protobuf(&body.bytes),
             Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => {
                 return Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf"));

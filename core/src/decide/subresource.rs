@@ -74,7 +74,8 @@ pub(super) fn scale_causes(kind: &Kind, version: usize, document: &Value) -> Vec
         let replicas = path(document, at)?.as_i64().filter(|replicas| *replicas < 0)?;
         Some(Cause::invalid(at, &replicas.into(), "should be a non-negative integer"))
     };
-    let mut causes: Vec<Cause> = [&paths.spec_replicas, &paths.status_replicas].into_iter().filter_map(negative).collect();
+    let mut causes: Vec<Cause> =
+        [&paths.spec_replicas, &paths.status_replicas].into_iter().filter_map(negative).collect();
     if let Some(at) = &paths.selector
         && let Some(Value::String(selector)) = path(document, at)
         && let Err(why) = crate::select::LabelSelector::parse(selector)

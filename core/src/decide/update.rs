@@ -339,7 +339,8 @@ fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
         let role = new.get("roleRef").cloned().unwrap_or_default();
         return vec![Cause::invalid("roleRef", &role, "cannot change roleRef")];
     }
-    if !matches!(context.kind.built_in_name(), "ConfigMap" | "Secret") || old.get("immutable") != Some(&Value::Bool(true))
+    if !matches!(context.kind.built_in_name(), "ConfigMap" | "Secret")
+        || old.get("immutable") != Some(&Value::Bool(true))
     {
         return Vec::new();
     }

@@ -3,7 +3,8 @@
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
 use super::{
-    Column, Convert, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, api_version,
+    Column, Convert, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version,
+    api_version,
 };
 use crate::authz::User;
 use crate::event::Offset;

@@ -104,7 +104,10 @@ mod tests {
             (json!(null), None),
         ] {
             let review = review(&json!({"conversionReviewVersions": versions}), "u", "example.com/v2", &[]);
-            assert_eq!(review.ok().and_then(|review| Some(review["apiVersion"].as_str()?.to_owned())).as_deref(), expected);
+            assert_eq!(
+                review.ok().and_then(|review| Some(review["apiVersion"].as_str()?.to_owned())).as_deref(),
+                expected
+            );
         }
     }
 

@@ -156,7 +156,8 @@ pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
     let group = text(spec, "group");
     // The names that were accepted; those that are wanted now may be another's.
-    let names = Some(&definition["status"]["acceptedNames"]).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
+    let names =
+        Some(&definition["status"]["acceptedNames"]).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
     let (kind, plural) = (text(names, "kind"), text(names, "plural"));
     let scope = if text(spec, "scope") == "Cluster" { Scope::Cluster } else { Scope::Namespaced };
     let texts = |field: &str| {

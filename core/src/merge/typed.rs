@@ -142,12 +142,14 @@ impl<'s> Typed<'s> {
         let keys = match node {
             Node::Keyed(field) => field.list_map_keys.as_slice(),
             Node::KeyedItems(list) => list_map_keys(list),
-            _ => return match item {
-                Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
-                Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
-                Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
-                scalar => Ok(value_element(scalar)),
-            },
+            _ => {
+                return match item {
+                    Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
+                    Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
+                    Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+                    scalar => Ok(value_element(scalar)),
+                };
+            }
         };
         let Value::Object(map) = item else {
             let kind = if item.is_null() { "a null element" } else { "non-map elements" };

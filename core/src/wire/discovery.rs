@@ -101,7 +101,6 @@ impl<'a> Catalog<'a> {
         }))
     }
 
-
     /// `/apis/<group>`.
     pub fn api_group(&self, name: &str) -> Option<Bytes> {
         let mut summary = self.group(name).filter(|group| !group.name.is_empty())?.summary();
@@ -364,7 +363,8 @@ mod tests {
             "extensions/v1beta1",
         ];
         assert_eq!(shown, expected);
-        let items: Vec<Bytes> = catalog.groups[1..].iter().filter_map(|group| catalog.group_item(&group.name)).collect();
+        let items: Vec<Bytes> =
+            catalog.groups[1..].iter().filter_map(|group| catalog.group_item(&group.name)).collect();
         let list = parsed(&group_list(items.iter().map(Bytes::as_ref)));
         assert_eq!(list["groups"][0]["name"], "apps");
         assert_eq!(list["groups"][0]["preferredVersion"], json!({"groupVersion": "apps/v1", "version": "v1"}));

@@ -168,14 +168,20 @@ pub async fn operator(cluster: Cluster) {
     let more = Patch::Merge(json!({"spec": {"plants": [{"name": "beans"}, {"name": "kale"}]}}));
     gardens.patch("kitchen", &PatchParams::default(), &more).await.unwrap();
     settled("kitchen", "beans kale", 2).await;
-    let scaled = gardens.patch_scale("kitchen", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 5}})));
+    let scaled =
+        gardens.patch_scale("kitchen", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 5}})));
     assert_eq!(scaled.await.unwrap().spec.unwrap().replicas, Some(5));
     settled("kitchen", "beans kale", 3).await;
 
     // The rules that the type states are the server's.
     let mut large = Garden::new("large", GardenSpec { beds: 21, ..garden.spec.clone() });
     let refused = gardens.create(&PostParams::default(), &large).await;
-    super::refused(refused, 422, "Invalid", "spec.beds: Invalid value: 21: spec.beds in body should be less than or equal to 20");
+    super::refused(
+        refused,
+        422,
+        "Invalid",
+        "spec.beds: Invalid value: 21: spec.beds in body should be less than or equal to 20",
+    );
     large.spec.beds = 20;
     let raw = json!({"apiVersion": "gardens.example.com/v1", "kind": "Garden", "metadata": {"name": "raw"}, "spec": {"beds": 1}});
     let defaulted = gardens.patch("raw", &PatchParams::apply("me"), &Patch::Apply(&raw)).await.unwrap();

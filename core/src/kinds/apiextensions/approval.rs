@@ -1,85 +1,90 @@
-//! Groups of Kubernetes itself need an approval to define kinds in them: an annotation says where it was given.
+//! Groups of the Kubernetes community are protected: a definition in one says where it was approved, or that it was
+//! not.
 
+use crate::cel::functions::kubernetes::url;
+use crate::kinds::rules::At;
+use crate::refusal::Cause;
 use serde_json::Value;
 
-pub const ANNOTATION: &str = "api-approved.kubernetes.io";
+const ANNOTATION: &str = "api-approved.kubernetes.io";
+const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// What the annotation says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Approval {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
     Missing,
     Invalid,
-    /// Somebody goes without, knowingly.
-    Bypassed(String),
-    Approved(String),
+    /// Said to be unapproved, which is allowed.
+    Bypassed,
+    Approved,
 }
 
-/// The approval of a group's definition; `None` where none is needed.
-pub fn of(group: &str, annotations: Option<&Value>) -> Option<Approval> {
-    let is_within = |domain: &str| group == domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
-    if !["k8s.io", "kubernetes.io"].iter().any(|domain| is_within(domain)) {
-        return None;
-    }
-    let text = annotations.and_then(|annotations| annotations[ANNOTATION].as_str()).unwrap_or_default();
-    Some(match text {
-        "" => Approval::Missing,
-        text if text.starts_with("unapproved") => Approval::Bypassed(text.to_owned()),
-        text if is_url(text) => Approval::Approved(text.to_owned()),
-        _ => Approval::Invalid,
-    })
-}
-
-fn is_url(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, rest)| {
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !host.is_empty()
-    })
-}
-
-impl Approval {
-    /// What is wrong with it, if it stands in the way.
-    pub fn fault(&self) -> Option<String> {
-        const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+impl State {
+    /// The reason of the condition `KubernetesAPIApprovalPolicyConformant`, which is true of what is approved only.
+    pub fn reason(self) -> &'static str {
         match self {
-            Self::Missing => Some(format!("protected groups must have approval annotation \"{ANNOTATION}\", {SEE}")),
-            Self::Invalid => Some(format!(
-                "protected groups must have approval annotation \"{ANNOTATION}\" with either a URL or a reason starting \
-                 with \"unapproved\", {SEE}"
-            )),
-            Self::Bypassed(_) | Self::Approved(_) => None,
+            State::Missing => "MissingAnnotation",
+            State::Invalid => "InvalidAnnotation",
+            State::Bypassed => "UnapprovedAnnotation",
+            State::Approved => "ApprovedAnnotation",
         }
     }
 }
 
-/// The condition that tells of it: whether it holds, its reason and message.
-pub fn condition(group: &str, annotations: Option<&Value>) -> Option<(bool, &'static str, String)> {
-    let approval = of(group, annotations)?;
-    let fault = approval.fault().unwrap_or_default();
-    Some(match approval {
-        Approval::Missing => (false, "MissingAnnotation", fault),
-        Approval::Invalid => (false, "InvalidAnnotation", fault),
-        Approval::Bypassed(text) => (false, "UnapprovedAnnotation", format!("not approved: \"{text}\"")),
-        Approval::Approved(text) => (true, "ApprovedAnnotation", format!("approved in {text}")),
-    })
+/// State, reason and message for a definition; None for one whose group needs no approval.
+pub fn approval(group: &str, annotations: &Value) -> Option<(State, &'static str, String)> {
+    let is_within =
+        |domain: &str| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    if !["k8s.io", "kubernetes.io"].into_iter().any(is_within) {
+        return None;
+    }
+    let text = annotations[ANNOTATION].as_str().unwrap_or_default();
+    let is_url = || url::check_request_uri(text).is_ok_and(|url| !url.host.is_empty() && !url.scheme.is_empty());
+    let (state, message) = if text.is_empty() {
+        (State::Missing, format!("protected groups must have approval annotation \"{ANNOTATION}\", {SEE}"))
+    } else if text.starts_with("unapproved") {
+        (State::Bypassed, format!("not approved: {}", url::quoted(text)))
+    } else if is_url() {
+        (State::Approved, format!("approved in {text}"))
+    } else {
+        let how = "with either a URL or a reason starting with \"unapproved\"";
+        (State::Invalid, format!("protected groups must have approval annotation \"{ANNOTATION}\" {how}, {SEE}"))
+    };
+    Some((state, state.reason(), message))
+}
+
+/// What was let in before may stay as it is.
+pub(super) fn check(metadata: At, group: &str, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let annotations = metadata.get("annotations");
+    let at = annotations.key(ANNOTATION);
+    let Some((state, _, message)) = approval(group, annotations.value) else { return };
+    let before = old.and_then(|old| approval(group, &old["metadata"]["annotations"]));
+    if before.is_some_and(|(before, ..)| before == state) {
+        return;
+    }
+    match state {
+        State::Missing => causes.push(at.required(&message)),
+        State::Invalid => causes.push(at.invalid(&message)),
+        State::Bypassed | State::Approved => {}
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{ANNOTATION, approval};
     use serde_json::json;
 
     #[test]
-    fn protected_groups() {
+    fn states() {
         for (group, annotation, expected) in [
-            ("example.com", "", None),
+            ("example.test", "", None),
             ("notk8s.io", "", None),
-            ("k8s.io", "", Some((false, "MissingAnnotation"))),
-            ("x.kubernetes.io", "because", Some((false, "InvalidAnnotation"))),
-            ("x.k8s.io", "unapproved, experimental", Some((false, "UnapprovedAnnotation"))),
-            ("x.k8s.io", "https://github.com/kubernetes/kubernetes/pull/1", Some((true, "ApprovedAnnotation"))),
+            ("k8s.io", "", Some("MissingAnnotation")),
+            ("a.k8s.io", "https://github.com/kubernetes/kubernetes/pull/1", Some("ApprovedAnnotation")),
+            ("a.kubernetes.io", "unapproved, experimental", Some("UnapprovedAnnotation")),
+            ("a.k8s.io", "/path", Some("InvalidAnnotation")),
+            ("a.k8s.io", "yes", Some("InvalidAnnotation")),
         ] {
-            let annotations = json!({ ANNOTATION: annotation });
-            let found = condition(group, Some(&annotations)).map(|(holds, reason, _)| (holds, reason));
+            let found = approval(group, &json!({ANNOTATION: annotation})).map(|(_, reason, _)| reason);
             assert_eq!(found, expected, "{group} {annotation}");
         }
     }

@@ -4,6 +4,7 @@ pub mod approval;
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod paths;
 mod validate;
 
 pub(crate) use validate::structure_causes;

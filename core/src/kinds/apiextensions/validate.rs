@@ -1,5 +1,7 @@
 //! The rules of definitions of custom kinds.
 
+use super::approval;
+use super::paths::{columns, scale, selectable_fields};
 use crate::kinds::rules::{At, immutable};
 use crate::kinds::shapes::{count, is_condition_true, need_one_of, texts, webhook_service, webhook_url};
 use crate::object::names;
@@ -7,8 +9,6 @@ use crate::refusal::Cause;
 use crate::schema::structural::well_formed::{self, Fault, Group};
 use serde_json::Value;
 use std::collections::BTreeSet;
-
-const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
 
 pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -28,6 +28,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     schemas(spec, old.map(|old| &old["spec"]), &mut causes);
     conversion(spec.get("conversion"), &mut causes);
     stored_versions(root, &mut causes);
+    approval::check(metadata, group.text(), old, &mut causes);
     if let Some(old) = old {
         let before = &old["spec"];
         let was = At::root(old);
@@ -96,18 +97,56 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
         if !messages.is_empty() {
             causes.push(Cause::invalid(name.path(), &name.text().into(), &messages.join(",")));
         }
-        let warning = version.get("deprecationWarning");
-        if warning.is_set() && !version.get("deprecated").is_true() {
-            causes.push(warning.invalid("can only be set for deprecated versions"));
-        }
-        columns(version.get("additionalPrinterColumns"), causes);
-        subresources(version.get("subresources"), causes);
+        deprecation_warning(version, causes);
     }
+    each_version(spec, "subresources", &mut |at, _, _| scale(at.get("scale"), causes));
+    each_version(spec, "additionalPrinterColumns", &mut |at, _, _| columns(at, causes));
+    each_version(spec, "selectableFields", &mut |at, version, _| {
+        selectable_fields(at, &version["schema"]["openAPIV3Schema"], causes);
+    });
     if !distinct {
         causes.push(versions.invalid_unshown("must contain unique version names"));
     }
     if versions.items().filter(|version| version.get("storage").is_true()).count() != 1 {
         causes.push(versions.invalid("must have exactly one version marked as storage version"));
+    }
+}
+
+/// Visits a field of all versions, with the version that has it. Where they all say the same, as a single one does,
+/// Kubernetes takes it for the definition's own, and tells of it once: then the flag is set.
+fn each_version(spec: At, field: &str, visit: &mut dyn FnMut(At, &Value, bool)) {
+    let versions = spec.get("versions");
+    let all = versions.value.as_array().map_or(&[][..], Vec::as_slice);
+    let Some((first, others)) = all.split_first() else { return };
+    if others.iter().all(|other| other[field] == first[field]) {
+        let name = if field == "schema" { "validation" } else { field };
+        return visit(spec.get(name).holding(&first[field]), first, true);
+    }
+    for version in versions.items() {
+        visit(version.get(field), version.value, false);
+    }
+}
+
+fn deprecation_warning(version: At, causes: &mut Vec<Cause>) {
+    const WARNING_BYTES_MAX: usize = 256;
+    let warning = version.get("deprecationWarning");
+    let text = warning.text();
+    if !warning.is_set() {
+        return;
+    }
+    if !version.get("deprecated").is_true() {
+        causes.push(warning.invalid("can only be set for deprecated versions"));
+        return;
+    }
+    if text.len() > WARNING_BYTES_MAX {
+        causes.push(warning.invalid("must be <= 256 characters long"));
+    }
+    if text.is_empty() {
+        causes.push(warning.invalid("must not be an empty string"));
+    }
+    if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' ')) {
+        let rule = "must only contain printable UTF-8 characters; non-printable character found at index";
+        causes.push(warning.invalid(&format!("{rule} {at}")));
     }
 }
 
@@ -128,9 +167,11 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
             causes.push(schema.required("schemas are required"));
         }
     }
-    let faults = schema_faults(spec);
+    let faults = schema_faults(spec, old);
     let broken: BTreeSet<Group> = match old {
-        Some(old) if !faults.is_empty() => schema_faults(At::root(old)).iter().map(|fault| fault.group).collect(),
+        Some(old) if !faults.is_empty() => {
+            schema_faults(At::root(old), Some(old)).iter().map(|fault| fault.group).collect()
+        }
         _ => BTreeSet::new(),
     };
     let binds = |group: &Group| match group {
@@ -143,73 +184,36 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
 
 /// Why the schemas of a definition's spec are not structural.
 pub(crate) fn structure_causes(spec: &Value) -> Vec<Cause> {
-    let faults = schema_faults(At::root(spec));
+    let faults = schema_faults(At::root(spec), None);
     faults.into_iter().filter(|fault| fault.group == Group::Structure).map(|fault| fault.cause).collect()
 }
 
-fn schema_faults(spec: At) -> Vec<Fault> {
+fn schema_faults(spec: At, old: Option<&Value>) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for version in spec.get("versions").items() {
-        let validation = version.get("schema");
+    let has_status = |version: &Value| !version["subresources"]["status"].is_null();
+    let any_has_status = spec.value["versions"].as_array().into_iter().flatten().any(has_status);
+    each_version(spec, "schema", &mut |validation, version, is_shared| {
         let schema = validation.get("openAPIV3Schema");
         if schema.is_set() {
-            let has_status = version.get("subresources").get("status").is_set();
-            faults.extend(well_formed::faults(schema, has_status));
+            let has_status = if is_shared { any_has_status } else { has_status(version) };
+            let mut olds = old.into_iter().flat_map(|old| old["versions"].as_array()).flatten();
+            let is_unchanged = olds.any(|old| old["name"] == version["name"] && old["schema"] == version["schema"]);
+            faults.extend(well_formed::faults(schema, has_status, is_unchanged));
         }
-    }
+    });
     faults
 }
 
-fn columns(list: At, causes: &mut Vec<Cause>) {
-    for column in list.items() {
-        for field in ["name", "jsonPath"] {
-            if column.get(field).is_empty() {
-                causes.push(column.get(field).required(""));
-            }
-        }
-        let ty = column.get("type");
-        if ty.is_empty() {
-            causes.push(ty.required(&format!("must be one of {}", COLUMN_TYPES.join(","))));
-        } else if !COLUMN_TYPES.contains(&ty.text()) {
-            causes.push(ty.invalid(&format!("must be one of {}", COLUMN_TYPES.join(","))));
-        }
-        let format = column.get("format");
-        let known = ["int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
-        if !format.is_empty() && !known.contains(&format.text()) {
-            causes.push(format.invalid(&format!("must be one of {}", known.join(","))));
-        }
-    }
-}
-
-fn subresources(subresources: At, causes: &mut Vec<Cause>) {
-    let scale = subresources.get("scale");
-    if !scale.is_set() {
-        return;
-    }
-    for (field, parents, required) in [
-        ("specReplicasPath", &[".spec."][..], true),
-        ("statusReplicasPath", &[".status."], true),
-        ("labelSelectorPath", &[".spec.", ".status."], false),
-    ] {
-        let path = scale.get(field);
-        if path.is_empty() && required {
-            causes.push(path.required(""));
-        } else if !path.is_empty() && !parents.iter().any(|parent| path.text().starts_with(parent)) {
-            let parents: Vec<&str> = parents.iter().rev().map(|parent| parent.trim_end_matches('.')).collect();
-            let either = if parents.len() > 1 { "either " } else { "" };
-            causes.push(path.invalid(&format!("should be a json path under {either}{}", parents.join(" or "))));
-        }
-    }
-}
-
+/// Kubernetes tells of a webhook by the names of its own types.
 fn conversion(conversion: At, causes: &mut Vec<Cause>) {
+    const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
     let (strategy, webhook) = (conversion.get("strategy"), conversion.get("webhook"));
     if !conversion.is_set() {
         return;
     }
     need_one_of(strategy, &["None", "Webhook"], causes);
-    let client = webhook.get("clientConfig");
-    let versions = webhook.get("conversionReviewVersions");
+    let client = conversion.get("webhookClientConfig").holding(&webhook.value["clientConfig"]);
+    let versions = conversion.get("conversionReviewVersions").holding(&webhook.value["conversionReviewVersions"]);
     if strategy.text() != "Webhook" {
         if client.is_set() {
             causes.push(client.forbidden("should not be set when strategy is not set to Webhook"));
@@ -229,11 +233,18 @@ fn conversion(conversion: At, causes: &mut Vec<Cause>) {
     } else {
         causes.push(client.required("required when strategy is set to Webhook"));
     }
-    let known = texts(versions).iter().any(|version| matches!(*version, "v1" | "v1beta1"));
+    let mut seen = BTreeSet::new();
+    for version in versions.items() {
+        if seen.insert(version.text().to_owned()) {
+            causes.extend(names::label_1035(version.text()).iter().map(|message| version.invalid(message)));
+        } else {
+            causes.push(version.invalid("duplicate version"));
+        }
+    }
     if versions.is_empty() {
-        causes.push(versions.required("must specify one of v1, v1beta1"));
-    } else if !known {
-        causes.push(versions.invalid("must include at least one of v1, v1beta1"));
+        causes.push(versions.required(""));
+    } else if !REVIEWS.iter().any(|version| seen.contains(*version)) {
+        causes.push(versions.invalid(&format!("must include at least one of {}", REVIEWS.join(", "))));
     }
 }
 
@@ -262,7 +273,7 @@ fn stored_versions(definition: At, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_rows, check_updates};
+    use crate::kinds::rules::testing::{check_rows, check_updates, faults};
     use serde_json::{Value, json};
 
     fn good() -> Value {
@@ -326,27 +337,68 @@ mod tests {
                 (
                     "/spec/versions/0/additionalPrinterColumns",
                     json!([{"name": "a", "type": "text", "jsonPath": ".spec.a"}]),
-                    &of(".additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date"),
+                    "spec.additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date",
                 ),
                 (
                     "/spec/versions/0/subresources/scale",
                     json!({"specReplicasPath": ".replicas", "statusReplicasPath": ".status.replicas"}),
-                    &of(
-                        ".subresources.scale.specReplicasPath: Invalid value: \".replicas\": should be a json path und",
-                    ),
+                    "spec.subresources.scale.specReplicasPath: Invalid value: \".replicas\": should be a json path und",
+                ),
+                (
+                    "/spec/versions/0/additionalPrinterColumns",
+                    json!([{"name": "a", "type": "string", "jsonPath": "spec.a"}]),
+                    "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"spec.a\": must be a simple json path st",
+                ),
+                (
+                    "/spec/versions/0/selectableFields",
+                    json!([{"jsonPath": ".spec.none"}]),
+                    "spec.selectableFields[0].jsonPath: Invalid value: \".spec.none\": is an invalid path: does not re",
+                ),
+                (
+                    "/spec/versions/0/deprecationWarning",
+                    json!(""),
+                    &of(".deprecationWarning: Invalid value: \"\": can only be set for deprecated versions"),
                 ),
                 (
                     "/spec/conversion",
                     json!({"strategy": "Webhook"}),
-                    "spec.conversion.webhook.clientConfig: Required value: required when strategy is set to Webhook",
+                    "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
                 ),
                 (
                     "/spec/conversion/webhook",
                     json!({"clientConfig": {"url": "https://h"}, "conversionReviewVersions": ["v1"]}),
-                    "spec.conversion.webhook.clientConfig: Forbidden: should not be set when strategy is not set to Web",
+                    "spec.conversion.webhookClientConfig: Forbidden: should not be set when strategy is not set to Web",
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn protected_groups_need_approval() {
+        let mut definition = good();
+        definition["metadata"]["name"] = "gizmos.a.k8s.io".into();
+        definition["spec"]["group"] = "a.k8s.io".into();
+        let at = "metadata.annotations[api-approved.kubernetes.io]";
+        assert!(
+            faults(&definition)[0].starts_with(&format!("{at}: Required value: protected groups must have approval"))
+        );
+        definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+        assert_eq!(faults(&definition), [""; 0]);
+    }
+
+    #[test]
+    fn versions_that_differ_are_told_apart() {
+        let mut definition = good();
+        let bad = json!({"type": "object", "properties": {"a": {}}});
+        let mut second = definition["spec"]["versions"][0].clone();
+        second["name"] = "v2".into();
+        second["storage"] = false.into();
+        second["schema"]["openAPIV3Schema"] = bad.clone();
+        definition["spec"]["versions"].as_array_mut().expect("versions").push(second);
+        let rest = "openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields";
+        assert_eq!(faults(&definition), [format!("spec.versions[1].schema.{rest}")]);
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = bad;
+        assert_eq!(faults(&definition), [format!("spec.validation.{rest}")]);
     }
 
     #[test]

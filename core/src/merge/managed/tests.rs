@@ -9,7 +9,15 @@ fn writer<'a>(schema: &'a Schema, manager: &'a str, now: &'a str) -> Writer<'a> 
 }
 
 fn writer_of<'a>(schema: &'a Schema, message: MessageId, manager: &'a str, now: &'a str) -> Writer<'a> {
-    Writer { layout: Layout::Table(schema, message), api_version: "test/v1", manager, subresource: "", now, reset: &[], convert: None }
+    Writer {
+        layout: Layout::Table(schema, message),
+        api_version: "test/v1",
+        manager,
+        subresource: "",
+        now,
+        reset: &[],
+        convert: None,
+    }
 }
 
 /// Runs writes one after the other on one object: each is a manager, a time and the document it sends.

@@ -5,7 +5,7 @@ use crate::schema::{check_duration, quantity};
 use std::net::{IpAddr, Ipv6Addr};
 
 #[derive(Debug, Clone)]
-pub(super) struct Format {
+pub(crate) struct Format {
     /// As the schema spells it.
     pub name: Box<str>,
     /// None for those of numbers, which say nothing beyond the type.

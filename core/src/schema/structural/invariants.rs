@@ -56,6 +56,13 @@ impl Structural {
     }
 }
 
+/// What is wrong with a resource, as far as the rules for all of them go.
+pub(super) fn resource_causes(object: &Value) -> Vec<Cause> {
+    let mut causes = Complaints::default();
+    embedded(At::root(object), &mut causes);
+    causes.all
+}
+
 /// The fields that identify an item, as far as it has them.
 pub(super) fn key_of(item: &Value, keys: &[String]) -> Value {
     keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
@@ -110,6 +117,8 @@ fn embedded(at: At, causes: &mut Complaints<Cause>) {
     }
     let namespaced = fields.get("namespace").and_then(Value::as_str).is_some_and(|namespace| !namespace.is_empty());
     for cause in metadata(&fields, NameRule::PathSegment, namespaced) {
-        causes.add(|| Cause { field: format!("{}.{}", at.path(), cause.field), ..cause });
+        let path = at.path();
+        let dot = if path.is_empty() { "" } else { "." };
+        causes.add(|| Cause { field: format!("{path}{dot}{}", cause.field), ..cause });
     }
 }

@@ -5,13 +5,16 @@
 //!
 //! A schema within `allOf`, `anyOf`, `oneOf` or `not` is of the same type; it only has fewer fields in use.
 
+mod correlate;
 mod default;
-mod formats;
+pub(crate) mod field_path;
+pub(crate) mod formats;
 mod invariants;
 mod parse;
 mod path;
-mod pattern;
+pub(crate) mod pattern;
 mod prune;
+mod rules;
 mod validate;
 pub(crate) mod well_formed;
 
@@ -21,6 +24,7 @@ mod properties;
 use crate::refusal::Cause;
 use formats::Format;
 use pattern::Pattern;
+use rules::Rules;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +44,9 @@ pub struct Structural {
     /// None is atomic, too, but lets an update's items be compared one by one.
     pub list_type: Option<ListType>,
     pub atomic_map: bool,
-    /// `x-kubernetes-validations`, unread.
-    pub rules: Option<Value>,
+    rules: Option<Box<Rules>>,
+    /// Whether there are rules here or anywhere below, so that nobody need look for them.
+    has_rules: bool,
     checks: Option<Box<Checks>>,
     /// How long the default is as JSON.
     default_bytes: usize,
@@ -145,6 +150,11 @@ impl Structural {
     /// The schema of an object's field.
     pub fn field(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or_else(|| self.additional_properties.as_ref()?.schema())
+    }
+
+    /// Whether there are rules that are expressions, here or anywhere below.
+    pub fn has_rules(&self) -> bool {
+        self.has_rules
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::formats::Format;
 use super::pattern::Pattern;
+use super::rules::Rules;
 use super::validate::enum_key;
 use super::{Additional, Bound, Checks, Complaints, Limits, ListType, Members, Structural, Type};
 use crate::kinds::rules::At;
@@ -35,7 +36,7 @@ fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
     let items = at.get("items");
     let default = at.get("default").value;
     let ty = at.get("type").text();
-    Structural {
+    let mut schema = Structural {
         ty: Type::ALL.into_iter().find(|known| known.as_str() == ty),
         int_or_string: at.get("x-kubernetes-int-or-string").is_true(),
         nullable: at.get("nullable").is_true(),
@@ -56,11 +57,16 @@ fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
             _ => None,
         },
         atomic_map: at.get("x-kubernetes-map-type").text() == "atomic",
-        rules: Some(at.get("x-kubernetes-validations")).filter(|rules| !rules.is_empty()).map(|at| at.value.clone()),
+        rules: Rules::parse(at.get("x-kubernetes-validations")),
+        has_rules: false,
         default_bytes: if default.is_null() { 0 } else { default.to_string().len() },
         default: Some(default).filter(|default| !default.is_null()).cloned(),
         checks: checks(at, &mut one),
-    }
+    };
+    let additional = schema.additional_properties.as_ref().and_then(Additional::schema);
+    let mut below = schema.properties.values().chain(additional).chain(schema.items.as_deref());
+    schema.has_rules = schema.rules.is_some() || below.any(|schema| schema.has_rules);
+    schema
 }
 
 /// Whether the schema is one that can be gone into; what is wrong with its words is noted.

@@ -12,6 +12,8 @@ pub(super) enum Step<'a> {
     Field(&'a str),
     /// A field that the schema does not name, whose dot is written even where nothing stands before it.
     Extra(&'a str),
+    /// The same, as rules are told of: in brackets.
+    Key(&'a str),
     Index(usize),
 }
 
@@ -29,6 +31,7 @@ impl Path<'_> {
             Step::Root => {}
             Step::Field(name) if text.is_empty() => text.push_str(name),
             Step::Field(name) | Step::Extra(name) => text.extend([".", name]),
+            Step::Key(name) => text.extend(["[", name, "]"]),
             Step::Index(index) => text.push_str(&format!("[{index}]")),
         }
         text

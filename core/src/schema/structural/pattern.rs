@@ -9,7 +9,7 @@ use std::str::Chars;
 use std::sync::OnceLock;
 
 #[derive(Debug, Clone)]
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     pub source: Box<str>,
     /// Made when first needed: a pattern may be large, and most are read far more often than they are used.
     compiled: OnceLock<Result<Regex, String>>,
@@ -22,13 +22,21 @@ impl Pattern {
 
     /// Whether the pattern is found in `text`; an error for a pattern that cannot be used.
     pub fn is_match(&self, text: &str) -> Result<bool, &str> {
-        let compile = || Regex::new(&check(&self.source)?).map_err(|error| error.to_string());
-        self.compiled.get_or_init(compile).as_ref().map(|regex| regex.is_match(text)).map_err(String::as_str)
+        self.compiled
+            .get_or_init(|| compile(&self.source))
+            .as_ref()
+            .map(|regex| regex.is_match(text))
+            .map_err(String::as_str)
     }
 }
 
+/// The pattern ready for use, or what Go would say to it.
+pub(crate) fn compile(source: &str) -> Result<Regex, String> {
+    Regex::new(&check(source)?).map_err(|error| error.to_string())
+}
+
 /// The pattern as the `regex` crate writes it, or what Go would say to it.
-pub(super) fn check(source: &str) -> Result<String, String> {
+pub(crate) fn check(source: &str) -> Result<String, String> {
     let fail = |text: String| format!("error parsing regexp: {text}");
     let rewritten = Rewriter { rest: source.chars().peekable(), out: String::new() }.run().map_err(fail)?;
     match regex_syntax::Parser::new().parse(&rewritten) {

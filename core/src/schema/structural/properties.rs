@@ -101,12 +101,17 @@ fn nonsense() -> impl Strategy<Value = Value> {
         "x-kubernetes-int-or-string",
         "x-kubernetes-preserve-unknown-fields",
         "x-kubernetes-validations",
+        "rule",
+        "messageExpression",
+        "fieldPath",
         "metadata",
         "a",
     ]);
     let value = prop_oneof![
         4 => scalar(),
         2 => prop::sample::select(vec!["object", "array", "string", "map", "set", "date", "null"]).prop_map(Value::from),
+        1 => prop::sample::select(vec!["self == oldSelf", "self.a > 1", "self.all(i, i != self[0])", ".a", "''"])
+            .prop_map(Value::from),
         1 => any::<String>().prop_map(Value::from),
         1 => r"[\[\](){}*+?^$.|\\dwsab0-9:,&~-]{0,8}".prop_map(Value::from),
     ];
@@ -141,7 +146,7 @@ proptest! {
 
     #[test]
     fn nothing_panics(schema in nonsense(), object in object(), old in object()) {
-        let _ = well_formed::faults(At::root(&schema), true);
+        let _ = well_formed::faults(At::root(&schema), true, false);
         if let Ok(schema) = Structural::parse(&schema) {
             let mut settled = object.clone();
             schema.prune(&mut settled);
@@ -180,7 +185,7 @@ fn depth_does_no_harm() {
             schema = json!({"type": if word == "items" { "array" } else { "object" }, word: inner});
             object = if level % 2 == 0 { json!([object]) } else { json!({"a": object}) };
         }
-        well_formed::faults(At::root(&schema), false);
+        well_formed::faults(At::root(&schema), false, false);
         assert!(Structural::parse(&schema).is_err() || word == "default");
         let schema = json!({"type": "object", "properties": {"a": {"type": "object"}}});
         let schema = Structural::parse(&schema).expect("a good schema");
@@ -188,6 +193,20 @@ fn depth_does_no_harm() {
         schema.apply_defaults(&mut object);
         schema.prune(&mut object);
     }
+}
+
+/// Rules of all sizes meet objects of all shapes.
+#[test]
+fn many_rules_end_soon() {
+    let rules: Vec<Value> = (0..500).map(|n| json!({"rule": format!("!has(self.f{n}) || self.f{n} != 'x'")})).collect();
+    let text = json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self != ''"}]});
+    let fields: Map<String, Value> = (0..500).map(|n| (format!("f{n}"), text.clone())).collect();
+    let schema = json!({"type": "object", "properties": fields, "x-kubernetes-validations": rules});
+    let faults = well_formed::faults(At::root(&schema), false, false);
+    assert!(faults.is_empty());
+    let object = (0..500).map(|n| (format!("f{n}"), "a".into())).collect::<Map<_, _>>().into();
+    let schema = Structural::parse(&schema).expect("a good schema");
+    assert_eq!(schema.validate(&object, None), []);
 }
 
 /// Each level judges all that is below it, once in silence and once aloud.

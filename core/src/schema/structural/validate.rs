@@ -3,11 +3,12 @@
 //! An object is first judged in silence. Only one that fails is judged again to hear why: then parts that an update
 //! leaves as they were are passed over, and of alternatives that all fail the best one tells its reasons.
 
+use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};
-use super::{Bound, Checks, Complaints, Limits, ListType, Structural, Type};
-use crate::refusal::Cause;
+use super::{Bound, Checks, Complaints, Limits, Structural, Type};
+use crate::refusal::{Cause, CauseReason};
 use serde_json::{Number, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 impl Structural {
     /// What is wrong with a custom object. What `old` had already is not held against an update.
@@ -17,6 +18,13 @@ impl Structural {
         let duplicates = self.duplicates(object);
         if !duplicates.is_empty() && old.is_none_or(|old| self.duplicates(old).is_empty()) {
             causes.extend(duplicates);
+        }
+        if self.has_rules {
+            if causes.iter().any(hides_rules) {
+                causes.push(Cause::invalid(NOWHERE, &Value::Null, RULES_UNCHECKED));
+            } else {
+                causes.extend(self.rule_causes(object, old));
+            }
         }
         causes
     }
@@ -34,6 +42,15 @@ impl Structural {
         walk.causes.all
     }
 }
+
+/// Rules may take it that a value has the shape that the schema gives it.
+fn hides_rules(cause: &Cause) -> bool {
+    use CauseReason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+    matches!(cause.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
+}
+
+const RULES_UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the \
+                               existing errors to complete validation";
 
 struct Walk<'p> {
     causes: Complaints<Cause>,
@@ -59,7 +76,7 @@ impl Tally {
 impl Walk<'_> {
     fn value(&mut self, schema: &Structural, value: &Value, old: Option<&Value>, path: &Path) -> Tally {
         let mut tally = Tally::default();
-        if old == Some(value) {
+        if old.is_some_and(|old| unchanged(Some(schema), value, old)) {
             return tally;
         }
         self.ty(schema, value, path, &mut tally);
@@ -353,41 +370,8 @@ impl Walk<'_> {
     }
 }
 
-/// The items that an update's items are compared with.
-enum OldItems<'a> {
-    None,
-    InOrder(&'a [Value]),
-    ByKeys(BTreeMap<String, &'a Value>, &'a [String]),
-}
-
-impl<'a> OldItems<'a> {
-    fn of(schema: &'a Structural, old: Option<&'a Value>) -> Self {
-        let Some(Value::Array(items)) = old else { return OldItems::None };
-        match &schema.list_type {
-            None => OldItems::InOrder(items),
-            Some(ListType::Map(keys)) => {
-                OldItems::ByKeys(items.iter().map(|item| (key_text(item, keys), item)).collect(), keys)
-            }
-            // Their items have no identity.
-            Some(ListType::Atomic | ListType::Set) => OldItems::None,
-        }
-    }
-
-    fn get(&self, index: usize, item: &Value) -> Option<&'a Value> {
-        match self {
-            OldItems::None => None,
-            OldItems::InOrder(items) => items.get(index),
-            OldItems::ByKeys(items, keys) => items.get(&key_text(item, keys)).copied(),
-        }
-    }
-}
-
-fn key_text(item: &Value, keys: &[String]) -> String {
-    super::invariants::key_of(item, keys).to_string()
-}
-
 /// What Kubernetes writes for a field that has no path.
-const NOWHERE: &str = "<nil>";
+pub(super) const NOWHERE: &str = "<nil>";
 const ONLY_ONE: &str = "must validate one and only one schema (oneOf).";
 
 fn quoted(text: &str) -> String {

@@ -4,11 +4,15 @@
 //! There are two walks, as in Kubernetes. `structure` is about what makes a schema structural; only where nothing is
 //! wrong with that are the defaults tried. `words` is about each word by itself.
 
+mod rules;
 mod words;
 
-use super::{Complaints, Structural, is_meta, pattern};
+use super::path::{Path, Step};
+use super::rules::{OBJECT_COST_MAX, Run};
+use super::{Complaints, Structural, invariants, is_meta, pattern};
 use crate::kinds::rules::At;
 use crate::refusal::Cause;
+use serde_json::{Value, json};
 use words::{Context, words};
 
 /// What is wrong with a schema, and whether an update that keeps such a fault is let through.
@@ -38,21 +42,29 @@ impl AsRef<Cause> for Fault {
 
 type Faults = Complaints<Fault>;
 
-/// What is wrong with a version's schema. `has_status` tells whether the version has that subresource.
-pub(crate) fn faults(schema: At, has_status: bool) -> Vec<Fault> {
+/// What is wrong with a version's schema. `has_status` tells whether the version has that subresource, `is_unchanged`
+/// whether an update leaves the schema as it was.
+pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     root(schema, has_status, &mut faults);
     let parsed = Structural::parse(schema.value);
+    let mut is_sound = false;
     if let Ok(parsed) = &parsed {
         let before = faults.all.len();
         structure(schema, Level::Root, &mut faults);
         complete_junctors(schema, schema, &mut faults);
         faults.all[before..].sort_by_cached_key(|fault| fault.cause.to_string());
         if faults.all.len() == before {
-            defaults(parsed, schema, true, false, &mut faults);
+            let mut tried = Defaults { faults: &mut faults, left: Some(OBJECT_COST_MAX) };
+            tried.walk(parsed, schema, true, None);
+            is_sound = faults.all.len() == before;
         }
     }
+    let before = faults.all.len();
     words(schema, Context::ROOT, true, &mut faults);
+    if let (true, Ok(parsed)) = (is_sound, &parsed) {
+        rules::rules(parsed, schema, before, is_unchanged, &mut faults);
+    }
     if let (true, Err(causes)) = (faults.all.is_empty(), parsed) {
         for cause in causes {
             add(&mut faults, Group::Structure, || schema.invalid_as("", cause.message.trim_start_matches(UNSHOWN)));
@@ -304,38 +316,84 @@ fn complete(nested: At, schema: At, faults: &mut Faults) {
 
 /// Defaults must be values that an object could have. Those within maps are not reached by defaulting in Kubernetes'
 /// eyes, and are not tried.
-fn defaults(schema: &Structural, at: At, is_root: bool, in_meta: bool, faults: &mut Faults) {
-    let is_resource = is_root || schema.embedded_resource;
-    let in_meta = in_meta && !schema.embedded_resource;
-    let default = at.get("default");
-    if default.is_set() {
-        default_value(schema, default, is_root, in_meta, faults);
+struct Defaults<'f> {
+    faults: &'f mut Faults,
+    /// What rules may still cost, all defaults together.
+    left: Option<u64>,
+}
+
+impl Defaults<'_> {
+    /// `meta` is set within the fields that every resource has: the way from the resource to here.
+    fn walk(&mut self, schema: &Structural, at: At, is_root: bool, meta: Option<&Path>) {
+        let is_resource = is_root || schema.embedded_resource;
+        let meta = meta.filter(|_| !schema.embedded_resource);
+        let default = at.get("default");
+        if default.is_set() {
+            self.value(schema, default, is_root, meta);
+        }
+        if let Some(items) = schema.items.as_deref() {
+            let meta = meta.map(|path| path.then(Step::Index(0)));
+            self.walk(items, at.get("items"), false, meta.as_ref());
+        }
+        let properties = at.get("properties");
+        for (name, property) in &schema.properties {
+            let meta = meta.or((is_resource && is_meta(name)).then_some(&Path::ROOT));
+            let meta = meta.map(|path| path.then(Step::Field(name)));
+            self.walk(property, properties.key(name), false, meta.as_ref());
+        }
     }
-    if let Some(items) = schema.items.as_deref() {
-        defaults(items, at.get("items"), false, in_meta, faults);
-    }
-    let properties = at.get("properties");
-    for (name, property) in &schema.properties {
-        let in_meta = in_meta || (is_resource && is_meta(name));
-        defaults(property, properties.key(name), false, in_meta, faults);
+
+    fn value(&mut self, schema: &Structural, default: At, is_root: bool, meta: Option<&Path>) {
+        let path = default.path();
+        let mut causes = match meta {
+            Some(way) => {
+                let causes = invariants::resource_causes(&around(way, default.value));
+                let words: Vec<String> = causes.iter().map(Cause::to_string).collect();
+                let words = if words.len() == 1 { words.concat() } else { format!("[{}]", words.join(", ")) };
+                let invalid = || default.invalid(&format!("must result in valid metadata: {words}"));
+                if causes.is_empty() { Vec::new() } else { vec![invalid()] }
+            }
+            None => {
+                let mut pruned = default.value.clone();
+                if !schema.prune_value(&mut pruned, is_root).is_empty() {
+                    add(self.faults, Group::PrunedDefaults, || default.invalid("must not have unknown fields"));
+                }
+                schema.embedded_causes(default.value, &path)
+            }
+        };
+        if causes.is_empty() {
+            causes = schema.validate_value(default.value, None, Some(&path));
+        }
+        if causes.is_empty() && schema.has_rules() {
+            let mut run = Run::new(self.left);
+            run.default_value(schema, default.value, &path, is_root || schema.embedded_resource);
+            self.left = run.left;
+            causes = run.causes.all;
+        }
+        for cause in causes {
+            add(self.faults, Group::Defaults, || cause);
+        }
     }
 }
 
-fn default_value(schema: &Structural, default: At, is_root: bool, in_meta: bool, faults: &mut Faults) {
-    if !in_meta {
-        let mut pruned = default.value.clone();
-        if !schema.prune_value(&mut pruned, is_root).is_empty() {
-            add(faults, Group::PrunedDefaults, || default.invalid("must not have unknown fields"));
+/// A resource that has the value at the end of the way.
+fn around(way: &Path, value: &Value) -> Value {
+    let mut value = value.clone();
+    let mut next = Some(way);
+    while let Some(path) = next {
+        value = match path.step {
+            Step::Field(name) | Step::Extra(name) | Step::Key(name) => json!({name: value}),
+            Step::Index(_) => json!([value]),
+            Step::Root => value,
+        };
+        next = path.parent;
+    }
+    for (field, text) in [("apiVersion", "validation/v1"), ("kind", "Validation")] {
+        if value[field].is_null() {
+            value[field] = text.into();
         }
     }
-    let path = default.path();
-    let mut causes = if in_meta { Vec::new() } else { schema.embedded_causes(default.value, &path) };
-    if causes.is_empty() {
-        causes = schema.validate_value(default.value, None, Some(&path));
-    }
-    for cause in causes {
-        add(faults, Group::Defaults, || cause);
-    }
+    value
 }
 
 #[cfg(test)]

@@ -36,12 +36,7 @@ pub(super) struct Definitions<'a> {
 
 impl<'a> Definitions<'a> {
     /// `roots` are the definitions that the caller will ask for; others come with them.
-    pub(super) fn new(
-        form: Form,
-        schema: &'a Schema,
-        catalog: &Catalog,
-        roots: &BTreeSet<String>,
-    ) -> Self {
+    pub(super) fn new(form: Form, schema: &'a Schema, catalog: &Catalog, roots: &BTreeSet<String>) -> Self {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
         let mut custom = BTreeMap::new();
@@ -51,7 +46,9 @@ impl<'a> Definitions<'a> {
                 built_in.insert((&gv.group, &gv.version));
             }
             for served in &gv.resources {
-                if let Some(version) = served.version.custom.as_ref().filter(|_| roots.contains(&served.version.message)) {
+                if let Some(version) =
+                    served.version.custom.as_ref().filter(|_| roots.contains(&served.version.message))
+                {
                     custom.insert(served.version.message.clone(), version.openapi());
                 }
                 let (kind, message) = (&served.kind.kind, &served.version.message);

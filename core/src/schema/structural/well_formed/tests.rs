@@ -3,7 +3,7 @@
 use crate::kinds::rules::testing::{check_updates, faults};
 use serde_json::{Value, json};
 
-const SCHEMA: &str = "spec.versions[0].schema.openAPIV3Schema";
+const SCHEMA: &str = "spec.validation.openAPIV3Schema";
 
 fn definition(schema: Value) -> Value {
     json!({

@@ -3,7 +3,8 @@
 use super::{Faults, Group, JUNCTORS, add};
 use crate::kinds::rules::At;
 use crate::refusal::Cause;
-use crate::schema::structural::is_meta;
+use crate::schema::structural::field_path::FieldPath;
+use crate::schema::structural::{Structural, is_meta};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -71,8 +72,20 @@ pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Fa
             say(map_type.not_supported(&["atomic", "granular"]));
         }
     }
-    for rule in schema.get("x-kubernetes-validations").items() {
+    let rules = schema.get("x-kubernetes-validations");
+    for rule in rules.items() {
         validation_rule(rule, &mut say);
+    }
+    let mut paths = rules.items().map(|rule| rule.value["fieldPath"].as_str().unwrap_or_default());
+    if paths.any(|path| !path.is_empty())
+        && let Ok(parsed) = Structural::parse(schema.value)
+    {
+        for rule in rules.items() {
+            let path = rule.get("fieldPath");
+            if !path.is_empty() && FieldPath::parse(path.text(), &parsed, true).is_err() {
+                say(path.invalid("fieldPath must be a valid path"));
+            }
+        }
     }
     if !ty.is_empty() && !TYPES.contains(&ty.text()) {
         add(faults, Group::Types, || ty.not_supported(TYPES));

@@ -1,0 +1,189 @@
+//! The tree of an expression. The parser makes it, the checker fills in types, places and overloads.
+
+use super::functions::Compiled;
+use super::types::Type;
+use super::value::{Duration, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct Node {
+    /// Where complaints point: an offset in bytes.
+    pub at: u32,
+    /// How deep the tree below is, so that nothing that walks it can exhaust the stack.
+    pub depth: u32,
+    /// Set by the checker.
+    pub ty: Type,
+    pub kind: Kind,
+}
+
+#[derive(Debug)]
+pub enum Kind {
+    Literal(Literal),
+    Name {
+        name: String,
+        place: Place,
+    },
+    Select {
+        operand: Box<Node>,
+        field: String,
+        mode: Select,
+    },
+    Index {
+        operand: Box<Node>,
+        index: Box<Node>,
+        optional: bool,
+    },
+    Call(Call),
+    List(Vec<Item>),
+    Map(Vec<Entry>),
+    /// `Name{field: value}`; no message type can be named, so the checker always refuses it.
+    Message {
+        name: String,
+    },
+    /// `&&` or `||`.
+    Logic {
+        and: bool,
+        operands: Box<[Node; 2]>,
+    },
+    /// Condition, then, else.
+    Conditional(Box<[Node; 3]>),
+    Fold(Box<Fold>),
+    /// `operand in [literals]`, with the literals made ready for it.
+    Among {
+        operand: Box<Node>,
+        set: Box<LiteralSet>,
+    },
+    /// `target.optMap(variable, body)` and `optFlatMap`.
+    OptionalMap(Box<OptionalMap>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Select {
+    Value,
+    /// `has(x.y)`
+    Test,
+    /// `x.?y`
+    Optional,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Unresolved,
+    /// The number of a variable of the environment.
+    Variable(usize),
+    /// The number of a variable of a surrounding macro, counted from the outermost.
+    Local(usize),
+}
+
+#[derive(Debug)]
+pub struct Call {
+    pub function: String,
+    /// Whether the first argument is a receiver.
+    pub member: bool,
+    pub arguments: Vec<Node>,
+    /// Set by the checker: never empty after it.
+    pub overloads: Vec<&'static Compiled>,
+    /// A literal pattern of `matches`, compiled once.
+    pub pattern: Option<Box<regex::Regex>>,
+}
+
+#[derive(Debug)]
+pub struct Item {
+    pub node: Node,
+    pub optional: bool,
+}
+
+#[derive(Debug)]
+pub struct Entry {
+    pub key: Node,
+    pub value: Node,
+    pub optional: bool,
+}
+
+#[derive(Debug)]
+pub struct Fold {
+    pub range: Node,
+    pub kind: FoldKind,
+    /// One variable, or two: index and item, or key and value.
+    pub variables: Vec<String>,
+    /// The filter of `map`, `transformList` and `transformMap`, where there is one.
+    pub filter: Option<Node>,
+    /// The predicate or the transformation.
+    pub body: Node,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoldKind {
+    All,
+    Exists,
+    ExistsOne,
+    Map,
+    Filter,
+    TransformMap,
+    TransformMapEntry,
+}
+
+#[derive(Debug)]
+pub struct OptionalMap {
+    pub target: Node,
+    pub variable: String,
+    pub body: Node,
+    pub flat: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(String),
+    Bytes(Arc<[u8]>),
+    Duration(Duration),
+    Timestamp(Timestamp),
+    Type(Type),
+    /// A list or map of literals, read as the node's type.
+    Json(serde_json::Value),
+}
+
+/// Literals of a list, for finding one quickly.
+#[derive(Debug, Default)]
+pub struct LiteralSet {
+    pub null: bool,
+    pub bools: BTreeSet<bool>,
+    pub wholes: BTreeSet<i128>,
+    /// The bits of other numbers.
+    pub fractions: BTreeSet<u64>,
+    pub texts: BTreeSet<String>,
+}
+
+impl Kind {
+    /// Whether the value is found by following names and keys: cel-go counts such nodes in a way of their own.
+    pub fn is_path(&self) -> bool {
+        matches!(
+            self,
+            Kind::Name { .. }
+                | Kind::Select { mode: Select::Value | Select::Optional, .. }
+                | Kind::Index { .. }
+                | Kind::Conditional(_)
+        )
+    }
+}
+
+impl Node {
+    /// `a.b.c` as one name.
+    pub fn qualified_name(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Name { name, .. } => Some(name.clone()),
+            Kind::Select { operand, field, mode: Select::Value } => {
+                let mut name = operand.qualified_name()?;
+                name.push('.');
+                name.push_str(field);
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The type checker: finds out what names mean, which overloads calls have and what types everything has.
+
+use super::ast::*;
+use super::functions::{Compiled, LIBRARY};
+use super::lex::Complaint;
+use super::types::Type;
+use super::unify::{FIRST_VARIABLE, Unifier};
+
+/// Checks the tree and completes it. What is wrong comes back in the order of the source.
+pub fn check(node: &mut Node, variables: &[(String, Type)]) -> Vec<Complaint> {
+    let mut checker = Checker { variables, scopes: Vec::new(), unifier: Unifier::default(), complaints: Vec::new() };
+    checker.node(node);
+    if checker.complaints.is_empty() {
+        checker.finish(node);
+    }
+    checker.complaints.sort_by_key(|complaint| complaint.1);
+    checker.complaints
+}
+
+struct Checker<'e> {
+    variables: &'e [(String, Type)],
+    /// The variables of the macros around.
+    scopes: Vec<(String, Type)>,
+    unifier: Unifier,
+    complaints: Vec<Complaint>,
+}
+
+impl Checker<'_> {
+    fn complain(&mut self, at: u32, message: String) -> Type {
+        self.complaints.push((message, at as usize));
+        Type::Error
+    }
+
+    fn undeclared(&mut self, at: u32, name: &str) -> Type {
+        self.complain(at, format!("undeclared reference to '{name}' (in container '')"))
+    }
+
+    fn no_overload(&mut self, at: u32, function: &str, arguments: &[Type], member: bool) -> Type {
+        let shown: Vec<String> = arguments.iter().map(|ty| self.unifier.apply(ty).to_string()).collect();
+        let signature = match shown.split_first() {
+            Some((receiver, rest)) if member => format!("{receiver}.({})", rest.join(", ")),
+            _ => format!("({})", shown.join(", ")),
+        };
+        // cel-go calls the operator `in` by its function.
+        self.complain(at, format!("found no matching overload for '{function}' applied to '{signature}'"))
+    }
+
+    fn mismatch(&mut self, at: u32, expected: &Type, found: &Type) -> Type {
+        let (expected, found) = (self.unifier.apply(expected), self.unifier.apply(found));
+        self.complain(at, format!("expected type '{expected}' but found '{found}'"))
+    }
+
+    fn node(&mut self, node: &mut Node) {
+        let at = node.at;
+        node.ty = match &mut node.kind {
+            Kind::Literal(literal) => literal_type(literal),
+            Kind::Name { .. } => return self.name(node),
+            Kind::Select { .. } => return self.select(node),
+            Kind::Index { operand, index, optional } => {
+                self.node(operand);
+                self.node(index);
+                let function = if *optional { "_[?_]" } else { "_[_]" };
+                let types = [operand.ty.clone(), index.ty.clone()];
+                match self.overloads(function, false, &types) {
+                    Some((_, ty)) => ty,
+                    None => self.no_overload(at, function, &types, false),
+                }
+            }
+            Kind::Call(_) => return self.call(node),
+            Kind::List(items) => self.list(items),
+            Kind::Map(entries) => self.map(entries),
+            Kind::Message { name } => {
+                let name = name.clone();
+                self.undeclared(at, &name)
+            }
+            Kind::Logic { and, operands } => {
+                let [left, right] = &mut **operands;
+                self.node(left);
+                self.node(right);
+                let types = [left.ty.clone(), right.ty.clone()];
+                let function = if *and { "_&&_" } else { "_||_" };
+                self.expect_bools(at, function, &types, &[0, 1])
+            }
+            Kind::Conditional(parts) => {
+                for part in parts.iter_mut() {
+                    self.node(part);
+                }
+                let types = parts.each_ref().map(|part| part.ty.clone());
+                self.conditional(at, &types)
+            }
+            Kind::Fold(fold) => self.fold(at, fold),
+            Kind::OptionalMap(map) => self.optional_map(at, map),
+            // Made from checked calls only.
+            Kind::Among { .. } => Type::Bool,
+        };
+    }
+
+    /// The arguments of these numbers must be booleans.
+    fn expect_bools(&mut self, at: u32, function: &str, types: &[Type], which: &[usize]) -> Type {
+        if which.iter().all(|&index| self.unifier.assign(&Type::Bool, &types[index])) {
+            return Type::Bool;
+        }
+        self.no_overload(at, function, types, false)
+    }
+
+    fn conditional(&mut self, at: u32, types: &[Type; 3]) -> Type {
+        let common = self.unifier.fresh();
+        let fits = self.unifier.assign(&Type::Bool, &types[0])
+            && self.unifier.assign(&common, &types[1])
+            && self.unifier.assign(&common, &types[2]);
+        if fits { self.unifier.apply(&common) } else { self.no_overload(at, "_?_:_", types, false) }
+    }
+
+    fn name(&mut self, node: &mut Node) {
+        let Kind::Name { name, place } = &mut node.kind else { return };
+        if let Some(local) = self.scopes.iter().rposition(|scope| scope.0 == *name) {
+            *place = Place::Local(local);
+            node.ty = self.scopes[local].1.clone();
+        } else if let Some(variable) = self.variables.iter().rposition(|variable| variable.0 == *name) {
+            *place = Place::Variable(variable);
+            node.ty = self.variables[variable].1.clone();
+        } else if let Some(ty) = named_type(name) {
+            node.ty = Type::type_of(ty.clone());
+            node.kind = Kind::Literal(Literal::Type(ty));
+        } else {
+            let name = name.clone();
+            node.ty = self.undeclared(node.at, &name);
+        }
+    }
+
+    fn select(&mut self, node: &mut Node) {
+        if let Some(ty) = node.qualified_name().and_then(|name| named_type(&name)) {
+            node.ty = Type::type_of(ty.clone());
+            node.kind = Kind::Literal(Literal::Type(ty));
+            return;
+        }
+        let Kind::Select { operand, field, mode } = &mut node.kind else { return };
+        self.node(operand);
+        let operand_type = self.unifier.resolve(&operand.ty);
+        let (target, through_optional) = match operand_type.plain() {
+            Type::Optional(inner) => (self.unifier.resolve(inner), true),
+            _ => (operand_type.clone(), false),
+        };
+        let found = match target.plain() {
+            Type::Map(entry) => entry.1.clone(),
+            Type::Object(object) => match object.field(field) {
+                Some(found) => found.ty.clone(),
+                None => self.complain(node.at, format!("undefined field '{field}'")),
+            },
+            Type::Param(_) => {
+                self.unifier.assign(&Type::Dyn, &target);
+                Type::Dyn
+            }
+            Type::Dyn | Type::Error => Type::Dyn,
+            _ => self.complain(node.at, format!("type '{target}' does not support field selection")),
+        };
+        node.ty = match mode {
+            Select::Test => Type::Bool,
+            Select::Optional => Type::optional(found),
+            Select::Value if through_optional => Type::optional(found),
+            Select::Value => found,
+        };
+    }
+
+    fn call(&mut self, node: &mut Node) {
+        let at = node.at;
+        let Kind::Call(call) = &mut node.kind else { return };
+        // `a.b.f(x)` calls the function `a.b.f` where there is one.
+        if call.member
+            && let Some(prefix) = call.arguments[0].qualified_name()
+            && let qualified = format!("{prefix}.{}", call.function)
+            && LIBRARY.functions.contains_key(qualified.as_str())
+        {
+            call.member = false;
+            call.function = qualified;
+            call.arguments.remove(0);
+        }
+        for argument in &mut call.arguments {
+            self.node(argument);
+        }
+        if !LIBRARY.functions.contains_key(call.function.as_str()) {
+            let function = call.function.clone();
+            node.ty = self.undeclared(at, &function);
+            return;
+        }
+        let types: Vec<Type> = call.arguments.iter().map(|argument| argument.ty.clone()).collect();
+        match self.overloads(&call.function, call.member, &types) {
+            Some((overloads, ty)) => {
+                call.overloads = overloads;
+                node.ty = ty;
+                self.literals(node);
+            }
+            None => {
+                let (function, member) = (call.function.clone(), call.member);
+                node.ty = self.no_overload(at, &function, &types, member);
+            }
+        }
+    }
+
+    /// Literals that a function is going to parse are parsed now.
+    fn literals(&mut self, node: &mut Node) {
+        let Kind::Call(call) = &mut node.kind else { return };
+        let (index, valid) = match (call.function.as_str(), call.arguments.as_slice()) {
+            ("matches", [_, Node { kind: Kind::Literal(Literal::String(pattern)), .. }]) => {
+                call.pattern = super::functions::pattern_of(pattern).ok().map(Box::new);
+                (1, call.pattern.is_some())
+            }
+            ("duration", [Node { kind: Kind::Literal(Literal::String(text)), .. }]) => {
+                (0, super::value::Duration::parse(text).is_some())
+            }
+            ("timestamp", [Node { kind: Kind::Literal(Literal::String(text)), .. }]) => {
+                (0, super::value::Timestamp::parse(text).is_some())
+            }
+            _ => return,
+        };
+        if !valid {
+            let message = format!("invalid {} argument", call.function);
+            let at = call.arguments[index].at;
+            self.complain(at, message);
+        }
+    }
+
+    /// The overloads that can be meant, and the type of what they give.
+    fn overloads(&mut self, function: &str, member: bool, types: &[Type]) -> Option<(Vec<&'static Compiled>, Type)> {
+        let mut found = Vec::new();
+        let mut result: Option<Type> = None;
+        for overload in LIBRARY.functions.get(function)? {
+            if overload.member != member || overload.parameters.len() != types.len() {
+                continue;
+            }
+            let mark = self.unifier.mark();
+            let first = self.unifier.fresh_many(overload.placeholders);
+            let fits = overload.parameters.iter().zip(types).all(|(parameter, ty)| {
+                let parameter =
+                    if overload.placeholders == 0 { parameter.clone() } else { instantiate(parameter, first) };
+                self.unifier.assign(&parameter, ty)
+            });
+            if !fits {
+                self.unifier.undo(mark);
+                continue;
+            }
+            found.push(overload);
+            let ty = self.unifier.apply(&instantiate(&overload.result, first));
+            match &result {
+                None => result = Some(ty),
+                Some(earlier) => {
+                    // The first overload decides what is known of the arguments.
+                    self.unifier.undo(mark);
+                    if *earlier != ty {
+                        result = Some(Type::Dyn);
+                    }
+                }
+            }
+        }
+        result.map(|result| (found, result))
+    }
+
+    fn list(&mut self, items: &mut [Item]) -> Type {
+        let common = self.unifier.fresh();
+        for item in items {
+            self.node(&mut item.node);
+            let ty = self.entry_type(&item.node, item.optional);
+            if !self.unifier.assign(&common, &ty) {
+                self.mismatch(item.node.at, &common, &ty);
+            }
+        }
+        Type::list(self.unifier.apply(&common))
+    }
+
+    fn map(&mut self, entries: &mut [Entry]) -> Type {
+        let (keys, values) = (self.unifier.fresh(), self.unifier.fresh());
+        for entry in entries {
+            self.node(&mut entry.key);
+            self.node(&mut entry.value);
+            let ty = self.entry_type(&entry.value, entry.optional);
+            if !self.unifier.assign(&keys, &entry.key.ty) {
+                self.mismatch(entry.key.at, &keys, &entry.key.ty);
+            }
+            if !self.unifier.assign(&values, &ty) {
+                self.mismatch(entry.value.at, &values, &ty);
+            }
+        }
+        Type::map(simple_key(self.unifier.apply(&keys)), self.unifier.apply(&values))
+    }
+
+    /// The type of an item; one with a question mark is an optional.
+    fn entry_type(&mut self, node: &Node, optional: bool) -> Type {
+        if !optional {
+            return node.ty.clone();
+        }
+        let inner = self.unifier.fresh();
+        let expected = Type::optional(inner.clone());
+        if self.unifier.assign(&expected, &node.ty) {
+            return self.unifier.apply(&inner);
+        }
+        self.mismatch(node.at, &Type::optional(node.ty.clone()), &node.ty.clone())
+    }
+
+    fn fold(&mut self, at: u32, fold: &mut Fold) -> Type {
+        self.node(&mut fold.range);
+        let range = self.unifier.resolve(&fold.range.ty);
+        let (key, value) = match range.plain() {
+            Type::List(item) => (Type::Int, (**item).clone()),
+            Type::Map(entry) => entry.as_ref().clone(),
+            Type::Param(_) => {
+                self.unifier.assign(&Type::Dyn, &range);
+                (Type::Dyn, Type::Dyn)
+            }
+            Type::Dyn | Type::Error => (Type::Dyn, Type::Dyn),
+            _ => {
+                let ty = self.unifier.apply(&range);
+                let allowed = "(must be list, map, or dynamic)";
+                let message = format!("expression of type '{ty}' cannot be range of a comprehension {allowed}");
+                let error = self.complain(fold.range.at, message);
+                (error.clone(), error)
+            }
+        };
+        let is_list = matches!(range.plain(), Type::List(_));
+        let single = if is_list { value.clone() } else { key.clone() };
+        let outer = self.scopes.len();
+        match fold.variables.as_slice() {
+            [only] => self.scopes.push((only.clone(), single.clone())),
+            [first, second] => {
+                self.scopes.push((first.clone(), key.clone()));
+                self.scopes.push((second.clone(), value));
+            }
+            _ => unreachable!("macros have one variable or two"),
+        }
+        if let Some(filter) = &mut fold.filter {
+            self.node(filter);
+        }
+        self.node(&mut fold.body);
+        self.scopes.truncate(outer);
+        let body = fold.body.ty.clone();
+        // Complaints read like those about what cel-go makes of the macro.
+        match fold.kind {
+            FoldKind::All => self.expect_bools(at, "_&&_", &[Type::Bool, body], &[1]),
+            FoldKind::Exists => self.expect_bools(at, "_||_", &[Type::Bool, body], &[1]),
+            FoldKind::ExistsOne => self.expect_bools(at, "_?_:_", &[body, Type::Int, Type::Int], &[0]),
+            FoldKind::Filter => {
+                let list = Type::list(single);
+                self.expect_bools(at, "_?_:_", &[body, list.clone(), list.clone()], &[0]);
+                list
+            }
+            FoldKind::Map => self.filtered(at, fold, Type::list(body)),
+            FoldKind::TransformMap => self.filtered(at, fold, Type::map(simple_key(key), body)),
+            FoldKind::TransformMapEntry => {
+                let map = Type::map(self.unifier.fresh(), self.unifier.fresh());
+                if !self.unifier.assign(&map, &body) {
+                    self.no_overload(at, "cel.@mapInsert", &[map.clone(), body], false);
+                }
+                let map = self.unifier.apply(&map);
+                self.filtered(at, fold, map)
+            }
+        }
+    }
+
+    fn filtered(&mut self, at: u32, fold: &Fold, result: Type) -> Type {
+        if let Some(filter) = &fold.filter {
+            let types = [filter.ty.clone(), result.clone(), result.clone()];
+            self.expect_bools(at, "_?_:_", &types, &[0]);
+        }
+        result
+    }
+
+    fn optional_map(&mut self, at: u32, map: &mut OptionalMap) -> Type {
+        self.node(&mut map.target);
+        let inner = self.unifier.fresh();
+        let expected = Type::optional(inner.clone());
+        if !self.unifier.assign(&expected, &map.target.ty) {
+            let target = map.target.ty.clone();
+            self.no_overload(at, "hasValue", &[target], true);
+        }
+        self.scopes.push((map.variable.clone(), inner));
+        self.node(&mut map.body);
+        self.scopes.pop();
+        let body = map.body.ty.clone();
+        if !map.flat {
+            return Type::optional(body);
+        }
+        let absent = Type::optional(self.unifier.fresh());
+        self.conditional(at, &[Type::Bool, body, absent])
+    }
+
+    /// Writes down what became of the type variables.
+    fn finish(&self, node: &mut Node) {
+        node.ty = self.unifier.finish(&node.ty);
+        node.each_child(&mut |child| self.finish(child));
+    }
+}
+
+impl Node {
+    /// The nodes right below.
+    pub fn each_child(&mut self, visit: &mut dyn FnMut(&mut Node)) {
+        match &mut self.kind {
+            Kind::Literal(_) | Kind::Name { .. } | Kind::Message { .. } => {}
+            Kind::Select { operand, .. } | Kind::Among { operand, .. } => visit(operand),
+            Kind::Index { operand, index, .. } => {
+                visit(operand);
+                visit(index);
+            }
+            Kind::Call(call) => call.arguments.iter_mut().for_each(visit),
+            Kind::List(items) => items.iter_mut().for_each(|item| visit(&mut item.node)),
+            Kind::Map(entries) => {
+                for entry in entries {
+                    visit(&mut entry.key);
+                    visit(&mut entry.value);
+                }
+            }
+            Kind::Logic { operands, .. } => operands.iter_mut().for_each(visit),
+            Kind::Conditional(parts) => parts.iter_mut().for_each(visit),
+            Kind::Fold(fold) => {
+                visit(&mut fold.range);
+                if let Some(filter) = &mut fold.filter {
+                    visit(filter);
+                }
+                visit(&mut fold.body);
+            }
+            Kind::OptionalMap(map) => {
+                visit(&mut map.target);
+                visit(&mut map.body);
+            }
+        }
+    }
+}
+
+fn literal_type(literal: &Literal) -> Type {
+    match literal {
+        Literal::Null => Type::Null,
+        Literal::Bool(_) => Type::Bool,
+        Literal::Int(_) => Type::Int,
+        Literal::Uint(_) => Type::Uint,
+        Literal::Double(_) => Type::Double,
+        Literal::String(_) => Type::String,
+        Literal::Bytes(_) => Type::Bytes,
+        Literal::Duration(_) => Type::Duration,
+        Literal::Timestamp(_) => Type::Timestamp,
+        Literal::Type(ty) => Type::type_of(ty.clone()),
+        Literal::Json(_) => Type::Dyn,
+    }
+}
+
+/// Types that are values: `type(x) == int`.
+fn named_type(name: &str) -> Option<Type> {
+    Some(match name {
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "int" => Type::Int,
+        "uint" => Type::Uint,
+        "string" => Type::String,
+        "null_type" => Type::Null,
+        "list" => Type::list(Type::Dyn),
+        "map" => Type::map(Type::Dyn, Type::Dyn),
+        "type" => Type::type_of(Type::Dyn),
+        "optional_type" => Type::optional(Type::Dyn),
+        "google.protobuf.Timestamp" => Type::Timestamp,
+        "google.protobuf.Duration" => Type::Duration,
+        name => Type::Opaque(LIBRARY.opaque[LIBRARY.opaque.binary_search(&name).ok()?]),
+    })
+}
+
+/// No map has keys of other types; without them the types of maps of maps stay small.
+fn simple_key(key: Type) -> Type {
+    match key.plain() {
+        Type::Bool | Type::Int | Type::Uint | Type::String | Type::Param(_) => key,
+        _ => Type::Dyn,
+    }
+}
+
+/// The type with its placeholders replaced by type variables.
+fn instantiate(ty: &Type, first: u32) -> Type {
+    match ty {
+        Type::Param(number) if *number < FIRST_VARIABLE => Type::Param(first + number),
+        Type::List(item) => Type::list(instantiate(item, first)),
+        Type::Map(entry) => Type::map(instantiate(&entry.0, first), instantiate(&entry.1, first)),
+        Type::Optional(inner) => Type::optional(instantiate(inner, first)),
+        Type::TypeOf(inner) => Type::type_of(instantiate(inner, first)),
+        other => other.clone(),
+    }
+}

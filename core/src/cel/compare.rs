@@ -1,0 +1,132 @@
+//! Equality and order of values of any types.
+
+use super::types::ListKind;
+use super::value::{EvalError, List, Value};
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+/// How many comparisons inside lists and maps an evaluation may still make. Values can share parts, so that something
+/// small is endless to walk through.
+pub struct Fuel(pub u64);
+
+impl Fuel {
+    /// For comparisons whose sizes the cost of a call covers already.
+    pub const PLENTY: u64 = 1_000_000;
+
+    fn burn(&mut self) -> Result<(), EvalError> {
+        self.0 = self.0.checked_sub(1).ok_or(EvalError::Cost)?;
+        Ok(())
+    }
+}
+
+/// Values of different types differ, except numbers, which are equal when they are the same number.
+pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
+    fuel.burn()?;
+    Ok(match (a, b) {
+        (Value::Null, Value::Null) => true,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::String(a), Value::String(b)) => a == b,
+        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::Duration(a), Value::Duration(b)) => a == b,
+        (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
+        (Value::Type(a), Value::Type(b)) => a.value_name() == b.value_name(),
+        (Value::Opaque(a), Value::Opaque(b)) => a.equals(&**b),
+        (Value::Optional(None), Value::Optional(None)) => true,
+        (Value::Optional(Some(a)), Value::Optional(Some(b))) => equal(a, b, fuel)?,
+        (Value::List(List::Items(a)), Value::List(List::Items(b))) if Rc::ptr_eq(a, b) => true,
+        (Value::Json(a, at), Value::Json(b, bt)) if std::ptr::eq(*a, *b) && std::ptr::eq(*at, *bt) => true,
+        (a, b) if a.list_len().is_some() && b.list_len().is_some() => lists(a, b, fuel)?,
+        (a, b) if a.is_map() && b.is_map() => maps(a, b, fuel)?,
+        (a, b) => numbers(a, b) == Some(Some(Ordering::Equal)),
+    })
+}
+
+fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
+    if a.list_len() != b.list_len() {
+        return Ok(false);
+    }
+    // The list on the left says how to compare, else the one on the right.
+    let kind = if a.list_kind() == &ListKind::Atomic { b.list_kind() } else { a.list_kind() };
+    if kind == &ListKind::Atomic {
+        for (a, b) in a.items().zip(b.items()) {
+            if !equal(&a?, &b?, fuel)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
+    let mut rest: Vec<Option<Value<'a>>> = b.items().map(|item| item.map(Some)).collect::<Result<_, _>>()?;
+    let mut start = 0;
+    for item in a.items() {
+        let item = item?;
+        let mut found = None;
+        for (at, other) in rest.iter().enumerate().skip(start) {
+            if let Some(other) = other
+                && equal(&item, other, fuel)?
+            {
+                found = Some(at);
+                break;
+            }
+        }
+        let Some(at) = found else { return Ok(false) };
+        rest[at] = None;
+        // Lists in the same order compare in one pass.
+        while rest.get(start).is_some_and(Option::is_none) {
+            start += 1;
+        }
+    }
+    Ok(true)
+}
+
+fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
+    let keys = a.keys();
+    if keys.len() != b.keys().len() {
+        return Ok(false);
+    }
+    for key in keys {
+        let (Some(a), Some(b)) = (a.get(&key)?, b.get(&key)?) else { return Ok(false) };
+        if !equal(&a, &b, fuel)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// `None` when the values have no order, `Some(None)` for something that is no number.
+pub fn order(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
+    Some(Some(match (a, b) {
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::String(a), Value::String(b)) => a.cmp(b),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (Value::Duration(a), Value::Duration(b)) => a.cmp(b),
+        (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
+        (a, b) => return numbers(a, b),
+    }))
+}
+
+fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
+    Some(match (a, b) {
+        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
+        (Value::Double(a), b) => double_and_whole(*a, whole(b)?),
+        (a, Value::Double(b)) => double_and_whole(*b, whole(a)?).map(Ordering::reverse),
+        (a, b) => Some(whole(a)?.cmp(&whole(b)?)),
+    })
+}
+
+fn whole(value: &Value<'_>) -> Option<i128> {
+    match value {
+        Value::Int(value) => Some(i128::from(*value)),
+        Value::Uint(value) => Some(i128::from(*value)),
+        _ => None,
+    }
+}
+
+/// Exactly: no rounding of the whole number.
+fn double_and_whole(double: f64, whole: i128) -> Option<Ordering> {
+    if double.is_nan() {
+        return None;
+    }
+    // Every whole number here is smaller than 2^65, and a conversion of a larger float stops at the largest number.
+    let truncated = double.trunc() as i128;
+    Some(truncated.cmp(&whole).then_with(|| double.fract().partial_cmp(&0.0).unwrap_or(Ordering::Equal)))
+}

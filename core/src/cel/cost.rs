@@ -1,0 +1,132 @@
+//! What expressions cost, in the units that cel-go counts.
+
+use super::types::Type;
+use super::value::{EvalError, Value};
+
+/// What an evaluation may still spend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    pub left: u64,
+}
+
+impl Budget {
+    pub fn new(left: u64) -> Self {
+        Budget { left }
+    }
+
+    pub fn spend(&mut self, cost: u64) -> Result<(), EvalError> {
+        match self.left.checked_sub(cost) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => {
+                self.left = 0;
+                Err(EvalError::Cost)
+            }
+        }
+    }
+}
+
+/// A size or a cost that lies between two bounds. Sums and products stop at the largest number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    pub min: u64,
+    pub max: u64,
+}
+
+impl Range {
+    pub const UNKNOWN: Range = Range { min: 0, max: u64::MAX };
+    pub const ZERO: Range = Range::exactly(0);
+    pub const ONE: Range = Range::exactly(1);
+
+    pub const fn exactly(value: u64) -> Range {
+        Range { min: value, max: value }
+    }
+
+    #[allow(clippy::should_implement_trait)]
+    pub fn add(self, other: Range) -> Range {
+        Range { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
+    }
+
+    #[allow(clippy::should_implement_trait)]
+    pub fn mul(self, other: Range) -> Range {
+        Range { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
+    }
+
+    pub fn union(self, other: Range) -> Range {
+        Range { min: self.min.min(other.min), max: self.max.max(other.max) }
+    }
+
+    /// The cost of looking at every character of something of this size.
+    pub fn traversal(self) -> Range {
+        self.scaled(STRING_FACTOR)
+    }
+
+    pub fn scaled(self, factor: f64) -> Range {
+        Range { min: scaled(self.min, factor), max: scaled(self.max, factor) }
+    }
+}
+
+pub const STRING_FACTOR: f64 = 0.1;
+pub const REGEX_FACTOR: f64 = 0.25;
+
+/// The cost of looking at every character of something of this size.
+pub fn traversal(size: u64) -> u64 {
+    scaled(size, STRING_FACTOR)
+}
+
+/// Rounded up; a conversion from a float stops at the largest number.
+pub fn scaled(size: u64, factor: f64) -> u64 {
+    (size as f64 * factor).ceil() as u64
+}
+
+/// What a call costs and how large its result is, where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallEstimate {
+    pub cost: Range,
+    pub result: Option<Range>,
+}
+
+/// What is known of the arguments of a call before evaluation. For a member the receiver is the first.
+pub struct Arguments<'a> {
+    pub arguments: &'a [Argument<'a>],
+}
+
+pub struct Argument<'a> {
+    /// As declared, so limits of sizes included where the argument comes from a document.
+    pub ty: &'a Type,
+    pub size: Option<Range>,
+    /// The size of what is in a list (or of a map's values).
+    pub item_size: Option<Range>,
+    /// The argument, when it is a string literal.
+    pub literal: Option<&'a str>,
+    /// The argument, when it is the literal of a number.
+    pub number: Option<i64>,
+}
+
+impl Arguments<'_> {
+    /// The size of an argument, or anything at all when it is not known; a scalar has size one.
+    pub fn size(&self, index: usize) -> Range {
+        self.arguments.get(index).and_then(|argument| argument.size).unwrap_or(Range::UNKNOWN)
+    }
+
+    pub fn item_size(&self, index: usize) -> Range {
+        self.arguments.get(index).and_then(|argument| argument.item_size).unwrap_or(Range::UNKNOWN)
+    }
+}
+
+impl Value<'_> {
+    /// Characters, bytes, items or entries; one for everything that has no size.
+    pub fn size(&self) -> u64 {
+        match self {
+            Value::String(text) => text.chars().count() as u64,
+            Value::Bytes(bytes) => bytes.len() as u64,
+            Value::List(list) => list.len(),
+            Value::Map(map) => map.len() as u64,
+            Value::Json(serde_json::Value::Array(items), _) => items.len() as u64,
+            Value::Json(serde_json::Value::Object(map), _) => map.len() as u64,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The libraries that Kubernetes adds to the language, a file each: a plain part that knows no expressions, and the
+//! table that binds it.
+
+mod address;
+mod format;
+mod lists;
+mod quantity;
+mod regex;
+mod semver;
+pub mod url;
+
+use super::{Cost, CustomCost, Overload};
+use crate::cel::value::{EvalError, Value};
+
+/// The tables of all libraries.
+pub static TABLES: &[&[Overload]] =
+    &[address::TABLE, format::TABLE, lists::TABLE, quantity::TABLE, regex::TABLE, semver::TABLE, url::TABLE];
+
+/// Of functions that read a text.
+const READS_TEXT: Cost = Cost::Traverse(&[0]);
+
+fn no_overload<T>() -> Result<T, EvalError> {
+    Err(EvalError::no_such_overload())
+}
+
+/// The one argument of a function that reads a text.
+fn text<'v>(arguments: &'v [Value<'_>]) -> Result<&'v str, EvalError> {
+    arguments.first().and_then(Value::as_str).ok_or_else(EvalError::no_such_overload)
+}
+
+/// The argument as the library's own value.
+fn own<'v, T: 'static>(arguments: &'v [Value<'_>], index: usize) -> Result<&'v T, EvalError> {
+    arguments.get(index).and_then(Value::downcast).ok_or_else(EvalError::no_such_overload)
+}
+
+/// As Go's `%q` writes a text.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\x07' => quoted.push_str("\\a"),
+            '\x08' => quoted.push_str("\\b"),
+            '\x0c' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\x0b' => quoted.push_str("\\v"),
+            c if c.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests;

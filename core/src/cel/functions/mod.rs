@@ -1,0 +1,244 @@
+//! Functions as tables of overloads: a signature, what runs, what it costs.
+//!
+//! A signature reads `<string>.contains(string) -> bool` for a member, `optional.of(A) -> optional(A)` for a global
+//! function. Types are spelled as in CEL (`list(A)`, `map(K, V)`, `optional(A)`, `type(A)`, `dyn`, `timestamp`);
+//! a single capital letter is a placeholder, any other name the full name of an opaque type (`kubernetes.Quantity`).
+
+mod arithmetic;
+mod convert;
+pub mod kubernetes;
+mod optional;
+mod sets;
+mod standard;
+mod strings;
+mod time;
+
+pub use arithmetic::index;
+pub use convert::as_text;
+pub use standard::{pattern_cost, pattern_estimate, pattern_of};
+
+use super::cost::{Arguments, CallEstimate};
+use super::types::Type;
+use super::value::{EvalError, Value};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// All tables of the Kubernetes environment. A later table may add overloads to a function of an earlier one.
+pub static TABLES: &[&[Overload]] = &[
+    arithmetic::TABLE,
+    arithmetic::ORDER,
+    standard::TABLE,
+    convert::TABLE,
+    time::TABLE,
+    strings::TABLE,
+    sets::TABLE,
+    optional::TABLE,
+];
+
+/// One overload. For a member the receiver is the first argument.
+#[derive(Debug)]
+pub struct Overload {
+    pub signature: &'static str,
+    pub run: Run,
+    pub cost: Cost,
+}
+
+/// The arguments have the types of the signature when those are known before evaluation; where the checker saw `dyn`
+/// the first overload is called whose parameters fit the values.
+pub type Run = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
+
+/// What a call costs, beside its arguments.
+#[derive(Debug, Clone, Copy)]
+pub enum Cost {
+    /// One unit, whatever the arguments.
+    One,
+    Fixed(u64),
+    /// A tenth of the sum of the sizes of these arguments, rounded up.
+    Traverse(&'static [usize]),
+    Custom(CustomCost),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct CustomCost {
+    /// At run time, with what the call gave.
+    pub actual: for<'a> fn(&[Value<'a>], &Value<'a>) -> u64,
+    /// Before evaluation, from the sizes that the arguments can have.
+    pub estimate: fn(&Arguments<'_>) -> CallEstimate,
+}
+
+pub const fn overload(signature: &'static str, run: Run, cost: Cost) -> Overload {
+    Overload { signature, run, cost }
+}
+
+/// An overload with its signature read.
+#[derive(Debug)]
+pub struct Compiled {
+    pub signature: &'static str,
+    pub name: &'static str,
+    pub member: bool,
+    pub parameters: Vec<Type>,
+    pub result: Type,
+    /// Placeholders in the signature: as many as the last letter says.
+    pub placeholders: u32,
+    pub run: Run,
+    pub cost: Cost,
+}
+
+/// All overloads by the names of their functions.
+pub struct Library {
+    pub functions: BTreeMap<&'static str, Vec<Compiled>>,
+    /// Types that expressions can name: `type(x) == net.IP`.
+    pub opaque: Vec<&'static str>,
+}
+
+pub static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
+    let mut library = Library { functions: BTreeMap::new(), opaque: Vec::new() };
+    for overload in TABLES.iter().chain(kubernetes::TABLES).copied().flatten() {
+        let compiled = compile(overload, &mut library.opaque);
+        library.functions.entry(compiled.name).or_default().push(compiled);
+    }
+    library.opaque.sort_unstable();
+    library.opaque.dedup();
+    library
+});
+
+/// Panics when a table has a signature that cannot be read.
+fn compile(overload: &Overload, opaque: &mut Vec<&'static str>) -> Compiled {
+    let signature = overload.signature;
+    let mut reader = Reader { signature, rest: signature, placeholders: 0, opaque };
+    let member = reader.accept("<");
+    let mut parameters = Vec::new();
+    if member {
+        parameters.push(reader.ty());
+        reader.expect(">.");
+    }
+    let open = reader.rest.find('(').unwrap_or_else(|| panic!("no parameters: {signature}"));
+    let name = &reader.rest[..open];
+    reader.rest = &reader.rest[open + 1..];
+    while !reader.accept(")") {
+        parameters.push(reader.ty());
+        reader.accept(", ");
+    }
+    reader.expect(" -> ");
+    let result = reader.ty();
+    assert!(reader.rest.is_empty(), "more than a signature: {signature}");
+    let placeholders = reader.placeholders;
+    Compiled { signature, name, member, parameters, result, placeholders, run: overload.run, cost: overload.cost }
+}
+
+struct Reader<'o> {
+    signature: &'static str,
+    rest: &'static str,
+    placeholders: u32,
+    opaque: &'o mut Vec<&'static str>,
+}
+
+impl Reader<'_> {
+    fn accept(&mut self, text: &str) -> bool {
+        let rest = self.rest.strip_prefix(text);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn expect(&mut self, text: &str) {
+        assert!(self.accept(text), "{text:?} is missing in {}", self.signature);
+    }
+
+    fn ty(&mut self) -> Type {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
+        let length = self.rest.find(|c| !is_name(c)).unwrap_or(self.rest.len());
+        let (name, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        match name {
+            "dyn" => Type::Dyn,
+            "null" => Type::Null,
+            "bool" => Type::Bool,
+            "int" => Type::Int,
+            "uint" => Type::Uint,
+            "double" => Type::Double,
+            "string" => Type::String,
+            "bytes" => Type::Bytes,
+            "duration" => Type::Duration,
+            "timestamp" => Type::Timestamp,
+            "list" | "optional" | "type" => {
+                self.expect("(");
+                let inner = self.ty();
+                self.expect(")");
+                match name {
+                    "list" => Type::list(inner),
+                    "optional" => Type::optional(inner),
+                    _ => Type::type_of(inner),
+                }
+            }
+            "map" => {
+                self.expect("(");
+                let key = self.ty();
+                self.expect(", ");
+                let value = self.ty();
+                self.expect(")");
+                Type::map(key, value)
+            }
+            name if name.len() == 1 && name.as_bytes()[0].is_ascii_uppercase() => {
+                let number = u32::from(name.as_bytes()[0] - b'A');
+                self.placeholders = self.placeholders.max(number + 1);
+                Type::Param(number)
+            }
+            name => {
+                assert!(!name.is_empty(), "a type is missing in {}", self.signature);
+                self.opaque.push(name);
+                Type::Opaque(name)
+            }
+        }
+    }
+}
+
+impl Compiled {
+    /// Whether the values can be arguments, as far as that shows without looking into them.
+    pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
+        self.parameters.len() == arguments.len()
+            && self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument))
+    }
+}
+
+fn fits(parameter: &Type, value: &Value<'_>) -> bool {
+    match (parameter, value) {
+        (Type::Dyn | Type::Param(_), _)
+        | (Type::Null, Value::Null)
+        | (Type::Bool, Value::Bool(_))
+        | (Type::Int, Value::Int(_))
+        | (Type::Uint, Value::Uint(_))
+        | (Type::Double, Value::Double(_))
+        | (Type::String, Value::String(_))
+        | (Type::Bytes, Value::Bytes(_))
+        | (Type::Duration, Value::Duration(_))
+        | (Type::Timestamp, Value::Timestamp(_))
+        | (Type::Optional(_), Value::Optional(_))
+        | (Type::TypeOf(_), Value::Type(_)) => true,
+        (Type::List(item), value) => match value.item(0) {
+            // An empty list is a list of anything.
+            None => value.list_len() == Some(0),
+            Some(Ok(first)) => fits(item, &first),
+            Some(Err(_)) => true,
+        },
+        (Type::Map(_), value) => value.is_map(),
+        (Type::Opaque(name), Value::Opaque(opaque)) => opaque.type_name() == *name,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_signatures_are_read() {
+        let overload = |function: &str, signature: &str| {
+            LIBRARY.functions[function].iter().any(|overload| overload.signature == signature)
+        };
+        assert!(overload("contains", "<string>.contains(string) -> bool"));
+        assert!(overload("optional.of", "optional.of(A) -> optional(A)"));
+        let optional = &LIBRARY.functions["optional.of"][0];
+        assert_eq!((optional.member, optional.placeholders), (false, 1));
+        assert_eq!(optional.result, Type::optional(Type::Param(0)));
+    }
+}

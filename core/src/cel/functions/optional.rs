@@ -1,0 +1,68 @@
+//! Values that may be absent.
+
+use super::{Cost, Overload, overload};
+use crate::cel::value::{EvalError, Value};
+
+type Outcome<'a> = Result<Value<'a>, EvalError>;
+
+pub static TABLE: &[Overload] = &[
+    overload("optional.of(A) -> optional(A)", of, Cost::One),
+    overload("optional.ofNonZeroValue(A) -> optional(A)", of_non_zero, Cost::One),
+    overload("optional.none() -> optional(A)", |_| Ok(Value::Optional(None)), Cost::One),
+    overload("<optional(A)>.value() -> A", value, Cost::One),
+    overload("<optional(A)>.hasValue() -> bool", has_value, Cost::One),
+    overload("<optional(A)>.or(optional(A)) -> optional(A)", or, Cost::One),
+    overload("<optional(A)>.orValue(A) -> A", or_value, Cost::One),
+];
+
+fn of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::some(arguments[0].clone()))
+}
+
+fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let is_zero = match &arguments[0] {
+        Value::Null | Value::Optional(None) => true,
+        Value::Bool(value) => !value,
+        Value::Int(value) => *value == 0,
+        Value::Uint(value) => *value == 0,
+        Value::Double(value) => *value == 0.0,
+        Value::Duration(duration) => duration.0 == 0,
+        // The zero of a time is the year one.
+        Value::Timestamp(timestamp) => timestamp.seconds == -62_135_596_800 && timestamp.nanos == 0,
+        Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) => false,
+        sized => sized.size() == 0,
+    };
+    Ok(if is_zero { Value::Optional(None) } else { Value::some(arguments[0].clone()) })
+}
+
+fn value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Optional(Some(value))] => Ok((**value).clone()),
+        [Value::Optional(None)] => Err(EvalError::new("optional.none() dereference")),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn has_value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+// The evaluator leaves the argument of `or` and `orValue` alone when there is a value.
+fn or<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Optional(None), other @ Value::Optional(_)] => Ok(other.clone()),
+        [value @ Value::Optional(Some(_)), _] => Ok(value.clone()),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn or_value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Optional(None), other] => Ok(other.clone()),
+        [Value::Optional(Some(value)), _] => Ok((**value).clone()),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}

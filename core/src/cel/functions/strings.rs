@@ -1,0 +1,413 @@
+//! The extension of strings in the version that Kubernetes has. Places are counted in characters.
+
+use super::{Cost, CustomCost, Overload, as_text, overload};
+use crate::cel::cost::{Arguments, CallEstimate, Range, scaled, traversal};
+use crate::cel::value::{EvalError, Value};
+
+type Outcome<'a> = Result<Value<'a>, EvalError>;
+
+/// Kubernetes rounds this one down, and counts bytes.
+const FIND: Cost = Cost::Custom(CustomCost {
+    actual: |arguments, _| arguments[0].as_str().map_or(1, |text| (text.len() as f64 * 0.1) as u64),
+    estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
+});
+
+const REWRITE: Cost = Cost::Custom(CustomCost {
+    actual: |arguments, _| traversal(arguments[0].size()),
+    estimate: |arguments| {
+        let size = arguments.size(0);
+        CallEstimate { cost: size.traversal(), result: Some(size) }
+    },
+});
+
+const REPLACE: Cost =
+    Cost::Custom(CustomCost { actual: |arguments, _| scaled(arguments[0].size(), 0.2), estimate: replaced });
+
+const SPLIT: Cost = Cost::Custom(CustomCost {
+    actual: |arguments, _| scaled(arguments[0].size(), 0.2),
+    estimate: |arguments| {
+        let size = arguments.size(0);
+        let limit = arguments.arguments.get(2).and_then(|limit| limit.number);
+        let max = limit.and_then(|limit| u64::try_from(limit).ok()).unwrap_or(size.max);
+        CallEstimate { cost: size.scaled(0.2), result: Some(Range { min: 0, max }) }
+    },
+});
+
+const JOIN: Cost = Cost::Custom(CustomCost {
+    actual: |_, result| scaled(result.size(), 0.2),
+    estimate: |arguments| {
+        let list = arguments.size(0);
+        let mut size = list.mul(arguments.item_size(0));
+        if arguments.arguments.len() > 1 {
+            let gaps = Range { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
+            size = size.add(arguments.size(1).mul(gaps));
+        }
+        CallEstimate { cost: size.traversal(), result: Some(size) }
+    },
+});
+
+const QUOTE: Cost = Cost::Custom(CustomCost {
+    actual: |arguments, _| traversal(arguments[0].size()),
+    estimate: |arguments| {
+        let size = arguments.size(0);
+        let quotes = Range::exactly(2);
+        let result = Range { min: size.min, max: size.max.saturating_mul(2) }.add(quotes);
+        CallEstimate { cost: size.traversal(), result: Some(result) }
+    },
+});
+
+const FORMAT: Cost = Cost::Custom(CustomCost {
+    actual: |arguments, _| traversal(arguments[0].size()),
+    estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
+});
+
+pub static TABLE: &[Overload] = &[
+    overload("<string>.charAt(int) -> string", char_at, Cost::One),
+    overload("<string>.indexOf(string) -> int", index_of, FIND),
+    overload("<string>.indexOf(string, int) -> int", index_of, FIND),
+    overload("<string>.lastIndexOf(string) -> int", last_index_of, FIND),
+    overload("<string>.lastIndexOf(string, int) -> int", last_index_of, FIND),
+    overload("<list(string)>.join() -> string", join, JOIN),
+    overload("<list(string)>.join(string) -> string", join, JOIN),
+    overload("<string>.lowerAscii() -> string", lower, REWRITE),
+    overload("<string>.upperAscii() -> string", upper, REWRITE),
+    overload("<string>.trim() -> string", trim, REWRITE),
+    overload("<string>.substring(int) -> string", substring, REWRITE),
+    overload("<string>.substring(int, int) -> string", substring, REWRITE),
+    overload("<string>.replace(string, string) -> string", replace, REPLACE),
+    overload("<string>.replace(string, string, int) -> string", replace, REPLACE),
+    overload("<string>.split(string) -> list(string)", split, SPLIT),
+    overload("<string>.split(string, int) -> list(string)", split, SPLIT),
+    overload("strings.quote(string) -> string", quote, QUOTE),
+    overload("<string>.format(list(dyn)) -> string", format_text, FORMAT),
+];
+
+/// The longest result puts the longest new text for the shortest old one as often as can be, or keeps the text.
+fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
+    let (size, old, new) = (arguments.size(0), arguments.size(1), arguments.size(2));
+    let divided = |size: u64, by: u64| (size as f64 / by as f64).ceil() as u64;
+    // Times that the new text appears, and what stays of the old one.
+    let (most, kept_most) = if old.min == 0 {
+        (size.max.saturating_add(1), size.max)
+    } else if new.max <= old.min {
+        (0, size.max)
+    } else {
+        (divided(size.max, old.min), 0)
+    };
+    let (least, kept_least) = if old.max == 0 {
+        (size.min.saturating_add(1), size.min)
+    } else if old.max <= new.min {
+        (0, size.min)
+    } else {
+        (divided(size.min, old.max), 0)
+    };
+    let result = Range { min: least, max: most }.mul(new).add(Range { min: kept_least, max: kept_most });
+    CallEstimate { cost: size.scaled(0.2), result: Some(result) }
+}
+
+fn text<'v>(arguments: &'v [Value<'_>], index: usize) -> Result<&'v str, EvalError> {
+    arguments.get(index).and_then(Value::as_str).ok_or_else(EvalError::no_such_overload)
+}
+
+fn int(arguments: &[Value<'_>], index: usize) -> Option<i64> {
+    match arguments.get(index) {
+        Some(Value::Int(value)) => Some(*value),
+        _ => None,
+    }
+}
+
+/// The byte that the character of this number starts at; the end counts as one.
+fn byte_of(text: &str, index: i64) -> Option<usize> {
+    let index = usize::try_from(index).ok()?;
+    text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(index)
+}
+
+fn out_of_range(index: i64) -> EvalError {
+    EvalError::new(format!("index out of range: {index}"))
+}
+
+fn char_at<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let text = text(arguments, 0)?;
+    let index = int(arguments, 1).ok_or_else(EvalError::no_such_overload)?;
+    let at = byte_of(text, index).ok_or_else(|| out_of_range(index))?;
+    Ok(Value::text(text[at..].chars().next().map(String::from).unwrap_or_default()))
+}
+
+fn characters_before(text: &str, byte: Option<usize>) -> Value<'static> {
+    Value::Int(byte.map_or(-1, |byte| text[..byte].chars().count() as i64))
+}
+
+fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, part) = (text(arguments, 0)?, text(arguments, 1)?);
+    let from = int(arguments, 2).unwrap_or(0);
+    if part.is_empty() {
+        return Ok(Value::Int(from));
+    }
+    let start = byte_of(text, from).ok_or_else(|| out_of_range(from))?;
+    let found = memchr::memmem::find(&text.as_bytes()[start..], part.as_bytes());
+    Ok(characters_before(text, found.map(|at| at + start)))
+}
+
+fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, part) = (text(arguments, 0)?, text(arguments, 1)?);
+    let limit = match int(arguments, 2) {
+        None => text.len(),
+        // The last place where the part may start.
+        Some(from) => match byte_of(text, from) {
+            Some(start) => (start + part.len()).min(text.len()),
+            None => return Err(out_of_range(from)),
+        },
+    };
+    Ok(characters_before(text, memchr::memmem::rfind(&text.as_bytes()[..limit], part.as_bytes())))
+}
+
+fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let separator = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
+    let mut joined = String::new();
+    for (at, item) in arguments[0].items().enumerate() {
+        if at > 0 {
+            joined.push_str(separator);
+        }
+        joined.push_str(item?.as_str().ok_or_else(EvalError::no_such_overload)?);
+    }
+    Ok(Value::text(joined))
+}
+
+fn lower<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::text(text(arguments, 0)?.to_ascii_lowercase()))
+}
+
+fn upper<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::text(text(arguments, 0)?.to_ascii_uppercase()))
+}
+
+fn trim<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::text(text(arguments, 0)?.trim().to_owned()))
+}
+
+fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let text = text(arguments, 0)?;
+    let start = int(arguments, 1).ok_or_else(EvalError::no_such_overload)?;
+    let start_byte = byte_of(text, start);
+    let end = int(arguments, 2);
+    if let Some(end) = end
+        && start > end
+    {
+        return Err(EvalError::new(format!("invalid substring range. start: {start}, end: {end}")));
+    }
+    let start_byte = start_byte.ok_or_else(|| out_of_range(start))?;
+    let end_byte = match end {
+        Some(end) => byte_of(text, end).ok_or_else(|| out_of_range(end))?,
+        None => text.len(),
+    };
+    Ok(Value::text(text[start_byte..end_byte].to_owned()))
+}
+
+/// How long a computed text may become; larger ones are not worth the memory.
+const MAX_TEXT: usize = 64 << 20;
+
+fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, old, new) = (text(arguments, 0)?, text(arguments, 1)?, text(arguments, 2)?);
+    let limit = int(arguments, 3).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let count = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).take(limit).count() };
+    if count.min(limit).saturating_mul(new.len()) > MAX_TEXT {
+        return Err(EvalError::Cost);
+    }
+    Ok(Value::text(text.replacen(old, new, limit)))
+}
+
+fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, separator) = (text(arguments, 0)?, text(arguments, 1)?);
+    let limit = int(arguments, 2).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let part = |part: &str| Value::text(part.to_owned());
+    let parts: Vec<Value<'a>> = if !separator.is_empty() {
+        if limit == 0 { Vec::new() } else { text.splitn(limit, separator).map(part).collect() }
+    } else {
+        // Nothing separates all characters from each other; the last part keeps what the limit leaves.
+        let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).take(limit).collect();
+        let ends = starts.iter().copied().skip(1).chain([text.len()]);
+        starts.iter().copied().zip(ends).map(|(start, end)| part(&text[start..end])).collect()
+    };
+    Ok(Value::list(parts))
+}
+
+fn quote<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::text(quoted(text(arguments, 0)?)))
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x0b' => out.push_str("\\v"),
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// `'%s has %d'.format([name, number])`
+fn format_text<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let template = text(arguments, 0)?;
+    let mut values = arguments[1].items();
+    let mut out = String::new();
+    let mut rest = template;
+    let mut taken = 0;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('%') {
+            out.push('%');
+            rest = after;
+            continue;
+        }
+        let mut precision = None;
+        if let Some(after) = rest.strip_prefix('.') {
+            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+            let parsed = after[..digits].parse::<usize>().ok().filter(|precision| *precision <= 1000);
+            precision = Some(
+                parsed.ok_or_else(|| EvalError::new("could not parse formatting clause: error parsing precision"))?,
+            );
+            rest = &after[digits..];
+        }
+        let verb = rest.chars().next().ok_or_else(|| EvalError::new("unexpected end of string"))?;
+        rest = &rest[verb.len_utf8()..];
+        let value = values.next().ok_or_else(|| EvalError::new(format!("index {taken} out of range")))??;
+        taken += 1;
+        clause(&mut out, verb, precision, &value)
+            .map_err(|message| EvalError::new(format!("error during formatting: {message}")))?;
+        if out.len() > MAX_TEXT {
+            return Err(EvalError::Cost);
+        }
+    }
+    out.push_str(rest);
+    Ok(Value::text(out))
+}
+
+fn clause(out: &mut String, verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<(), String> {
+    let refuse = |what: &str, allowed: &str| {
+        let ty = value.type_of();
+        Err(format!("{what} clause can only be used on {allowed}, was given {}", ty.value_name()))
+    };
+    match (verb, value) {
+        ('s', value) => plain(out, value),
+        ('d', Value::Int(_) | Value::Uint(_)) => {
+            out.push_str(&as_text(value));
+            Ok(())
+        }
+        ('d', _) => refuse("decimal", "integers"),
+        ('f', Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
+            out.push_str(&format!("{:.*}", precision.unwrap_or(6), as_double(value)));
+            Ok(())
+        }
+        ('f', _) => refuse("fixed-point", "doubles"),
+        ('e', Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
+            let text = format!("{:.*e}", precision.unwrap_or(6), as_double(value));
+            let Some((digits, exponent)) = text.split_once('e') else {
+                out.push_str(&text);
+                return Ok(());
+            };
+            let exponent: i32 = exponent.parse().unwrap_or(0);
+            let sign = if exponent < 0 { '-' } else { '+' };
+            out.push_str(&format!("{digits}e{sign}{:02}", exponent.abs()));
+            Ok(())
+        }
+        ('e', _) => refuse("scientific", "doubles"),
+        ('b', Value::Bool(value)) => {
+            out.push(if *value { '1' } else { '0' });
+            Ok(())
+        }
+        ('b' | 'o' | 'x' | 'X', Value::Int(_) | Value::Uint(_)) => {
+            let (negative, size) = match value {
+                Value::Int(value) => (*value < 0, value.unsigned_abs()),
+                Value::Uint(value) => (false, *value),
+                _ => (false, 0),
+            };
+            if negative {
+                out.push('-');
+            }
+            out.push_str(&match verb {
+                'b' => format!("{size:b}"),
+                'o' => format!("{size:o}"),
+                'x' => format!("{size:x}"),
+                _ => format!("{size:X}"),
+            });
+            Ok(())
+        }
+        ('b', _) => refuse("binary", "integers and bools"),
+        ('o', _) => refuse("octal", "integers"),
+        ('x' | 'X', Value::String(_) | Value::Bytes(_)) => {
+            let bytes = match value {
+                Value::String(text) => text.as_bytes(),
+                Value::Bytes(bytes) => bytes,
+                _ => &[],
+            };
+            for byte in bytes {
+                out.push_str(&if verb == 'x' { format!("{byte:02x}") } else { format!("{byte:02X}") });
+            }
+            Ok(())
+        }
+        ('x' | 'X', _) => refuse("hex", "integers, byte buffers, and strings"),
+        (verb, _) => Err(format!("could not parse formatting clause: unrecognized formatting clause \"{verb}\"")),
+    }
+}
+
+fn as_double(value: &Value<'_>) -> f64 {
+    match value {
+        Value::Int(value) => *value as f64,
+        Value::Uint(value) => *value as f64,
+        Value::Double(value) => *value,
+        _ => f64::NAN,
+    }
+}
+
+/// What `%s` shows: lists and maps too, with what is inside them.
+fn plain(out: &mut String, value: &Value<'_>) -> Result<(), String> {
+    if out.len() > MAX_TEXT {
+        return Err("the text becomes too long".to_owned());
+    }
+    if value.list_len().is_some() {
+        out.push('[');
+        for (at, item) in value.items().enumerate() {
+            if at > 0 {
+                out.push_str(", ");
+            }
+            plain(out, &item.map_err(|error| error.to_string())?)?;
+        }
+        out.push(']');
+    } else if value.is_map() {
+        out.push('{');
+        for (at, key) in value.keys().iter().enumerate() {
+            if at > 0 {
+                out.push_str(", ");
+            }
+            plain(out, key)?;
+            out.push_str(": ");
+            if let Some(value) = value.get(key).map_err(|error| error.to_string())? {
+                plain(out, &value)?;
+            }
+        }
+        out.push('}');
+    } else {
+        match value {
+            Value::Bytes(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
+            Value::Optional(_) | Value::Opaque(_) => {
+                let ty = value.type_of();
+                let allowed = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
+                return Err(format!("string clause can only be used on {allowed}, was given {}", ty.value_name()));
+            }
+            scalar => out.push_str(&as_text(scalar)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! Durations and timestamps: their texts and their parts.
+
+use super::{Cost, Overload, overload};
+use crate::cel::value::{Duration, EvalError, Timestamp, Value};
+use jiff::civil::{Date, DateTime};
+use std::fmt;
+
+type Outcome<'a> = Result<Value<'a>, EvalError>;
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+const NANOS: i128 = 1_000_000_000;
+/// The first second of the year 1 and the last of the year 9999.
+const FIRST: i64 = -62_135_596_800;
+const LAST: i64 = 253_402_300_799;
+
+pub static TABLE: &[Overload] = &[
+    overload("<timestamp>.getFullYear() -> int", |a| part(a, |t| t.year().into()), Cost::One),
+    overload("<timestamp>.getFullYear(string) -> int", |a| part(a, |t| t.year().into()), Cost::One),
+    overload("<timestamp>.getMonth() -> int", |a| part(a, |t| i64::from(t.month()) - 1), Cost::One),
+    overload("<timestamp>.getMonth(string) -> int", |a| part(a, |t| i64::from(t.month()) - 1), Cost::One),
+    overload("<timestamp>.getDayOfYear() -> int", |a| part(a, |t| i64::from(t.day_of_year()) - 1), Cost::One),
+    overload("<timestamp>.getDayOfYear(string) -> int", |a| part(a, |t| i64::from(t.day_of_year()) - 1), Cost::One),
+    overload("<timestamp>.getDayOfMonth() -> int", |a| part(a, |t| i64::from(t.day()) - 1), Cost::One),
+    overload("<timestamp>.getDayOfMonth(string) -> int", |a| part(a, |t| i64::from(t.day()) - 1), Cost::One),
+    overload("<timestamp>.getDate() -> int", |a| part(a, |t| t.day().into()), Cost::One),
+    overload("<timestamp>.getDate(string) -> int", |a| part(a, |t| t.day().into()), Cost::One),
+    overload("<timestamp>.getDayOfWeek() -> int", |a| part(a, week_day), Cost::One),
+    overload("<timestamp>.getDayOfWeek(string) -> int", |a| part(a, week_day), Cost::One),
+    overload("<timestamp>.getHours() -> int", |a| part(a, |t| t.hour().into()), Cost::One),
+    overload("<timestamp>.getHours(string) -> int", |a| part(a, |t| t.hour().into()), Cost::One),
+    overload("<timestamp>.getMinutes() -> int", |a| part(a, |t| t.minute().into()), Cost::One),
+    overload("<timestamp>.getMinutes(string) -> int", |a| part(a, |t| t.minute().into()), Cost::One),
+    overload("<timestamp>.getSeconds() -> int", |a| part(a, |t| t.second().into()), Cost::One),
+    overload("<timestamp>.getSeconds(string) -> int", |a| part(a, |t| t.second().into()), Cost::One),
+    overload("<timestamp>.getMilliseconds() -> int", |a| part(a, |t| t.millisecond().into()), Cost::One),
+    overload("<timestamp>.getMilliseconds(string) -> int", |a| part(a, |t| t.millisecond().into()), Cost::One),
+    overload("<duration>.getHours() -> int", |a| whole(a, 3_600_000_000_000), Cost::One),
+    overload("<duration>.getMinutes() -> int", |a| whole(a, 60_000_000_000), Cost::One),
+    overload("<duration>.getSeconds() -> int", |a| whole(a, 1_000_000_000), Cost::One),
+    overload("<duration>.getMilliseconds() -> int", |a| whole(a, 1_000_000), Cost::One),
+];
+
+fn week_day(time: DateTime) -> i64 {
+    time.weekday().to_sunday_zero_offset().into()
+}
+
+/// A part of a time in UTC, or in the zone that the second argument names.
+fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
+    let Some(Value::Timestamp(timestamp)) = arguments.first() else { return Err(EvalError::no_such_overload()) };
+    let offset = match arguments.get(1) {
+        Some(Value::String(zone)) => zone_offset(zone)?,
+        _ => 0,
+    };
+    Ok(Value::Int(part(timestamp.civil(offset).ok_or_else(|| EvalError::new("timestamp overflow"))?)))
+}
+
+/// Whole units in a duration.
+fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
+    match arguments {
+        [Value::Duration(duration)] => Ok(Value::Int(duration.0 / unit)),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+/// Seconds east of UTC. Names of places need a database of time zones, which the core does not have: what it decides
+/// must not depend on the machine.
+fn zone_offset(zone: &str) -> Result<i64, EvalError> {
+    if matches!(zone, "" | "UTC") {
+        return Ok(0);
+    }
+    let Some((hours, minutes)) = zone.split_once(':') else {
+        return Err(EvalError::new(format!("unknown time zone {zone}")));
+    };
+    let number = |text: &str| {
+        let invalid = || EvalError::new(format!("strconv.Atoi: parsing {text:?}: invalid syntax"));
+        text.parse::<i64>().ok().filter(|number| number.abs() <= 100_000).ok_or_else(invalid)
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
+}
+
+impl Timestamp {
+    pub fn since_1970(self) -> i128 {
+        i128::from(self.seconds) * NANOS + i128::from(self.nanos)
+    }
+
+    /// `None` outside the years 1 to 9999.
+    pub fn from_nanos(nanos: i128) -> Option<Timestamp> {
+        let seconds = i64::try_from(nanos.div_euclid(NANOS)).ok()?;
+        let valid = (FIRST..=LAST).contains(&seconds);
+        valid.then_some(Timestamp { seconds, nanos: nanos.rem_euclid(NANOS) as u32, offset_seconds: 0 })
+    }
+
+    /// RFC 3339, as Go reads it.
+    pub fn parse(text: &str) -> Option<Timestamp> {
+        let bytes = text.as_bytes();
+        let number = |from: usize, to: usize| -> Option<i64> {
+            let digits = bytes.get(from..to)?;
+            digits.iter().all(u8::is_ascii_digit).then(|| text[from..to].parse().ok()).flatten()
+        };
+        let is = |at: usize, byte: u8| bytes.get(at) == Some(&byte);
+        if !(is(10, b'T') && is(13, b':') && is(16, b':')) {
+            return None;
+        }
+        let day = Timestamp::parse_date(text.get(..10)?)?;
+        let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+        if hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        let mut at = 19;
+        let mut nanos = 0;
+        if is(at, b'.') || is(at, b',') {
+            let digits = bytes[at + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let fraction = text.get(at + 1..at + 1 + digits.min(9)).filter(|fraction| !fraction.is_empty())?;
+            nanos = fraction.parse::<u32>().ok()? * 10u32.pow(9 - fraction.len() as u32);
+            at += 1 + digits;
+        }
+        let offset = match bytes.get(at)? {
+            b'Z' if bytes.len() == at + 1 => 0,
+            sign @ (b'+' | b'-') if bytes.len() == at + 6 && is(at + 3, b':') => {
+                let (hours, minutes) = (number(at + 1, at + 3)?, number(at + 4, at + 6)?);
+                if hours > 24 || minutes > 59 {
+                    return None;
+                }
+                (hours * 3600 + minutes * 60) * if *sign == b'-' { -1 } else { 1 }
+            }
+            _ => return None,
+        };
+        let seconds = day.seconds + hour * 3600 + minute * 60 + second - offset;
+        let valid = (FIRST..=LAST).contains(&seconds);
+        valid.then_some(Timestamp { seconds, nanos, offset_seconds: offset as i32 })
+    }
+
+    /// A date alone is its first instant.
+    pub fn parse_date(text: &str) -> Option<Timestamp> {
+        let bytes = text.as_bytes();
+        let shaped = bytes.len() == 10
+            && bytes.iter().enumerate().all(|(at, byte)| match at {
+                4 | 7 => *byte == b'-',
+                _ => byte.is_ascii_digit(),
+            });
+        if !shaped {
+            return None;
+        }
+        let date = Date::new(text[..4].parse().ok()?, text[5..7].parse().ok()?, text[8..].parse().ok()?).ok()?;
+        let seconds = date.duration_since(EPOCH.date()).as_secs();
+        (seconds >= FIRST).then_some(Timestamp { seconds, nanos: 0, offset_seconds: 0 })
+    }
+
+    fn civil(self, offset_seconds: i64) -> Option<DateTime> {
+        let since = jiff::SignedDuration::new(self.seconds.checked_add(offset_seconds)?, self.nanos as i32);
+        EPOCH.checked_add(since).ok()
+    }
+}
+
+/// RFC 3339 with as much of a fraction as there is.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(time) = self.civil(self.offset_seconds.into()) else { return Err(fmt::Error) };
+        write!(f, "{:04}-{:02}-{:02}", time.year(), time.month(), time.day())?;
+        write!(f, "T{:02}:{:02}:{:02}", time.hour(), time.minute(), time.second())?;
+        if self.nanos > 0 {
+            write!(f, ".{}", format!("{:09}", self.nanos).trim_end_matches('0'))?;
+        }
+        if self.offset_seconds == 0 {
+            return f.write_str("Z");
+        }
+        let sign = if self.offset_seconds < 0 { '-' } else { '+' };
+        let minutes = self.offset_seconds.abs() / 60;
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+/// Nanoseconds in a unit, as Go spells units.
+const UNITS: &[(&str, i128)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", NANOS),
+    ("m", 60 * NANOS),
+    ("h", 3600 * NANOS),
+];
+
+impl Duration {
+    /// As Go's `time.ParseDuration` reads durations.
+    pub fn parse(text: &str) -> Option<Duration> {
+        let (negative, mut rest) = match text.as_bytes().first()? {
+            b'-' => (true, &text[1..]),
+            b'+' => (false, &text[1..]),
+            _ => (false, text),
+        };
+        if rest == "0" {
+            return Some(Duration(0));
+        }
+        if rest.is_empty() {
+            return None;
+        }
+        let mut nanos: i128 = 0;
+        while !rest.is_empty() {
+            let whole_len = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let (whole, after) = rest.split_at(whole_len);
+            let (fraction, after) = match after.strip_prefix('.') {
+                Some(after) => after.split_at(after.bytes().take_while(u8::is_ascii_digit).count()),
+                None => ("", after),
+            };
+            if whole.is_empty() && fraction.is_empty() {
+                return None;
+            }
+            let unit_len = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
+            let (unit, after) = after.split_at(unit_len);
+            let unit = UNITS.iter().find(|known| known.0 == unit)?.1;
+            let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<i64>().ok()?.into() };
+            // Digits beyond what a nanosecond can show change nothing.
+            let fraction = &fraction[..fraction.len().min(18)];
+            let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+            nanos = nanos.checked_add(whole * unit + part * unit / 10i128.pow(fraction.len() as u32))?;
+            rest = after;
+        }
+        i64::try_from(if negative { -nanos } else { nanos }).ok().map(Duration)
+    }
+}
+
+/// Seconds, with as much of a fraction as there is.
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.unsigned_abs();
+        let sign = if self.0 < 0 { "-" } else { "" };
+        write!(f, "{sign}{}", nanos / 1_000_000_000)?;
+        let fraction = nanos % 1_000_000_000;
+        if fraction > 0 {
+            write!(f, ".{}", format!("{fraction:09}").trim_end_matches('0'))?;
+        }
+        f.write_str("s")
+    }
+}

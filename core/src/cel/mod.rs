@@ -1,0 +1,146 @@
+//! The Common Expression Language in the dialect of Kubernetes: parse and type check once, evaluate often.
+//!
+//! Start at [`compile`]. `types` and `value` say what expressions have and give, `functions` are tables.
+//! The way of an expression: `lex` and `parse` make a tree (`ast`), `check` (with `unify`) finds its types, `estimate`
+//! its cost, `constants` computes what needs no variables, `eval` evaluates. `document` and `compare` look into values.
+//! Nothing here knows a kind of Kubernetes: who uses it declares the variables and their types.
+
+mod ast;
+mod check;
+mod compare;
+mod constants;
+pub mod cost;
+mod document;
+mod estimate;
+mod eval;
+pub mod functions;
+mod lex;
+pub mod names;
+mod parse;
+#[cfg(test)]
+mod tests;
+pub mod types;
+mod unify;
+pub mod value;
+
+pub use compare::{Fuel, equal};
+pub use cost::{Budget, Range};
+pub use types::Type;
+pub use value::{EvalError, Value};
+
+use ast::{Kind, Node, Place};
+use std::fmt;
+
+/// The variables that an expression may use, in the order in which [`Program::eval`] is given their values.
+/// Functions and literals are those of Kubernetes.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    variables: Vec<(String, Type)>,
+}
+
+impl Environment {
+    pub fn kubernetes() -> Self {
+        Environment::default()
+    }
+
+    pub fn variable(mut self, name: &str, ty: Type) -> Self {
+        self.variables.push((name.to_owned(), ty));
+        self
+    }
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub struct Program {
+    root: Box<Node>,
+    cost: Range,
+    // Invariant: sorted. The names of the environment's variables that the expression mentions.
+    used: Vec<String>,
+    variables: usize,
+}
+
+/// As many as cel-go shows; each repeats a line of the source.
+const MAX_FAULTS: usize = 100;
+
+/// Parses and type checks an expression. All that is wrong with its types comes back at once.
+pub fn compile(source: &str, environment: &Environment) -> Result<Program, Vec<Fault>> {
+    let fault = |(message, at): lex::Complaint| Fault::new(message, source, at);
+    let mut root = parse::parse(source).map_err(|complaint| vec![fault(complaint)])?;
+    let complaints = check::check(&mut root, &environment.variables);
+    if !complaints.is_empty() {
+        return Err(complaints.into_iter().take(MAX_FAULTS).map(fault).collect());
+    }
+    let cost = estimate::estimate(&root, &environment.variables);
+    let mut used = Vec::new();
+    collect_variables(&mut root, &mut used);
+    used.sort_unstable();
+    used.dedup();
+    constants::compute(&mut root).map_err(|complaint| vec![fault(complaint)])?;
+    Ok(Program { root, cost, used, variables: environment.variables.len() })
+}
+
+fn collect_variables(node: &mut Node, used: &mut Vec<String>) {
+    if let Kind::Name { name, place: Place::Variable(_) } = &node.kind {
+        used.push(name.clone());
+    }
+    node.each_child(&mut |child| collect_variables(child, used));
+}
+
+impl Program {
+    pub fn result(&self) -> &Type {
+        &self.root.ty
+    }
+
+    /// Whether the expression mentions the variable.
+    pub fn uses(&self, variable: &str) -> bool {
+        self.used.binary_search_by(|used| used.as_str().cmp(variable)).is_ok()
+    }
+
+    /// What an evaluation can cost. Sizes come from the variables' types ([`types::Declared::max_size`]).
+    pub fn estimate(&self) -> Range {
+        self.cost
+    }
+
+    /// `variables` in the order of the environment.
+    pub fn eval<'a>(&'a self, variables: &[Value<'a>], budget: &mut Budget) -> Result<Value<'a>, EvalError> {
+        assert_eq!(variables.len(), self.variables, "a value for each variable of the environment");
+        eval::Machine { variables, locals: Vec::new(), budget }.eval(&self.root)
+    }
+}
+
+/// What is wrong with an expression, and where: line and column count from 1, the column in characters.
+/// `Display` words it as cel-go does, with the line and a caret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub message: String,
+    pub line: u32,
+    pub column: u32,
+    /// The line's text.
+    pub excerpt: String,
+}
+
+impl Fault {
+    fn new(message: String, source: &str, at: usize) -> Self {
+        let before = &source[..at];
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let excerpt = source[start..].split('\n').next().unwrap_or_default().to_owned();
+        let line = before.matches('\n').count() as u32 + 1;
+        Fault { message, line, column: before[start..].chars().count() as u32 + 1, excerpt }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ERROR: <input>:{}:{}: {}", self.line, self.column, self.message)?;
+        // Characters that are not of ASCII are shown wide, and so are the dots below them.
+        write!(f, "\n | {}\n | ", self.excerpt.replace('\t', " "))?;
+        for character in self.excerpt.chars().take(self.column as usize - 1) {
+            f.write_str(if character.is_ascii() { "." } else { "．" })?;
+        }
+        let caret = match self.excerpt.chars().nth(self.column as usize - 1) {
+            Some(character) if !character.is_ascii() => "＾",
+            _ => "^",
+        };
+        f.write_str(caret)
+    }
+}

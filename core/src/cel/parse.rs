@@ -1,0 +1,496 @@
+//! From source to a tree. A parser of our own: that of the crate `cel` brings a runtime for ANTLR along whose
+//! errors have no places in our form, and sources come from strangers, so the depth is limited while the tree grows.
+
+use super::ast::*;
+use super::lex::{Complaint, Lexer, Spanned, Token, is_reserved};
+use super::types::Type;
+use std::collections::VecDeque;
+
+/// In characters, as cel-go counts.
+pub const MAX_SOURCE: usize = 100_000;
+/// Expressions within expressions, as cel-go counts.
+pub const MAX_NESTING: u32 = 250;
+/// Levels of the tree. Long chains of operators of one precedence are deep as well, and whoever walks the tree
+/// recurses, so this is what the smallest stack that a thread may have can bear.
+pub const MAX_DEPTH: u32 = 300;
+
+pub fn parse(source: &str) -> Result<Box<Node>, Complaint> {
+    let size = source.chars().count();
+    if size > MAX_SOURCE {
+        let message = format!("expression code point size exceeds limit: size: {size}, limit {MAX_SOURCE}");
+        return Err((message, 0));
+    }
+    let mut lexer = Lexer::new(source);
+    let next = lexer.next()?;
+    let mut parser = Parser { source, lexer, next, nesting: 0 };
+    let node = parser.expression()?;
+    if parser.next.token != Token::End {
+        let start = parser.next.start;
+        let text = parser.spelling();
+        parser.advance()?;
+        let what = if parser.next.token == Token::End { "extraneous" } else { "mismatched" };
+        return Err((format!("Syntax error: {what} input '{text}' expecting <EOF>"), start));
+    }
+    Ok(node)
+}
+
+struct Parser<'s> {
+    source: &'s str,
+    lexer: Lexer<'s>,
+    next: Spanned,
+    nesting: u32,
+}
+
+const OR: u8 = 0;
+const AND: u8 = 1;
+
+/// Binary operators: how strongly they bind, and their functions.
+const BINARY: &[(&str, u8, &str)] = &[
+    ("||", OR, "_||_"),
+    ("&&", AND, "_&&_"),
+    ("==", 2, "_==_"),
+    ("!=", 2, "_!=_"),
+    ("<=", 2, "_<=_"),
+    (">=", 2, "_>=_"),
+    ("<", 2, "_<_"),
+    (">", 2, "_>_"),
+    ("in", 2, "@in"),
+    ("+", 3, "_+_"),
+    ("-", 3, "_-_"),
+    ("*", 4, "_*_"),
+    ("/", 4, "_/_"),
+    ("%", 4, "_%_"),
+];
+
+const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, \
+                        IDENTIFIER}";
+
+impl<'s> Parser<'s> {
+    fn expression(&mut self) -> Result<Box<Node>, Complaint> {
+        self.nesting += 1;
+        if self.nesting > MAX_NESTING {
+            return Err((format!("expression recursion limit exceeded: {MAX_NESTING}"), self.next.start));
+        }
+        let mut node = self.operators()?;
+        if self.at_sign("?") {
+            node = self.conditional(node)?;
+        }
+        self.nesting -= 1;
+        Ok(node)
+    }
+
+    #[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
+    fn conditional(&mut self, condition: Box<Node>) -> Result<Box<Node>, Complaint> {
+        let at = self.advance()?.start;
+        let yes = self.operators()?;
+        self.expect(":")?;
+        let no = self.expression()?;
+        let depth = condition.depth.max(yes.depth).max(no.depth);
+        node(at, depth, Kind::Conditional(Box::new([*condition, *yes, *no])))
+    }
+
+    /// Operands with binary operators between them. They are read first and put together afterwards: fewer calls within
+    /// calls for each expression within an expression.
+    fn operators(&mut self) -> Result<Box<Node>, Complaint> {
+        let first = self.unary()?;
+        let Some(operator) = self.operator() else { return Ok(first) };
+        let mut chain = Chain { operands: VecDeque::from([first]), operators: VecDeque::new() };
+        let mut next = Some(operator);
+        while let Some((strength, function)) = next {
+            let at = self.advance()?.start;
+            chain.operators.push_back((strength, function, at));
+            chain.operands.push_back(self.unary()?);
+            next = self.operator();
+        }
+        chain.logic(false)
+    }
+
+    /// How strongly the binary operator that comes next binds, and its function.
+    fn operator(&self) -> Option<(u8, &'static str)> {
+        let Token::Sign(sign) = self.next.token else { return None };
+        BINARY.iter().find(|operator| operator.0 == sign).map(|operator| (operator.1, operator.2))
+    }
+
+    fn unary(&mut self) -> Result<Box<Node>, Complaint> {
+        match self.next.token {
+            Token::Sign("!") => self.signed("!", "!_"),
+            Token::Sign("-") => self.signed("-", "-_"),
+            _ => {
+                let primary = self.primary()?;
+                self.members(primary)
+            }
+        }
+    }
+
+    fn signed(&mut self, sign: &str, function: &str) -> Result<Box<Node>, Complaint> {
+        let at = self.next.start;
+        let mut count = 0;
+        while self.accept(sign)? {
+            count += 1;
+        }
+        // A minus before a number belongs to it.
+        let operand = match self.next.token {
+            Token::Int(_) | Token::Double(_) if sign == "-" => {
+                count -= 1;
+                let literal = self.number(true)?;
+                node(at + count, 0, Kind::Literal(literal))?
+            }
+            _ => self.primary()?,
+        };
+        let operand = self.members(operand)?;
+        // Pairs cancel each other out.
+        if count % 2 == 0 { Ok(operand) } else { call(at, function, false, vec![*operand]) }
+    }
+
+    fn members(&mut self, mut operand: Box<Node>) -> Result<Box<Node>, Complaint> {
+        loop {
+            if self.at_sign(".") {
+                let at = self.advance()?.start;
+                let optional = self.accept("?")?;
+                let field = self.identifier()?;
+                if !optional && self.at_sign("(") {
+                    let open = self.next.start;
+                    let arguments = self.arguments()?;
+                    operand = member_call(open, operand, field, arguments)?;
+                    continue;
+                }
+                let mode = if optional { Select::Optional } else { Select::Value };
+                let depth = operand.depth;
+                operand = node(at, depth, Kind::Select { operand, field, mode })?;
+            } else if self.at_sign("[") {
+                let at = self.advance()?.start;
+                let optional = self.accept("?")?;
+                let index = self.expression()?;
+                self.expect("]")?;
+                let depth = operand.depth.max(index.depth);
+                operand = node(at, depth, Kind::Index { operand, index, optional })?;
+            } else {
+                return Ok(operand);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Result<Box<Node>, Complaint> {
+        match &self.next.token {
+            Token::Sign("(") => {
+                self.advance()?;
+                let inner = self.expression()?;
+                self.expect(")")?;
+                Ok(inner)
+            }
+            Token::Sign("[") => self.list(),
+            Token::Sign("{") => self.map(),
+            Token::Sign(".") | Token::Identifier => self.name(),
+            _ => self.literal(),
+        }
+    }
+
+    fn literal(&mut self) -> Result<Box<Node>, Complaint> {
+        let start = self.next.start;
+        let literal = match &self.next.token {
+            Token::Int(_) | Token::Uint(_) | Token::Double(_) => {
+                let literal = self.number(false)?;
+                return node(start, 0, Kind::Literal(literal));
+            }
+            Token::Sign("null") => Literal::Null,
+            Token::Sign("true") => Literal::Bool(true),
+            Token::Sign("false") => Literal::Bool(false),
+            Token::String(text) => Literal::String(text.clone()),
+            Token::Bytes(bytes) => Literal::Bytes(bytes.as_slice().into()),
+            _ => return Err(self.unexpected(OPERANDS)),
+        };
+        self.advance()?;
+        node(start, 0, Kind::Literal(literal))
+    }
+
+    fn number(&mut self, negative: bool) -> Result<Literal, Complaint> {
+        let spanned = self.advance()?;
+        match spanned.token {
+            Token::Int(number) if negative => Ok(Literal::Int(0i64.wrapping_sub_unsigned(number))),
+            Token::Int(number) => match i64::try_from(number) {
+                Ok(number) => Ok(Literal::Int(number)),
+                Err(_) => Err(("invalid int literal".to_owned(), spanned.start)),
+            },
+            Token::Uint(number) => Ok(Literal::Uint(number)),
+            Token::Double(number) => Ok(Literal::Double(if negative { -number } else { number })),
+            _ => unreachable!("the callers look at the token"),
+        }
+    }
+
+    /// A variable, a call of a global function or a macro, or a message.
+    fn name(&mut self) -> Result<Box<Node>, Complaint> {
+        let start = self.next.start;
+        self.accept(".")?;
+        let name = self.identifier()?;
+        if is_reserved(&name) {
+            return Err((format!("reserved identifier: {name}"), start));
+        }
+        if self.at_sign("(") {
+            let open = self.next.start;
+            let arguments = self.arguments()?;
+            if name == "has" && arguments.len() == 1 {
+                return has(arguments);
+            }
+            return call(open, &name, false, arguments);
+        }
+        if let Some(message) = self.message(&name)? {
+            return Ok(message);
+        }
+        node(start, 0, Kind::Name { name, place: Place::Unresolved })
+    }
+
+    fn message(&mut self, name: &str) -> Result<Option<Box<Node>>, Complaint> {
+        if !self.at_sign("{") {
+            return Ok(None);
+        }
+        let at = self.next.start;
+        self.entries(|parser| {
+            parser.identifier()?;
+            Ok(None)
+        })?;
+        node(at, 0, Kind::Message { name: name.to_owned() }).map(Some)
+    }
+
+    fn list(&mut self) -> Result<Box<Node>, Complaint> {
+        let at = self.advance()?.start;
+        let mut items = Vec::new();
+        while !self.at_sign("]") {
+            let optional = self.accept("?")?;
+            items.push(Item { node: *self.expression()?, optional });
+            if !self.accept(",")? {
+                break;
+            }
+        }
+        self.expect("]")?;
+        let depth = items.iter().map(|item| item.node.depth).max().unwrap_or(0);
+        node(at, depth, Kind::List(items))
+    }
+
+    fn map(&mut self) -> Result<Box<Node>, Complaint> {
+        let at = self.next.start;
+        let entries = self.entries(|parser| parser.expression().map(Some))?;
+        let depth = entries.iter().map(|entry| entry.key.depth.max(entry.value.depth)).max().unwrap_or(0);
+        node(at, depth, Kind::Map(entries))
+    }
+
+    /// `{key: value, …}`; where keys are no expressions they and their values are read and dropped.
+    fn entries(
+        &mut self,
+        key: impl Fn(&mut Self) -> Result<Option<Box<Node>>, Complaint>,
+    ) -> Result<Vec<Entry>, Complaint> {
+        self.expect("{")?;
+        let mut entries = Vec::new();
+        while !self.at_sign("}") {
+            let optional = self.accept("?")?;
+            let key = key(self)?;
+            self.expect(":")?;
+            let value = self.expression()?;
+            if let Some(key) = key {
+                entries.push(Entry { key: *key, value: *value, optional });
+            }
+            if !self.accept(",")? {
+                break;
+            }
+        }
+        self.expect("}")?;
+        Ok(entries)
+    }
+
+    fn arguments(&mut self) -> Result<Vec<Node>, Complaint> {
+        self.expect("(")?;
+        let mut arguments = Vec::new();
+        if self.accept(")")? {
+            return Ok(arguments);
+        }
+        loop {
+            arguments.push(*self.expression()?);
+            if !self.accept(",")? {
+                break;
+            }
+        }
+        self.expect(")")?;
+        Ok(arguments)
+    }
+
+    fn identifier(&mut self) -> Result<String, Complaint> {
+        if self.next.token != Token::Identifier {
+            return Err(self.unexpected("IDENTIFIER"));
+        }
+        let name = self.spelling().to_owned();
+        self.advance()?;
+        Ok(name)
+    }
+
+    fn at_sign(&self, sign: &str) -> bool {
+        matches!(self.next.token, Token::Sign(found) if found == sign)
+    }
+
+    fn accept(&mut self, sign: &str) -> Result<bool, Complaint> {
+        let found = self.at_sign(sign);
+        if found {
+            self.advance()?;
+        }
+        Ok(found)
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<(), Complaint> {
+        match self.accept(sign)? {
+            true => Ok(()),
+            false => Err(self.unexpected(&format!("'{sign}'"))),
+        }
+    }
+
+    fn unexpected(&self, expected: &str) -> Complaint {
+        let message = format!("Syntax error: mismatched input '{}' expecting {expected}", self.spelling());
+        (message, self.next.start)
+    }
+
+    /// The next token as it is written.
+    fn spelling(&self) -> &'s str {
+        match self.next.token {
+            Token::End => "<EOF>",
+            _ => &self.source[self.next.start..self.next.end],
+        }
+    }
+
+    fn advance(&mut self) -> Result<Spanned, Complaint> {
+        let next = self.lexer.next()?;
+        Ok(std::mem::replace(&mut self.next, next))
+    }
+}
+
+/// Operands that were read and the operators between them: strength, function, place.
+struct Chain {
+    operands: VecDeque<Box<Node>>,
+    operators: VecDeque<(u8, &'static str, usize)>,
+}
+
+impl Chain {
+    /// A chain of `||`, or below it of `&&`. Long chains become balanced trees, as in cel-go.
+    fn logic(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
+        let mut terms = vec![self.term(and)?];
+        let mut places = Vec::new();
+        while let Some(at) = self.next_operator(|strength| strength == u8::from(and)) {
+            places.push(at.1);
+            terms.push(self.term(and)?);
+        }
+        balance(&mut terms.into_iter(), &places, and)
+    }
+
+    fn term(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
+        if and { self.binary(AND + 1) } else { self.logic(true) }
+    }
+
+    fn binary(&mut self, strength: u8) -> Result<Box<Node>, Complaint> {
+        let mut left = self.operands.pop_front().expect("an operand more than operators");
+        while let Some(&(found, ..)) = self.operators.front()
+            && let Some((function, at)) = self.next_operator(|found| found >= strength)
+        {
+            let right = self.binary(found + 1)?;
+            left = call(at, function, false, vec![*left, *right])?;
+        }
+        Ok(left)
+    }
+
+    fn next_operator(&mut self, accept: impl Fn(u8) -> bool) -> Option<(&'static str, usize)> {
+        let (_, function, at) = self.operators.pop_front_if(|operator| accept(operator.0))?;
+        Some((function, at))
+    }
+}
+
+/// A node over a tree of this depth.
+fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
+    let depth = below + 1;
+    if depth > MAX_DEPTH {
+        return Err((format!("expression recursion limit exceeded: {MAX_DEPTH}"), at));
+    }
+    Ok(Box::new(Node { at: at as u32, depth, ty: Type::Error, kind }))
+}
+
+fn call(at: usize, function: &str, member: bool, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
+    let depth = arguments.iter().map(|argument| argument.depth).max().unwrap_or(0);
+    let function = function.to_owned();
+    node(at, depth, Kind::Call(Call { function, member, arguments, overloads: Vec::new(), pattern: None }))
+}
+
+/// The operator in the middle is the root. Takes one term more than there are places.
+fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
+    if places.is_empty() {
+        return Ok(terms.next().expect("a term more than operators"));
+    }
+    let middle = places.len() / 2;
+    let left = balance(terms, &places[..middle], and)?;
+    let right = balance(terms, &places[middle + 1..], and)?;
+    let depth = left.depth.max(right.depth);
+    node(places[middle], depth, Kind::Logic { and, operands: Box::new([*left, *right]) })
+}
+
+fn has(mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
+    let argument = arguments.remove(0);
+    match argument.kind {
+        Kind::Select { operand, field, mode: Select::Value } => {
+            Ok(Box::new(Node { kind: Kind::Select { operand, field, mode: Select::Test }, ..argument }))
+        }
+        _ => Err(("invalid argument to has() macro".to_owned(), argument.at as usize)),
+    }
+}
+
+/// A call of a member, or a macro that looks like one.
+#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
+fn member_call(
+    at: usize,
+    target: Box<Node>,
+    function: String,
+    mut arguments: Vec<Node>,
+) -> Result<Box<Node>, Complaint> {
+    use FoldKind::*;
+    // Variables, whether a filter may come before the last argument, what it is.
+    let (kind, variables, has_filter) = match (function.as_str(), arguments.len()) {
+        ("all", 2) => (All, 1, false),
+        ("exists", 2) => (Exists, 1, false),
+        ("exists_one" | "existsOne", 2) => (ExistsOne, 1, false),
+        ("filter", 2) => (Filter, 1, false),
+        ("map", 2) => (Map, 1, false),
+        ("map", 3) => (Map, 1, true),
+        ("all", 3) => (All, 2, false),
+        ("exists", 3) => (Exists, 2, false),
+        ("exists_one" | "existsOne", 3) => (ExistsOne, 2, false),
+        ("transformList", 3) => (Map, 2, false),
+        ("transformList", 4) => (Map, 2, true),
+        ("transformMap", 3) => (TransformMap, 2, false),
+        ("transformMap", 4) => (TransformMap, 2, true),
+        ("transformMapEntry", 3) => (TransformMapEntry, 2, false),
+        ("transformMapEntry", 4) => (TransformMapEntry, 2, true),
+        ("optMap" | "optFlatMap", 2) => {
+            let body = arguments.pop().expect("two arguments");
+            let variable = match &arguments[0].kind {
+                Kind::Name { name, .. } => name.clone(),
+                _ => {
+                    let message = format!("{function}() variable name must be a simple identifier");
+                    return Err((message, arguments[0].at as usize));
+                }
+            };
+            let depth = target.depth.max(body.depth);
+            let flat = function == "optFlatMap";
+            return node(at, depth, Kind::OptionalMap(Box::new(OptionalMap { target: *target, variable, body, flat })));
+        }
+        _ => {
+            arguments.insert(0, *target);
+            return call(at, &function, true, arguments);
+        }
+    };
+    let body = arguments.pop().expect("macros have arguments");
+    let filter = if has_filter { arguments.pop() } else { None };
+    let mut names: Vec<String> = Vec::with_capacity(variables);
+    for argument in arguments {
+        let Kind::Name { name, .. } = argument.kind else {
+            return Err(("argument must be a simple name".to_owned(), argument.at as usize));
+        };
+        if names.contains(&name) {
+            return Err((format!("duplicate variable name: {name}"), argument.at as usize));
+        }
+        names.push(name);
+    }
+    let depth = target.depth.max(body.depth).max(filter.as_ref().map_or(0, |filter| filter.depth));
+    node(at, depth, Kind::Fold(Box::new(Fold { range: *target, kind, variables: names, filter, body })))
+}

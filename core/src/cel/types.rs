@@ -1,0 +1,205 @@
+//! The types of expressions, and of the documents that expressions read.
+//!
+//! A [`Type::Declared`] wraps a type with what a schema says beyond it: a limit of the size, whether null is allowed,
+//! how a list compares. The checker looks through the wrapper; reading documents and estimating costs use it.
+
+use std::fmt;
+use std::sync::Arc;
+
+#[derive(Debug, Clone)]
+pub enum Type {
+    Dyn,
+    Null,
+    Bool,
+    Int,
+    Uint,
+    Double,
+    String,
+    Bytes,
+    Duration,
+    Timestamp,
+    List(Arc<Type>),
+    /// The keys' type and the values' type.
+    Map(Arc<(Type, Type)>),
+    Object(Arc<ObjectType>),
+    Optional(Arc<Type>),
+    /// The type of a type: `int` is a value of `type(int)`.
+    TypeOf(Arc<Type>),
+    /// A type that only functions know, by its full name: `kubernetes.Quantity`.
+    Opaque(&'static str),
+    /// A placeholder: in a signature the letter's number, in the checker the number of a type variable.
+    Param(u32),
+    /// What an expression that was already complained about has; it fits everywhere.
+    Error,
+    Declared(Arc<Declared>),
+}
+
+/// What a schema says of a type beyond the type.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    pub ty: Type,
+    /// Characters of a string, bytes, items or entries at most.
+    pub max_size: Option<u64>,
+    pub nullable: bool,
+    pub list: ListKind,
+}
+
+/// How two lists compare and add up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ListKind {
+    #[default]
+    Atomic,
+    Set,
+    /// Items are known by the values of these JSON fields.
+    Map(Vec<String>),
+}
+
+#[derive(Debug)]
+pub struct ObjectType {
+    pub name: String,
+    // Invariant: sorted by `name`, each name once.
+    fields: Vec<Field>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// As expressions spell it, see [`super::names::escape`].
+    pub name: String,
+    /// As documents spell it.
+    pub json: String,
+    pub ty: Type,
+}
+
+impl ObjectType {
+    /// Of two fields with the same name the first stays.
+    pub fn new(name: impl Into<String>, mut fields: Vec<Field>) -> Self {
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        fields.dedup_by(|later, earlier| later.name == earlier.name);
+        ObjectType { name: name.into(), fields }
+    }
+
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| &self.fields[at])
+    }
+
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+}
+
+impl Type {
+    pub fn list(item: Type) -> Type {
+        Type::List(Arc::new(item))
+    }
+
+    pub fn map(key: Type, value: Type) -> Type {
+        Type::Map(Arc::new((key, value)))
+    }
+
+    pub fn optional(inner: Type) -> Type {
+        Type::Optional(Arc::new(inner))
+    }
+
+    pub fn type_of(inner: Type) -> Type {
+        Type::TypeOf(Arc::new(inner))
+    }
+
+    /// An object whose fields are read by their own names, which must be identifiers.
+    pub fn object(name: &str, fields: impl IntoIterator<Item = (&'static str, Type)>) -> Type {
+        let field = |(name, ty): (&str, Type)| Field { name: name.to_owned(), json: name.to_owned(), ty };
+        Type::Object(Arc::new(ObjectType::new(name, fields.into_iter().map(field).collect())))
+    }
+
+    /// The type with a limit of its size; null stays forbidden.
+    pub fn sized(self, max_size: u64) -> Type {
+        let list = ListKind::Atomic;
+        Type::Declared(Arc::new(Declared { ty: self, max_size: Some(max_size), nullable: false, list }))
+    }
+
+    /// The type without what a schema says beyond it.
+    pub fn plain(&self) -> &Type {
+        let mut ty = self;
+        while let Type::Declared(declared) = ty {
+            ty = &declared.ty;
+        }
+        ty
+    }
+
+    pub fn declared(&self) -> Option<&Declared> {
+        match self {
+            Type::Declared(declared) => Some(declared),
+            _ => None,
+        }
+    }
+
+    pub fn max_size(&self) -> Option<u64> {
+        self.declared().and_then(|declared| declared.max_size)
+    }
+
+    pub fn is_dyn(&self) -> bool {
+        matches!(self.plain(), Type::Dyn | Type::Error)
+    }
+
+    /// The name that the type has as a value: what `type(x)` gives.
+    pub fn value_name(&self) -> &str {
+        match self.plain() {
+            Type::Dyn | Type::Param(_) => "dyn",
+            Type::Error => "!error!",
+            Type::Null => "null_type",
+            Type::Bool => "bool",
+            Type::Int => "int",
+            Type::Uint => "uint",
+            Type::Double => "double",
+            Type::String => "string",
+            Type::Bytes => "bytes",
+            Type::Duration => "google.protobuf.Duration",
+            Type::Timestamp => "google.protobuf.Timestamp",
+            Type::List(_) => "list",
+            Type::Map(_) => "map",
+            Type::Object(object) => &object.name,
+            Type::Optional(_) => "optional_type",
+            Type::TypeOf(_) => "type",
+            Type::Opaque(name) => name,
+            Type::Declared(_) => unreachable!("plain() looks through declarations"),
+        }
+    }
+}
+
+/// As error messages spell types.
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.plain() {
+            Type::Null => f.write_str("null"),
+            Type::Duration => f.write_str("duration"),
+            Type::Timestamp => f.write_str("timestamp"),
+            Type::List(item) => write!(f, "list({item})"),
+            Type::Map(entry) => write!(f, "map({}, {})", entry.0, entry.1),
+            Type::Optional(inner) => write!(f, "optional_type({inner})"),
+            Type::TypeOf(inner) => match inner.plain() {
+                Type::Dyn => f.write_str("type"),
+                inner => write!(f, "type({inner})"),
+            },
+            Type::Param(number) => match u8::try_from(*number) {
+                Ok(number) if number < 26 => write!(f, "{}", char::from(b'A' + number)),
+                _ => write!(f, "_var{number}"),
+            },
+            plain => f.write_str(plain.value_name()),
+        }
+    }
+}
+
+/// Two types are the same whatever schemas say beyond them; objects are the same by name.
+impl PartialEq for Type {
+    fn eq(&self, other: &Type) -> bool {
+        match (self.plain(), other.plain()) {
+            (Type::List(a), Type::List(b))
+            | (Type::Optional(a), Type::Optional(b))
+            | (Type::TypeOf(a), Type::TypeOf(b)) => a == b,
+            (Type::Map(a), Type::Map(b)) => a == b,
+            (Type::Object(a), Type::Object(b)) => Arc::ptr_eq(a, b) || a.name == b.name,
+            (Type::Opaque(a), Type::Opaque(b)) => a == b,
+            (Type::Param(a), Type::Param(b)) => a == b,
+            (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
+        }
+    }
+}

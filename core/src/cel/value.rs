@@ -1,0 +1,234 @@
+//! Values at run time. Documents are wrapped by reference and read lazily, so that a rule costs what it looks at.
+
+use super::types::{ListKind, Type};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[derive(Debug, Clone)]
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Text<'a>),
+    Bytes(Arc<[u8]>),
+    Duration(Duration),
+    Timestamp(Timestamp),
+    List(List<'a>),
+    Map(Rc<BTreeMap<Key<'a>, Value<'a>>>),
+    Optional(Option<Rc<Value<'a>>>),
+    Type(Type),
+    Opaque(Rc<dyn Opaque>),
+    /// An array or object of a document (never a scalar: see [`Value::json`]) and how to read what is in it.
+    Json(&'a serde_json::Value, &'a Type),
+}
+
+/// A value that only functions know, such as a quantity.
+pub trait Opaque: fmt::Debug {
+    /// The full name of its type, as signatures spell it: `kubernetes.Quantity`.
+    fn type_name(&self) -> &'static str;
+    fn equals(&self, other: &dyn Opaque) -> bool;
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A string, borrowed from a document or an expression, or computed and shared.
+#[derive(Clone)]
+pub enum Text<'a> {
+    Borrowed(&'a str),
+    Shared(Rc<str>),
+}
+
+/// A list that was computed: items, or two lists one after the other, which costs nothing to make.
+#[derive(Debug, Clone)]
+pub enum List<'a> {
+    Items(Rc<Vec<Value<'a>>>),
+    Joined(Rc<Joined<'a>>),
+    /// A sum of lists of a document that are sets, or maps in disguise, and compare without order.
+    Keyed(Rc<Vec<Value<'a>>>, &'a ListKind),
+}
+
+#[derive(Debug)]
+pub struct Joined<'a> {
+    pub left: Value<'a>,
+    pub right: Value<'a>,
+    pub len: u64,
+}
+
+/// A key of a computed map.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key<'a> {
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    String(Text<'a>),
+}
+
+/// Nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Duration(pub i64);
+
+/// An instant between the years 1 and 9999.
+#[derive(Debug, Clone, Copy)]
+pub struct Timestamp {
+    /// Since 1970.
+    pub seconds: i64,
+    pub nanos: u32,
+    /// East of UTC, as the instant was written. Only its text shows this; it takes no part in comparisons.
+    pub offset_seconds: i32,
+}
+
+/// Why an evaluation gave no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvalError {
+    /// The budget is spent. Nothing absorbs it.
+    Cost,
+    /// An error of the expression, as clients see it; `||`, `&&` and some macros absorb it.
+    Message(String),
+}
+
+impl EvalError {
+    pub fn new(message: impl Into<String>) -> Self {
+        EvalError::Message(message.into())
+    }
+
+    pub fn no_such_overload() -> Self {
+        EvalError::new("no such overload")
+    }
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EvalError::Cost => f.write_str("operation cancelled: actual cost limit exceeded"),
+            EvalError::Message(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for EvalError {}
+
+impl<'a> Value<'a> {
+    pub fn text(text: impl Into<Text<'a>>) -> Self {
+        Value::String(text.into())
+    }
+
+    pub fn list(items: Vec<Value<'a>>) -> Self {
+        Value::List(List::Items(Rc::new(items)))
+    }
+
+    pub fn some(value: Value<'a>) -> Self {
+        Value::Optional(Some(Rc::new(value)))
+    }
+
+    pub fn opaque(value: impl Opaque + 'static) -> Self {
+        Value::Opaque(Rc::new(value))
+    }
+
+    /// The opaque value as the Rust type behind it.
+    pub fn downcast<T: 'static>(&self) -> Option<&T> {
+        match self {
+            Value::Opaque(opaque) => opaque.as_any().downcast_ref(),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Text::Borrowed(text) => text,
+            Text::Shared(text) => text,
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Text::Borrowed(text)
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Text::Shared(text.into())
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl PartialEq for Timestamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Timestamp {}
+
+impl PartialOrd for Timestamp {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timestamp {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.seconds, self.nanos).cmp(&(other.seconds, other.nanos))
+    }
+}
+
+impl PartialEq for Text<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Text<'_> {}
+
+impl PartialOrd for Text<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Text<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl List<'_> {
+    pub fn len(&self) -> u64 {
+        match self {
+            List::Items(items) | List::Keyed(items, _) => items.len() as u64,
+            List::Joined(joined) => joined.len,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,72 @@
+//! Makes programs of a schema's rules.
+
+use super::Rule;
+use super::declared::{REQUEST_BYTES_MAX, declared};
+use crate::cel::{self, Environment, Fault, Program, Type};
+use crate::schema::structural::Structural;
+use crate::schema::structural::field_path::FieldPath;
+
+#[derive(Debug)]
+pub struct Compiled {
+    /// What `self` is.
+    pub ty: Type,
+    pub rules: Vec<CompiledRule>,
+    /// How many values of this schema there can be in an object at most.
+    pub count_max: u64,
+}
+
+#[derive(Debug)]
+pub struct CompiledRule {
+    /// Or what is wrong with the rule; None for an empty one.
+    pub program: Option<Result<Program, String>>,
+    pub uses_old_self: bool,
+    /// Or what is wrong with it; None for a rule without, or whose program failed.
+    pub message: Option<Result<Program, String>>,
+    /// Where the rule's failures are told of, below the value.
+    pub field: String,
+}
+
+pub const OLD_SELF: &str = "oldSelf";
+
+/// None for a schema that expressions cannot see.
+pub fn compile(schema: &Structural, is_resource: bool) -> Option<Compiled> {
+    let sized = declared(schema, is_resource)?;
+    let environment = |old: Type| Environment::kubernetes().variable("self", sized.ty.clone()).variable(OLD_SELF, old);
+    let plain = environment(sized.ty.clone());
+    let optional = environment(Type::optional(sized.ty.clone()));
+    let rules = schema.rules.iter().flat_map(|rules| &rules.all);
+    let rules = rules.map(|rule| compile_rule(schema, rule, if rule.optional_old_self { &optional } else { &plain }));
+    Some(Compiled { rules: rules.collect(), ty: sized.ty, count_max: REQUEST_BYTES_MAX / (sized.bytes_min + 1) })
+}
+
+fn compile_rule(schema: &Structural, rule: &Rule, environment: &Environment) -> CompiledRule {
+    let mut compiled = CompiledRule { program: None, uses_old_self: false, message: None, field: String::new() };
+    if rule.rule.trim().is_empty() {
+        return compiled;
+    }
+    let program = typed(&rule.rule, environment, &Type::Bool, "", "cel expression must evaluate to a bool");
+    if let Ok(program) = &program {
+        compiled.uses_old_self = program.uses(OLD_SELF);
+        if !rule.message_expression.is_empty() {
+            let failed = "messageExpression must evaluate to a string";
+            compiled.message =
+                Some(typed(&rule.message_expression, environment, &Type::String, "messageExpression ", failed));
+        }
+        if !rule.field_path.is_empty()
+            && let Ok(path) = FieldPath::parse(&rule.field_path, schema, true)
+        {
+            compiled.field = path.text;
+        }
+    }
+    compiled.program = Some(program);
+    compiled
+}
+
+fn typed(source: &str, environment: &Environment, ty: &Type, what: &str, failed: &str) -> Result<Program, String> {
+    let words = |faults: Vec<Fault>| {
+        let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        format!("{what}compilation failed: {}", faults.join("\n"))
+    };
+    let program = cel::compile(source, environment).map_err(words)?;
+    if program.result() == ty { Ok(program) } else { Err(failed.to_owned()) }
+}

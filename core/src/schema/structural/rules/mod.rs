@@ -1,0 +1,78 @@
+//! `x-kubernetes-validations`: rules that are expressions.
+//!
+//! `declared` says which types expressions see, `compile` makes programs of a schema's rules when they are first
+//! needed, `run` asks an object whether it obeys. What a definition may say is judged in `well_formed`.
+
+mod compile;
+mod declared;
+mod run;
+
+use super::Structural;
+use crate::kinds::rules::At;
+use crate::refusal::CauseReason;
+pub(super) use compile::{Compiled, CompiledRule, compile};
+pub(super) use run::{OBJECT_COST_MAX, Run};
+use std::sync::{Arc, OnceLock};
+
+/// The rules of one schema.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    all: Vec<Rule>,
+    /// Made when an object first meets the rules: there may be thousands of definitions, and most have few objects.
+    /// None where expressions see nothing.
+    compiled: OnceLock<Option<Arc<Compiled>>>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Rule {
+    pub rule: String,
+    message: String,
+    pub message_expression: String,
+    reason: CauseReason,
+    pub field_path: String,
+    /// Whether the rule also runs where there is no old value.
+    optional_old_self: bool,
+}
+
+impl Rules {
+    /// None without any.
+    pub(super) fn parse(list: At) -> Option<Box<Rules>> {
+        let all: Vec<Rule> = list.items().map(Rule::parse).collect();
+        (!all.is_empty()).then(|| Box::new(Rules { all, compiled: OnceLock::new() }))
+    }
+
+    pub(super) fn compiled(&self, schema: &Structural, is_resource: bool) -> Option<&Compiled> {
+        self.compiled.get_or_init(|| compile(schema, is_resource).map(Arc::new)).as_deref()
+    }
+}
+
+impl Rule {
+    fn parse(at: At) -> Rule {
+        let text = |field: &str| at.get(field).text().to_owned();
+        Rule {
+            rule: text("rule"),
+            message: text("message").trim().to_owned(),
+            message_expression: text("messageExpression"),
+            reason: match at.get("reason").text() {
+                "FieldValueDuplicate" => CauseReason::Duplicate,
+                "FieldValueForbidden" => CauseReason::Forbidden,
+                "FieldValueRequired" => CauseReason::Required,
+                _ => CauseReason::Invalid,
+            },
+            field_path: text("fieldPath"),
+            optional_old_self: at.get("optionalOldSelf").is_true(),
+        }
+    }
+
+    /// What the rule is called where it is told of.
+    fn name(&self) -> &str {
+        if self.message.is_empty() { self.rule.trim() } else { &self.message }
+    }
+
+    fn default_message(&self) -> String {
+        if self.message.is_empty() { format!("failed rule: {}", self.name()) } else { self.message.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

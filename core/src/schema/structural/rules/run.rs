@@ -1,0 +1,283 @@
+//! Asks an object whether it obeys its schema's rules.
+
+use super::compile::{Compiled, CompiledRule, OLD_SELF};
+use super::{Rule, Rules};
+use crate::cel::{Budget, EvalError, Program, Value as Seen};
+use crate::refusal::{Cause, CauseReason};
+use crate::schema::structural::correlate::{OldItems, unchanged};
+use crate::schema::structural::path::{Path, Step};
+use crate::schema::structural::validate::NOWHERE;
+use crate::schema::structural::{Additional, Complaints, Structural};
+use serde_json::Value;
+
+/// What one evaluation may cost, and all those for an object.
+const CALL_COST_MAX: u64 = 1_000_000;
+pub(in super::super) const OBJECT_COST_MAX: u64 = 10_000_000;
+const MESSAGE_BYTES_MAX: usize = 5 << 10;
+
+impl Structural {
+    /// The rules that the object breaks. A rule about a value that an update leaves as it was is not held against it,
+    /// unless the rule is about the change.
+    pub(in super::super) fn rule_causes(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+        let mut run = Run::new(Some(OBJECT_COST_MAX));
+        run.object(self, object, old);
+        run.causes.all
+    }
+}
+
+pub(in super::super) struct Run<'p> {
+    pub causes: Complaints<Cause>,
+    /// Where the value stands, if it is not an object of its own.
+    prefix: Option<&'p str>,
+    /// None once it is spent.
+    pub left: Option<u64>,
+}
+
+/// A value that rules are about.
+#[derive(Clone, Copy)]
+struct Place<'a, 'p> {
+    value: &'a Value,
+    /// What the value was before, as far as rules may know.
+    old: Option<&'a Value>,
+    kept: Kept<'a>,
+    path: &'p Path<'p>,
+    is_resource: bool,
+}
+
+/// By which it is seen whether a failure is an old one.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    /// The nearest value around the place, or at it, that has an old one.
+    pair: Option<(&'a Structural, &'a Value, &'a Value)>,
+    /// Whether it is the place's own.
+    is_own: bool,
+}
+
+impl<'a> Kept<'a> {
+    const NOTHING: Kept<'static> = Kept { pair: None, is_own: false };
+
+    fn below(self, schema: &'a Structural, value: &'a Value, old: Option<&'a Value>) -> Self {
+        match old {
+            Some(old) if self.is_own => Kept { pair: Some((schema, value, old)), is_own: true },
+            _ => Kept { is_own: false, ..self },
+        }
+    }
+
+    fn is_unchanged(self) -> bool {
+        self.pair.is_some_and(|(schema, value, old)| unchanged(Some(schema), value, old))
+    }
+}
+
+impl<'p> Run<'p> {
+    pub fn new(left: Option<u64>) -> Self {
+        Run { causes: Complaints::default(), prefix: None, left }
+    }
+
+    fn object<'a>(&mut self, schema: &'a Structural, object: &'a Value, old: Option<&'a Value>) {
+        let pair = old.map(|old| (schema, object, old));
+        let kept = Kept { pair, is_own: old.is_some() };
+        self.walk(schema, Place { value: object, old, kept, path: &Path::ROOT, is_resource: true });
+    }
+
+    /// A default is compared with itself: it is not what changes.
+    pub fn default_value(&mut self, schema: &Structural, value: &Value, prefix: &'p str, is_resource: bool) {
+        self.prefix = Some(prefix);
+        self.walk(schema, Place { value, old: Some(value), kept: Kept::NOTHING, path: &Path::ROOT, is_resource });
+    }
+
+    fn walk<'a>(&mut self, schema: &'a Structural, place: Place<'a, '_>) {
+        // Expressions see nothing below what says no type.
+        let is_seen = schema.ty.is_some() || schema.int_or_string;
+        if !schema.has_rules || place.value.is_null() || !is_seen || self.left.is_none() {
+            return;
+        }
+        if let Some(rules) = schema.rules.as_deref() {
+            self.rules(schema, rules, place);
+        }
+        match place.value {
+            Value::Array(items) => self.items(schema, items, place),
+            Value::Object(fields) => {
+                let old = |name: &str| place.old.and_then(|old| old.get(name));
+                let kept = |name: &str| place.kept.pair.and_then(|(_, _, old)| old.get(name));
+                for (name, value) in fields {
+                    let (schema, step) = match (schema.properties.get(name), &schema.additional_properties) {
+                        (Some(property), _) => (property, Step::Field(name)),
+                        (None, Some(Additional::Like(schema))) => (&**schema, Step::Key(name)),
+                        _ => continue,
+                    };
+                    let is_hidden = matches!(place.path.step, Step::Root) && matches!(&**name, "apiVersion" | "kind");
+                    let kept = if is_hidden { Kept::NOTHING } else { place.kept.below(schema, value, kept(name)) };
+                    let (old, path) = (old(name), &place.path.then(step));
+                    self.walk(schema, Place { value, old, kept, path, is_resource: schema.embedded_resource });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn items<'a>(&mut self, schema: &'a Structural, items: &'a [Value], place: Place<'a, '_>) {
+        let Some(each) = schema.items.as_deref().filter(|each| each.has_rules) else { return };
+        let olds = OldItems::of(schema, place.old);
+        let kept = OldItems::of(schema, place.kept.pair.filter(|_| place.kept.is_own).map(|(_, _, old)| old));
+        for (index, value) in items.iter().enumerate() {
+            let kept = place.kept.below(each, value, kept.get(index, value).filter(|old| !old.is_null()));
+            let (old, path) = (olds.same(value), &place.path.then(Step::Index(index)));
+            self.walk(each, Place { value, old, kept, path, is_resource: each.embedded_resource });
+        }
+    }
+
+    fn rules<'a>(&mut self, schema: &'a Structural, rules: &'a Rules, place: Place<'a, '_>) {
+        let Some(compiled) = rules.compiled(schema, place.is_resource) else { return };
+        let ty = schema.ty.map_or("", |ty| ty.as_str());
+        let mut node = Node { run: self, compiled, place, ty };
+        for (rule, program) in rules.all.iter().zip(&compiled.rules) {
+            if node.run.left.is_none() {
+                return;
+            }
+            if node.run.left == Some(0) {
+                return node.end(OUT_OF_BUDGET);
+            }
+            node.rule(rule, program);
+        }
+    }
+}
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// The rules of one schema about one value.
+struct Node<'n, 'r, 'p, 'm> {
+    run: &'m mut Run<'r>,
+    compiled: &'n Compiled,
+    place: Place<'n, 'p>,
+    /// What Kubernetes shows for the value.
+    ty: &'static str,
+}
+
+impl<'n> Node<'n, '_, '_, '_> {
+    fn rule(&mut self, rule: &Rule, compiled: &'n CompiledRule) {
+        let program = match &compiled.program {
+            None => return,
+            Some(Err(error)) => return self.fail(&format!("rule compile error: {error}")),
+            Some(Ok(program)) => program,
+        };
+        let old = self.place.old.filter(|old| !old.is_null());
+        if compiled.uses_old_self && old.is_none() && !rule.optional_old_self {
+            return;
+        }
+        let name = rule.name();
+        match self.eval(program, old, rule.optional_old_self) {
+            Err(Stop::Budget) => self.end(OUT_OF_BUDGET),
+            Err(Stop::Error(EvalError::Cost)) => self.end(&format!(
+                "'{}': no further validation rules will be run due to call cost exceeds limit for rule: {name}",
+                EvalError::Cost
+            )),
+            Err(Stop::Error(EvalError::Message(error))) if error.starts_with("no such overload") => {
+                self.fail(&format!(
+                    "'{error}': call arguments did not match a supported operator, function or macro signature for \
+                     rule: {name}"
+                ));
+            }
+            Err(Stop::Error(EvalError::Message(error))) => self.fail(&format!("{error} evaluating rule: {name}")),
+            Ok(Seen::Bool(true)) => {}
+            Ok(_) => self.broken(rule, compiled, old),
+        }
+    }
+
+    fn broken(&mut self, rule: &Rule, compiled: &'n CompiledRule, old: Option<&'n Value>) {
+        let message = match &compiled.message {
+            Some(Ok(program)) if old.is_some() || rule.optional_old_self || !program.uses(OLD_SELF) => {
+                match self.eval(program, old, rule.optional_old_self) {
+                    Ok(Seen::String(text)) => as_message(&text),
+                    Ok(_) | Err(Stop::Error(EvalError::Message(_))) => None,
+                    Err(stop) => {
+                        self.tell(compiled, CauseReason::Invalid, &words(&stop, &rule.message_expression));
+                        self.run.left = None;
+                        return;
+                    }
+                }
+            }
+            _ => None,
+        };
+        self.tell(compiled, rule.reason, &message.unwrap_or_else(|| rule.default_message()));
+    }
+
+    fn eval(&mut self, program: &'n Program, old: Option<&'n Value>, is_optional: bool) -> Result<Seen<'n>, Stop> {
+        let ty = &self.compiled.ty;
+        let this = Seen::json(self.place.value, ty).map_err(Stop::Error)?;
+        let old = old.map(|old| Seen::json(old, ty)).transpose().map_err(Stop::Error)?;
+        let old = match old {
+            Some(old) if is_optional => Seen::some(old),
+            Some(old) => old,
+            None if is_optional => Seen::Optional(None),
+            None => Seen::Null,
+        };
+        let mut budget = Budget::new(CALL_COST_MAX);
+        let result = program.eval(&[this, old], &mut budget);
+        let left = self.run.left.unwrap_or(0).checked_sub(CALL_COST_MAX - budget.left);
+        self.run.left = Some(left.ok_or(Stop::Budget)?);
+        result.map_err(Stop::Error)
+    }
+
+    /// Tells that the rule is broken, if that is news.
+    fn tell(&mut self, compiled: &CompiledRule, reason: CauseReason, detail: &str) {
+        if !compiled.uses_old_self && self.place.kept.is_unchanged() {
+            return;
+        }
+        let ty = Value::from(self.ty);
+        self.add(&compiled.field, |field| match reason {
+            CauseReason::Forbidden => Cause::forbidden(field, detail),
+            CauseReason::Required => Cause::required(field, detail),
+            CauseReason::Duplicate => Cause::duplicate(field, &ty),
+            _ => Cause::invalid(field, &ty, detail),
+        });
+    }
+
+    fn fail(&mut self, detail: &str) {
+        let ty = Value::from(self.ty);
+        self.add("", |field| Cause::invalid(field, &ty, detail));
+    }
+
+    /// No more rules are run.
+    fn end(&mut self, detail: &str) {
+        self.fail(detail);
+        self.run.left = None;
+    }
+
+    fn add(&mut self, below: &str, cause: impl FnOnce(String) -> Cause) {
+        let (prefix, path) = (self.run.prefix, self.place.path);
+        self.run.causes.add(|| {
+            let mut field = prefix.unwrap_or_default().to_owned();
+            for part in [path.text().as_str(), below] {
+                let dot = if field.is_empty() || part.is_empty() || part.starts_with('[') { "" } else { "." };
+                field.extend([dot, part]);
+            }
+            cause(if field.is_empty() { NOWHERE.to_owned() } else { field })
+        });
+    }
+}
+
+enum Stop {
+    /// The object's budget is spent.
+    Budget,
+    Error(EvalError),
+}
+
+fn words(stop: &Stop, source: &str) -> String {
+    match stop {
+        Stop::Budget => "messageExpression evaluation failed due to running out of cost budget, no further validation \
+                         rules will be run"
+            .into(),
+        Stop::Error(_) => format!(
+            "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+            Value::from(source)
+        ),
+    }
+}
+
+/// None for what is no message.
+fn as_message(text: &str) -> Option<String> {
+    let text = text.trim();
+    let fits = !text.is_empty() && text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n');
+    fits.then(|| text.to_owned())
+}

@@ -1,0 +1,191 @@
+//! What a definition's rules must be: expressions that compile, that do not cost too much, and that ask for an old
+//! value only where one can be known.
+
+use super::{Faults, Group, add};
+use crate::kinds::rules::At;
+use crate::refusal::{Cause, CauseReason};
+use crate::schema::structural::rules::{CompiledRule, compile};
+use crate::schema::structural::{Additional, Structural};
+use serde_json::Value;
+
+/// What one expression may be estimated to cost, and all those of a version.
+const EXPRESSION_COST_MAX: u64 = 10_000_000;
+const TOTAL_COST_MAX: u64 = 100_000_000;
+/// How many of the expressions that cost most are told of when all together cost too much.
+const MOST_EXPENSIVE: usize = 4;
+
+/// Judges the rules of a schema that is good otherwise; faults of words at or below a schema hide its rules.
+/// A version whose schema an update leaves as it was may keep expressions that cost too much.
+/// Those faults begin at `words`.
+pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged: bool, faults: &mut Faults) {
+    if !parsed.has_rules() {
+        return;
+    }
+    let mut bad: Vec<String> = faults.all.iter().skip(words).map(|fault| fault.cause.field.clone()).collect();
+    bad.sort_unstable();
+    let mut walk = Walk { bad, is_unchanged, total: 0, expensive: Vec::new(), faults };
+    walk.schema(parsed, schema, Context { count_max: Some(1), uncorrelated: None, is_resource: true });
+    let Walk { total, expensive, .. } = walk;
+    if total > TOTAL_COST_MAX {
+        let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+        for (_, path) in expensive {
+            add(faults, Group::Always, || Cause::forbidden(path, detail));
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        add(faults, Group::Always, || schema.forbidden(&too_expensive(what, total, TOTAL_COST_MAX)));
+    }
+}
+
+struct Walk<'f> {
+    /// Paths of what is wrong besides rules, sorted.
+    bad: Vec<String>,
+    is_unchanged: bool,
+    total: u64,
+    /// Most expensive first.
+    expensive: Vec<(u64, String)>,
+    faults: &'f mut Faults,
+}
+
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    /// How many values of the schema an object can have, if all lists and maps around it have a limit.
+    count_max: Option<u64>,
+    /// The outermost schema whose parts cannot be found again after an update.
+    uncorrelated: Option<&'a str>,
+    is_resource: bool,
+}
+
+impl Walk<'_> {
+    fn schema(&mut self, parsed: &Structural, schema: At, context: Context) {
+        if !parsed.has_rules() {
+            return;
+        }
+        let below = |each: &Structural| Context {
+            count_max: context.count_max.and_then(|count| Some(count.saturating_mul(elements_max(parsed, schema)?))),
+            is_resource: each.embedded_resource,
+            ..context
+        };
+        if let Some(Additional::Like(each)) = &parsed.additional_properties {
+            self.schema(each, schema.get("additionalProperties"), below(each));
+        }
+        let properties = schema.get("properties");
+        for (name, each) in &parsed.properties {
+            self.schema(each, properties.key(name), below(each));
+        }
+        if let Some(each) = parsed.items.as_deref() {
+            let is_keyed = schema.get("x-kubernetes-list-type").text() == "map";
+            let path = if is_keyed { String::new() } else { schema.path() };
+            let uncorrelated = context.uncorrelated.or((!is_keyed).then_some(path.as_str()));
+            self.schema(each, schema.get("items"), Context { uncorrelated, ..below(each) });
+        }
+        let path = schema.path();
+        let next = self.bad.get(self.bad.partition_point(|bad| *bad < path));
+        if parsed.rules.is_some() && !next.is_some_and(|bad| bad.starts_with(&path)) {
+            self.rules(parsed, schema.get("x-kubernetes-validations"), context);
+        }
+    }
+
+    fn rules(&mut self, parsed: &Structural, list: At, context: Context) {
+        let Some(compiled) = compile(parsed, context.is_resource) else {
+            let message = "Internal error: internal error: failed to construct type information for \
+                           x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
+            self.say(|| Cause { reason: CauseReason::Internal, field: list.path(), message: message.into() });
+            return;
+        };
+        let count = context.count_max.unwrap_or(compiled.count_max);
+        for (at, rule) in list.items().zip(&compiled.rules) {
+            self.rule(at, rule, count, context.uncorrelated);
+        }
+    }
+
+    fn rule(&mut self, at: At, compiled: &CompiledRule, count: u64, uncorrelated: Option<&str>) {
+        let (rule, message) = (at.get("rule"), at.get("messageExpression"));
+        let cost = match &compiled.program {
+            Some(Ok(program)) => program.estimate().max.saturating_mul(count),
+            _ => 0,
+        };
+        self.cost(rule, "estimated rule cost", cost);
+        if let Some(Err(error)) = &compiled.program {
+            self.say(|| invalid_rule(rule.path(), at, error));
+        }
+        match &compiled.message {
+            Some(Ok(program)) => self.cost(message, "estimated messageExpression cost", program.estimate().max),
+            Some(Err(error)) => self.say(|| invalid_rule(message.path(), at, error)),
+            None => {}
+        }
+        let optional = at.get("optionalOldSelf");
+        match uncorrelated {
+            Some(path) if compiled.uses_old_self => {
+                let detail =
+                    format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {path}");
+                self.say(|| rule.invalid(&detail));
+            }
+            _ if !compiled.uses_old_self && optional.is_set() => {
+                self.say(|| optional.invalid("may not be set if oldSelf is not used in rule"));
+            }
+            _ => {}
+        }
+    }
+
+    fn cost(&mut self, at: At, what: &str, cost: u64) {
+        if cost > EXPRESSION_COST_MAX && !self.is_unchanged {
+            self.say(|| at.forbidden(&too_expensive(what, cost, EXPRESSION_COST_MAX)));
+        }
+        self.total = self.total.saturating_add(cost);
+        if cost >= TOTAL_COST_MAX / 100 {
+            let index = self.expensive.partition_point(|(other, _)| *other >= cost);
+            self.expensive.insert(index, (cost, at.path()));
+            self.expensive.truncate(MOST_EXPENSIVE);
+        }
+    }
+
+    fn say(&mut self, cause: impl FnOnce() -> Cause) {
+        add(self.faults, Group::Always, cause);
+    }
+}
+
+/// How many values there can be below one of this schema; None for any number.
+fn elements_max(parsed: &Structural, schema: At) -> Option<u64> {
+    let limit = |word: &str| schema.get(word).number().map(|max| u64::try_from(max).unwrap_or(0));
+    match schema.get("type").text() {
+        "object" if parsed.additional_properties.is_some() => limit("maxProperties"),
+        "array" => limit("maxItems"),
+        _ => Some(1),
+    }
+}
+
+fn too_expensive(what: &str, cost: u64, max: u64) -> String {
+    let factor = cost as f64 / max as f64;
+    let factor = match factor {
+        _ if factor > 100.0 => "more than 100x".to_owned(),
+        _ if factor < 1.5 => format!("{factor:.6}x"),
+        _ => format!("{factor:.1}x"),
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+/// Says something of a rule, which Kubernetes shows by the names that its own program has for the fields.
+fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
+    let shown: Vec<String> = [
+        ("Rule", "rule", Value::from("")),
+        ("Message", "message", Value::from("")),
+        ("MessageExpression", "messageExpression", Value::from("")),
+        ("Reason", "reason", Value::Null),
+        ("FieldPath", "fieldPath", Value::from("")),
+        ("OptionalOldSelf", "optionalOldSelf", Value::Null),
+    ]
+    .into_iter()
+    .map(|(name, field, unset)| {
+        let at = rule.get(field);
+        format!("\"{name}\":{}", if at.is_set() { at.value } else { &unset })
+    })
+    .collect();
+    let message = format!("Invalid value: {{{}}}: {detail}", shown.join(","));
+    Cause { reason: CauseReason::Invalid, field: path, message }
+}
+
+#[cfg(test)]
+mod tests;
