@@ -8,6 +8,7 @@ pub mod authenticate;
 pub mod info;
 pub mod memory;
 mod metrics;
+pub mod outbound;
 pub mod paths;
 mod query;
 mod respond;

@@ -1,6 +1,7 @@
 //! What goes out besides objects: discovery, OpenAPI, tables; and the Protobuf form of objects, both ways.
 
 pub mod discovery;
+pub mod merged;
 pub mod jsonpath;
 pub mod openapi;
 pub mod protobuf;
