@@ -228,6 +228,16 @@ impl Outbound {
         sender.send_request(request).await.map_err(failed)
     }
 
+    /// The URL that a call goes to, for messages.
+    pub fn shown(&self, target: &Endpoint) -> Result<String, OutboundError> {
+        self.located(target).map(|url| url.to_string())
+    }
+
+    /// Host and port that a call goes to.
+    pub fn host(&self, target: &Endpoint) -> Result<String, OutboundError> {
+        self.located(target).map(|url| url.authority().map(|host| host.to_string()).unwrap_or_default())
+    }
+
     /// The URL with the address in it that this call goes to.
     fn located(&self, target: &Endpoint) -> Result<Uri, OutboundError> {
         match &target.place {

@@ -97,9 +97,9 @@ fn accepts(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
-/// `/api` and `/apis`: in the aggregated form for clients that put it before the plain one.
-fn groups(documents: &Documents, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
-    for clause in accepts(headers).split(',') {
+/// The aggregated form of `/api` and `/apis`, for clients that put it before the plain one.
+pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
+    for clause in accept.split(',') {
         let clause = clause.replace(' ', "");
         let parameter = |wanted: &str| clause.split(';').any(|part| part == wanted);
         if clause == "application/json" || clause.starts_with("*/*") {
@@ -108,13 +108,19 @@ fn groups(documents: &Documents, headers: &HeaderMap, core: bool, shape: Shape) 
         if !clause.starts_with("application/json;") || !parameter("as=APIGroupDiscoveryList") {
             continue;
         }
-        let form = if parameter("v=v2") {
-            Aggregated::V2
-        } else if parameter("v=v2beta1") {
-            Aggregated::V2beta1
-        } else {
-            continue;
-        };
+        if parameter("v=v2") {
+            return Some(Aggregated::V2);
+        }
+        if parameter("v=v2beta1") {
+            return Some(Aggregated::V2beta1);
+        }
+    }
+    None
+}
+
+/// `/api` and `/apis`.
+fn groups(documents: &Documents, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
+    if let Some(form) = aggregated_form(accepts(headers)) {
         let name = format!("aggregated {core} {}", form.content_type());
         if let Some(body) = documents.get(&name, |catalog| Some(catalog.aggregated(core, form))) {
             return tagged(body, form.content_type(), headers, shape);
@@ -131,10 +137,13 @@ fn resources(documents: &Documents, group: &str, version: &str, shape: Shape) ->
     documents.get(&name, |catalog| catalog.resource_list(group, version)).map(|body| json_answer(body, shape))
 }
 
+/// Whether a client wants `/openapi/v2` in Protobuf.
+pub(crate) fn asks_protobuf(accept: &str) -> bool {
+    [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form))
+}
+
 fn openapi_v2(documents: &Documents, headers: &HeaderMap, shape: Shape) -> Option<Response> {
-    let accept = accepts(headers);
-    let protobuf = [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form));
-    if protobuf {
+    if asks_protobuf(accepts(headers)) {
         let body = documents.openapi("openapi/v2 protobuf", |openapi| Some(openapi.v2_protobuf()))?;
         return Some(tagged(body, openapi::V2_PROTOBUF, headers, shape));
     }
@@ -148,7 +157,7 @@ fn openapi_v3(documents: &Documents, path: &str, headers: &HeaderMap, shape: Sha
 }
 
 /// A document with a tag, so that a client need not fetch again what it has.
-fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: Shape) -> Response {
+pub(crate) fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: Shape) -> Response {
     let tag = format!("\"{}\"", openapi::etag(&body));
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) == Some(&tag);
     let mut response = if known {

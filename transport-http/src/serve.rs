@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -32,21 +33,23 @@ pub const STREAMS_MAX: u32 = 250;
 pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
     let query = warp::query::raw().or(warp::any().map(String::new)).unify();
     let peer = warp::ext::optional::<Peer>();
+    let client = warp::ext::optional::<SocketAddr>();
     let upgrade = warp::ext::optional::<OnUpgrade>();
     warp::method()
         .and(warp::path::full())
         .and(query)
         .and(warp::header::headers_cloned())
         .and(peer)
+        .and(client)
         .and(upgrade)
         .and(warp::body::stream())
         .and_then(
-            move |method: Method, path: FullPath, query, headers: HeaderMap, peer: Option<Peer>, upgrade, body| {
+            move |method: Method, path: FullPath, query, headers: HeaderMap, peer: Option<Peer>, client, upgrade, body| {
                 let api = api.clone();
                 async move {
                     let peer = peer.unwrap_or(Peer::Unknown);
                     let wire =
-                        WireRequest { method, path: path.as_str().to_owned(), query, headers, peer, upgrade, body };
+                        WireRequest { method, path: path.as_str().to_owned(), query, headers, peer, client, upgrade, body };
                     Ok::<Response, warp::Rejection>(api.handle(wire).await)
                 }
             },
@@ -75,9 +78,9 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
         .max_send_buf_size(256 << 10);
     let builder = Arc::new(builder);
     loop {
-        let stream = tokio::select! {
+        let (stream, client) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, most likely: wait until some connection ends.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -105,6 +108,7 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
             let service =
                 tower::ServiceExt::map_request(service, move |mut request: http::Request<hyper::body::Incoming>| {
                     request.extensions_mut().insert(peer.clone());
+                    request.extensions_mut().insert(client);
                     request
                 });
             let connection =

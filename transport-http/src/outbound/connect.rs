@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service;
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -255,6 +256,12 @@ impl ServerCertVerifier for Verifier {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
         if self.trusted.iter().any(|trusted| trusted == certificate) {
             rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name)?;
+            let (_, parsed) = X509Certificate::from_der(certificate)
+                .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
+            let now = ASN1Time::from_timestamp(i64::try_from(now.as_secs()).unwrap_or(i64::MAX)).ok();
+            if !now.is_some_and(|now| parsed.validity().is_valid_at(now)) {
+                return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Expired));
+            }
             return Ok(ServerCertVerified::assertion());
         }
         chain.verify_server_cert(certificate, intermediates, server_name, ocsp, now)
