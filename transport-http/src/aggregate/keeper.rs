@@ -14,11 +14,11 @@ use holdfast_core::apiservices::local::{self, LABEL};
 use holdfast_core::apiservices::{self, ApiService, Backend, GroupVersion};
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::object::meta;
-use holdfast_core::request::{Options, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
 use holdfast_core::wire::discovery::Aggregated;
 use holdfast_core::wire::{merged, openapi};
-use holdfast_engine::{Delivery, Engine, Fault, Watch, WatchStart};
+use holdfast_engine::registrar::follow;
+use holdfast_engine::{Delivery, Engine, Fault, WatchStart};
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Response};
 use serde_json::Value;
@@ -134,10 +134,11 @@ impl Aggregator {
     }
 
     async fn follow(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Fault> {
-        let mut api_services = watch(engine, apiservices::GROUP, "v1", "apiservices")?;
-        let mut services = watch(engine, "", "v1", "services")?;
-        let mut endpoints = watch(engine, "", "v1", "endpoints")?;
-        let mut slices = watch(engine, "discovery.k8s.io", "v1", "endpointslices")?;
+        let now = WatchStart::Now;
+        let mut api_services = follow(engine, apiservices::GROUP, "v1", "apiservices", now)?;
+        let mut services = follow(engine, "", "v1", "services", now)?;
+        let mut endpoints = follow(engine, "", "v1", "endpoints", now)?;
+        let mut slices = follow(engine, "discovery.k8s.io", "v1", "endpointslices", now)?;
         let mut agenda = Agenda::default();
         let mut checks: JoinSet<(String, Outcome)> = JoinSet::new();
         loop {
@@ -376,21 +377,4 @@ fn memchr_find(text: &[u8], wanted: &[u8]) -> bool {
 fn newest(delivery: &Delivery) -> (String, Option<Arc<Entry>>) {
     let change = &delivery.event.change;
     (change.key.to_string(), (!change.deleted).then(|| change.entry.clone()))
-}
-
-/// Follows all objects of a kind from now on, and begins with those that there are.
-fn watch(engine: &Arc<Engine>, group: &str, version: &str, resource: &str) -> Result<Watch, Fault> {
-    let state = engine.snapshot();
-    let unknown = || Fault::Unreadable { what: format!("{resource} are not served") };
-    let (kind, version) = state.registry.find(group, version, resource).ok_or_else(unknown)?;
-    let request = Request {
-        user: Arc::new(User::new(USER, &[PRIVILEGED_GROUP])),
-        verb: Verb::Watch,
-        target: Target { kind, version, namespace: None, name: None, subresource: None },
-        options: Options::default(),
-        body: Default::default(),
-        id: USER.into(),
-    };
-    let selection = holdfast_core::list::Selection::new(&state, &request).map_err(|_| unknown())?;
-    Ok(engine.watch(selection, WatchStart::Now))
 }
