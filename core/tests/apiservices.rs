@@ -111,8 +111,7 @@ impl World {
 }
 
 fn definition(group: &str, versions: &[(&str, bool)]) -> Value {
-    let versions: Vec<Value> =
-        versions.iter().map(|(name, served)| json!({"name": name, "served": served})).collect();
+    let versions: Vec<Value> = versions.iter().map(|(name, served)| json!({"name": name, "served": served})).collect();
     json!({"spec": {"group": group, "versions": versions}})
 }
 

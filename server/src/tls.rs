@@ -28,7 +28,9 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Tls> {
         None => None,
         Some(file) => Some((load_certificates(file)?, args.front_proxy.requestheader_allowed_names.clone())),
     };
-    let verifier = Arc::new(PeerVerifier::new(authorities, front_proxies).map_err(|error| anyhow!("client authorities: {error}"))?);
+    let verifier = Arc::new(
+        PeerVerifier::new(authorities, front_proxies).map_err(|error| anyhow!("client authorities: {error}"))?,
+    );
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions(&args.tls_min_version)?)
         .context("no cipher suite is left for these TLS versions")?

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 pub fn clients() -> &'static Path {
     static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
     CLIENTS.get_or_init(|| {
-        let folder = std::env::var_os("HOLDFAST_CLIENTS")
-            .map_or_else(|| crate::server::target().join("clients"), PathBuf::from);
+        let folder =
+            std::env::var_os("HOLDFAST_CLIENTS").map_or_else(|| crate::server::target().join("clients"), PathBuf::from);
         let complete = ["kubectl-1.37", "helm-4", "helm-3", "python/.pin", "node/.pin"];
         if !complete.iter().all(|file| folder.join(file).exists()) {
             let fetch = crate::folder().join("../scripts/fetch-clients.sh");

@@ -136,12 +136,7 @@ impl Outbound {
     }
 
     /// Posts a JSON document and gives back the body of a successful answer.
-    pub async fn post_json(
-        &self,
-        target: &Endpoint,
-        body: Bytes,
-        timeout: Duration,
-    ) -> Result<Bytes, OutboundError> {
+    pub async fn post_json(&self, target: &Endpoint, body: Bytes, timeout: Duration) -> Result<Bytes, OutboundError> {
         let url = target.url();
         let said = |error: OutboundError| match error {
             OutboundError::Refused { .. } => error,
@@ -209,9 +204,11 @@ impl Outbound {
     ) -> Result<Response<Incoming>, OutboundError> {
         let url = self.located(target)?;
         let host = url.authority().map(|authority| authority.to_string()).unwrap_or_default();
-        let stream = self.connector(target, None)?.connect(&url, false).await.map_err(|error| {
-            OutboundError::Unanswered(format!("error dialing backend: {error}"))
-        })?;
+        let stream = self
+            .connector(target, None)?
+            .connect(&url, false)
+            .await
+            .map_err(|error| OutboundError::Unanswered(format!("error dialing backend: {error}")))?;
         let path = url.path_and_query().map_or("/", |path| path.as_str());
         *request.uri_mut() = path.parse().map_err(|error| OutboundError::Unresolved(format!("{error}")))?;
         if let Ok(host) = HeaderValue::from_str(&host) {
@@ -277,11 +274,7 @@ impl Outbound {
         Ok(client)
     }
 
-    fn connector(
-        &self,
-        target: &Endpoint,
-        service: Option<(String, String, u16)>,
-    ) -> Result<Connector, OutboundError> {
+    fn connector(&self, target: &Endpoint, service: Option<(String, String, u16)>) -> Result<Connector, OutboundError> {
         Connector::new(&target.server_name(), &target.trust, self.identity.as_deref(), service, self.resolver.clone())
             .map_err(OutboundError::Unanswered)
     }

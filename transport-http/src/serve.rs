@@ -44,12 +44,27 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
         .and(upgrade)
         .and(warp::body::stream())
         .and_then(
-            move |method: Method, path: FullPath, query, headers: HeaderMap, peer: Option<Peer>, client, upgrade, body| {
+            move |method: Method,
+                  path: FullPath,
+                  query,
+                  headers: HeaderMap,
+                  peer: Option<Peer>,
+                  client,
+                  upgrade,
+                  body| {
                 let api = api.clone();
                 async move {
                     let peer = peer.unwrap_or(Peer::Unknown);
-                    let wire =
-                        WireRequest { method, path: path.as_str().to_owned(), query, headers, peer, client, upgrade, body };
+                    let wire = WireRequest {
+                        method,
+                        path: path.as_str().to_owned(),
+                        query,
+                        headers,
+                        peer,
+                        client,
+                        upgrade,
+                        body,
+                    };
                     Ok::<Response, warp::Rejection>(api.handle(wire).await)
                 }
             },

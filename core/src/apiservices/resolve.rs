@@ -89,7 +89,8 @@ pub fn endpoints(state: &State, slices: &Slices, namespace: &str, name: &str, po
             found.known = true;
             let slice = entry.document();
             let ready = |endpoint: &&Value| endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false));
-            let hosts = items(&slice, "endpoints").filter(ready).filter_map(|endpoint| endpoint["addresses"][0].as_str());
+            let hosts =
+                items(&slice, "endpoints").filter(ready).filter_map(|endpoint| endpoint["addresses"][0].as_str());
             found.add(hosts, items(&slice, "ports"), port_name);
         }
     }

@@ -38,13 +38,8 @@ const PROXY_AUTHORITIES: &str = "requestheader-client-ca-file";
 /// Writes the ConfigMap, unless it tells all of this already. What other servers told stays beside it.
 pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
     let (kind, version) = state.registry.find("", "v1", "configmaps")?;
-    let target = |name: Option<String>| Target {
-        kind,
-        version,
-        namespace: Some(NAMESPACE.into()),
-        name,
-        subresource: None,
-    };
+    let target =
+        |name: Option<String>| Target { kind, version, namespace: Some(NAMESPACE.into()), name, subresource: None };
     let existing = state.get(kind, &meta::key(Some(NAMESPACE), NAME)).map(|entry| entry.document());
     let Some(Value::Object(mut document)) = existing else {
         let data = told(trust, &Map::new());

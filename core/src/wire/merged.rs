@@ -163,79 +163,93 @@ pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'
     own
 }
 
-/// `/openapi/v2`, with the part of each other document that tells of its group version. A definition whose name is
-/// taken by another one gets a number behind it.
+/// `/openapi/v2`, with the part of each other document that tells of its group version. A definition or a parameter
+/// whose name is taken by another one gets a number behind it.
 pub fn openapi_v2<'a>(mut own: Value, others: impl IntoIterator<Item = (&'a GroupVersion, &'a Value)>) -> Value {
-    let mut definitions = take(&mut own, "definitions");
     let mut paths = take(&mut own, "paths");
+    let mut sections = SECTIONS.map(|section| take(&mut own, section));
+    let empty = Map::new();
     for (served, document) in others {
         let root = served.path();
         let within = |path: &str| path.strip_prefix(&root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let empty = Map::new();
         let their = |field: &str| document[field].as_object().unwrap_or(&empty);
-        let mut kept: Map<String, Value> =
-            their("paths").iter().filter(|(path, _)| within(path)).map(|(k, v)| (k.clone(), v.clone())).collect();
-        let mut wanted = BTreeSet::new();
-        let mut open: Vec<String> = Vec::new();
-        let collect = |value: &Value, open: &mut Vec<String>| {
-            references(value, &mut |name| open.push(name.to_owned()));
-        };
-        kept.values().for_each(|item| collect(item, &mut open));
-        while let Some(name) = open.pop() {
-            if let Some(definition) = their("definitions").get(&name)
-                && wanted.insert(name)
+        let kept = || their("paths").iter().filter(|(path, _)| within(path));
+        let mut wanted: BTreeSet<Reference> = BTreeSet::new();
+        let mut open: Vec<Reference> = Vec::new();
+        kept().for_each(|(_, item)| references(item, &mut open));
+        while let Some(reference) = open.pop() {
+            if let Some(found) = their(SECTIONS[reference.section]).get(&reference.name)
+                && wanted.insert(reference)
             {
-                collect(definition, &mut open);
+                references(found, &mut open);
             }
         }
-        let mut names: BTreeMap<String, String> = BTreeMap::new();
-        for name in wanted {
-            let definition = &their("definitions")[&name];
-            let fits = |wanted: &str| definitions.get(wanted).is_none_or(|found| found == definition);
+        let mut names: BTreeMap<Reference, String> = BTreeMap::new();
+        for Reference { section, name } in wanted {
+            let found = &their(SECTIONS[section])[&name];
+            let fits = |wanted: &str| sections[section].get(wanted).is_none_or(|taken| taken == found);
             let numbered = (2..).map(|number| format!("{name}_v{number}"));
             let free = std::iter::once(name.clone()).chain(numbered).find(|name| fits(name));
-            names.insert(name, free.unwrap_or_default());
+            names.insert(Reference { section, name }, free.unwrap_or_default());
         }
-        let renamed = |mut value: Value| {
+        let renamed = |value: &Value| {
+            let mut value = value.clone();
             rename(&mut value, &names);
             value
         };
-        for (name, new) in &names {
-            definitions.insert(new.clone(), renamed(their("definitions")[name].clone()));
+        for (Reference { section, name }, new) in &names {
+            sections[*section].insert(new.clone(), renamed(&their(SECTIONS[*section])[name]));
         }
-        paths.extend(std::mem::take(&mut kept).into_iter().map(|(path, item)| (path, renamed(item))));
+        paths.extend(kept().map(|(path, item)| (path.clone(), renamed(item))));
     }
     own["paths"] = paths.into();
-    own["definitions"] = definitions.into();
+    for (section, members) in SECTIONS.into_iter().zip(sections) {
+        own[section] = members.into();
+    }
     own
 }
 
-const DEFINITIONS: &str = "#/definitions/";
+/// What others' paths may refer to.
+const SECTIONS: [&str; 2] = ["definitions", "parameters"];
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Reference {
+    section: usize,
+    name: String,
+}
+
+impl Reference {
+    /// Reads `#/definitions/NAME`.
+    fn of(fields: &Map<String, Value>) -> Option<Reference> {
+        let (section, name) = fields.get("$ref")?.as_str()?.strip_prefix("#/")?.split_once('/')?;
+        let section = SECTIONS.iter().position(|known| *known == section)?;
+        Some(Reference { section, name: name.to_owned() })
+    }
+}
 
 fn take(document: &mut Value, field: &str) -> Map<String, Value> {
     document.get_mut(field).and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default()
 }
 
-/// The names of the definitions that a value refers to.
-fn references(value: &Value, each: &mut impl FnMut(&str)) {
+/// Everything that a value refers to.
+fn references(value: &Value, found: &mut Vec<Reference>) {
     match value {
         Value::Object(fields) => {
-            if let Some(name) = fields.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix(DEFINITIONS)) {
-                each(name);
-            }
-            fields.values().for_each(|value| references(value, each));
+            found.extend(Reference::of(fields));
+            fields.values().for_each(|value| references(value, found));
         }
-        Value::Array(items) => items.iter().for_each(|value| references(value, each)),
+        Value::Array(items) => items.iter().for_each(|value| references(value, found)),
         _ => {}
     }
 }
 
-fn rename(value: &mut Value, names: &BTreeMap<String, String>) {
+fn rename(value: &mut Value, names: &BTreeMap<Reference, String>) {
     match value {
         Value::Object(fields) => {
-            let name = fields.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix(DEFINITIONS));
-            if let Some(new) = name.and_then(|name| names.get(name)) {
-                let new = format!("{DEFINITIONS}{new}");
+            if let Some(reference) = Reference::of(fields)
+                && let Some(new) = names.get(&reference)
+            {
+                let new = format!("#/{}/{new}", SECTIONS[reference.section]);
                 fields.insert("$ref".into(), new.into());
             }
             fields.values_mut().for_each(|value| rename(value, names));
@@ -270,7 +284,8 @@ mod tests {
             let versions: Vec<Value> = versions.iter().map(|one| version(name, one)).collect();
             json!({"name": name, "preferredVersion": versions[0], "versions": versions})
         };
-        let own = json!({"kind": "APIGroupList", "groups": [group("apps", &["v1"]), group("b.io", &["v2", "v1beta1"])]});
+        let own =
+            json!({"kind": "APIGroupList", "groups": [group("apps", &["v1"]), group("b.io", &["v2", "v1beta1"])]});
         let remotes = [remote("high.io", "v1"), remote("b.io", "v1"), remote("a.io", "v1"), remote("apps", "v1")];
         let merge = Merge { remotes: &remotes, priorities: &priorities };
         let merged = merge.group_list(own);
@@ -327,9 +342,16 @@ mod tests {
     #[test]
     fn openapi_takes_what_belongs_to_the_version() {
         let to = |name: &str| json!({"$ref": format!("#/definitions/{name}")});
-        let own = json!({"paths": {"/api/": {}}, "definitions": {"Meta": {"type": "object"}, "Same": {"type": "string"}}});
+        let own = json!({
+            "paths": {"/api/": {}}, "parameters": {"own": {"in": "path"}},
+            "definitions": {"Meta": {"type": "object"}, "Same": {"type": "string"}},
+        });
         let theirs = json!({
-            "paths": {"/apis/a.io/v1/things": {"get": to("Thing")}, "/apis/a.io/v10/": {}, "/version": to("Version")},
+            "paths": {
+                "/apis/a.io/v1/things": {"get": to("Thing"), "parameters": [{"$ref": "#/parameters/own"}]},
+                "/apis/a.io/v10/": {}, "/version": to("Version"),
+            },
+            "parameters": {"own": {"in": "query"}, "other": {}},
             "definitions": {
                 "Thing": {"properties": {"metadata": to("Meta"), "same": to("Same"), "self": to("Thing")}},
                 "Meta": {"type": "array"}, "Same": {"type": "string"}, "Version": {},
@@ -337,7 +359,9 @@ mod tests {
         });
         let served = GroupVersion::new("a.io", "v1");
         let merged = openapi_v2(own, [(&served, &theirs)]);
-        assert_eq!(merged["paths"], json!({"/api/": {}, "/apis/a.io/v1/things": {"get": to("Thing")}}));
+        let item = json!({"get": to("Thing"), "parameters": [{"$ref": "#/parameters/own_v2"}]});
+        assert_eq!(merged["paths"], json!({"/api/": {}, "/apis/a.io/v1/things": item}));
+        assert_eq!(merged["parameters"], json!({"own": {"in": "path"}, "own_v2": {"in": "query"}}));
         let expected = json!({
             "Meta": {"type": "object"}, "Meta_v2": {"type": "array"}, "Same": {"type": "string"},
             "Thing": {"properties": {"metadata": to("Meta_v2"), "same": to("Same"), "self": to("Thing")}},

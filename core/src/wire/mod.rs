@@ -1,8 +1,8 @@
 //! What goes out besides objects: discovery, OpenAPI, tables; and the Protobuf form of objects, both ways.
 
 pub mod discovery;
-pub mod merged;
 pub mod jsonpath;
+pub mod merged;
 pub mod openapi;
 pub mod protobuf;
 pub mod table;

@@ -64,7 +64,8 @@ pub async fn answer(
     let query = Query::parse("");
     let own = paths::answer(api, &Method::GET, own_path, &own_headers, &query, Shape::PLAIN);
     let own = whole(own).await?;
-    let name = format!("{own_path} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));
+    let name =
+        format!("{own_path} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));
     let document = document(api, &table, &name, own, &asked)?;
     Some(match asked {
         Asked::Groups(Some(form)) => paths::tagged(document, form.content_type(), headers, shape),
@@ -101,7 +102,8 @@ fn merge(table: &Table, own: Value, asked: &Asked) -> Bytes {
             merged::openapi_v3_index(own, hashes).to_string().into()
         }
         Asked::OpenApiV2 { protobuf } => {
-            let others = servers().filter_map(|(served, server)| Some((served, &server.told.openapi_v2.as_ref()?.value)));
+            let others =
+                servers().filter_map(|(served, server)| Some((served, &server.told.openapi_v2.as_ref()?.value)));
             let document = merged::openapi_v2(own, others);
             if *protobuf { openapi::v2_protobuf_of(&document) } else { document.to_string().into() }
         }

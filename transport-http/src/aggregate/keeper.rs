@@ -221,17 +221,20 @@ impl Aggregator {
                     }
                     _ => drop(table.servers.remove(&served)),
                 }
+                true
             });
         }
         moved || !same_priorities || backend.is_none()
     }
 
-    fn change(&self, edit: impl FnOnce(&mut Table)) {
-        // The keeper alone changes the table, so nothing comes in between.
-        let mut table = Table::clone(&self.table.load_full());
-        edit(&mut table);
-        table.generation += 1;
-        self.table.store(Arc::new(table));
+    /// Changes the table, if `edit` says that it did.
+    fn change(&self, edit: impl FnOnce(&mut Table) -> bool) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = Table::clone(&self.table.load());
+        if edit(&mut table) {
+            table.generation += 1;
+            self.table.store(Arc::new(table));
+        }
     }
 
     /// Looks at one APIService, and writes down what is found.
@@ -245,30 +248,39 @@ impl Aggregator {
             Finding::Known(condition) => condition,
             Finding::Ask => self.ask(&service).await,
         };
+        let fresh = service.backend.is_some() && self.refresh(&service, condition.holds).await;
         if let Some(step) = available::report(&engine.snapshot(), name, &condition, engine.stamp())
             && let Err(refusal) = engine.mutate(&step.request).await
         {
             tracing::debug!(?refusal, name, "a condition could not be written");
             return Outcome::Ill;
         }
-        if service.backend.is_none() {
-            return Outcome::Settled;
+        match (&service.backend, condition.holds && fresh) {
+            (None, _) => Outcome::Settled,
+            (Some(_), true) => Outcome::Well,
+            (Some(_), false) => Outcome::Ill,
         }
-        let told = match self.table.load().servers.get(&service.served) {
-            Some(server) if condition.holds => self.listen(server).await,
-            Some(server) => Told { fresh: false, ..server.told.clone() },
-            None => return Outcome::Ill,
+    }
+
+    /// Learns what the server behind an APIService serves, before anybody is told that it is there; whether it has
+    /// said so just now.
+    async fn refresh(&self, service: &ApiService, answers: bool) -> bool {
+        let Some(server) = self.table.load().servers.get(&service.served).cloned() else { return false };
+        let stale = || Told { fresh: false, ..server.told.clone() };
+        let told = match answers {
+            true => tokio::time::timeout(ASK_MAX, self.listen(&server)).await.unwrap_or_else(|_| stale()),
+            false => stale(),
         };
         let fresh = told.fresh;
-        let changed = |server: &Arc<Server>| server.told != told;
-        if self.table.load().servers.get(&service.served).is_some_and(changed) {
-            self.change(|table| {
-                if let Some(server) = table.servers.get_mut(&service.served) {
-                    Arc::make_mut(server).told = told;
-                }
-            });
-        }
-        if condition.holds && fresh { Outcome::Well } else { Outcome::Ill }
+        self.change(|table| match table.servers.get_mut(&service.served) {
+            // Unless it has moved meanwhile.
+            Some(now) if now.backend == server.backend && now.told != told => {
+                Arc::make_mut(now).told = told;
+                true
+            }
+            _ => false,
+        });
+        fresh
     }
 
     /// Asks the server for the resources of this version, whoever vouches for it.

@@ -41,6 +41,8 @@ pub struct Aggregator {
     slices: Arc<RwLock<Slices>>,
     reject_redirects: bool,
     table: ArcSwap<Table>,
+    /// Held while the table is changed.
+    changing: Mutex<()>,
     merged: Mutex<HashMap<String, documents::Merged>>,
 }
 
@@ -88,6 +90,7 @@ impl Aggregator {
             slices,
             reject_redirects,
             table: ArcSwap::default(),
+            changing: Mutex::default(),
             merged: Mutex::default(),
         }
     }
@@ -108,6 +111,7 @@ impl Aggregator {
         } else {
             let parts: Vec<&str> = info.path.split('/').filter(|part| !part.is_empty()).collect();
             match parts.as_slice() {
+                ["api", version] | ["openapi", "v3", "api", version] => GroupVersion::new("", *version),
                 ["apis", group, version] | ["openapi", "v3", "apis", group, version] => {
                     GroupVersion::new(*group, *version)
                 }

@@ -101,7 +101,8 @@ where
             Err(error) => respond::plain_error(503, &error.to_string()),
         };
     }
-    let patient = info.verb == "watch" || matches!(info.subresource.as_str(), "log" | "attach" | "exec" | "portforward" | "proxy");
+    let patient = info.verb == "watch"
+        || matches!(info.subresource.as_str(), "log" | "attach" | "exec" | "portforward" | "proxy");
     let answer = outbound.forward(&endpoint, request);
     let answer = if patient { Ok(answer.await) } else { tokio::time::timeout(ANSWER_MAX, answer).await };
     match answer {
@@ -234,8 +235,7 @@ fn strip(headers: &mut HeaderMap, upgrading: bool) {
 
 fn add_forwarded_for(headers: &mut HeaderMap, client: &str) {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-    let before: Vec<&str> =
-        headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
+    let before: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
     let all = before.into_iter().chain([client]).collect::<Vec<_>>().join(", ");
     if let Ok(all) = HeaderValue::from_str(&all) {
         headers.insert(FORWARDED_FOR, all);

@@ -75,7 +75,8 @@ impl Connector {
         service: Option<(String, String, u16)>,
         resolver: Arc<Resolver>,
     ) -> Result<Connector, String> {
-        let name = ServerName::try_from(server_name.to_owned()).map_err(|_| format!("{server_name:?} is no host name"))?;
+        let name =
+            ServerName::try_from(server_name.to_owned()).map_err(|_| format!("{server_name:?} is no host name"))?;
         let verifier = Arc::new(Verifier::new(trust)?);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)

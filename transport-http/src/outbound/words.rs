@@ -3,7 +3,7 @@
 use super::OutboundError;
 use super::connect::DialError;
 use http::StatusCode;
-use rustls::{AlertDescription, CertificateError};
+use rustls::CertificateError;
 use std::error::Error;
 use std::io;
 
@@ -33,7 +33,10 @@ pub fn of_hyper(error: &hyper::Error) -> String {
         }
         last = source;
     }
-    if error.is_parse() { format!("net/http: HTTP/1.x transport connection broken: {last}") } else { last.to_string() }
+    if error.is_parse() {
+        return format!("net/http: HTTP/1.x transport connection broken: {last}");
+    }
+    of_text(last.to_string())
 }
 
 pub fn of_connect(error: &io::Error) -> String {
@@ -57,7 +60,7 @@ pub fn of_handshake(error: &io::Error) -> String {
             io::ErrorKind::UnexpectedEof => "EOF".into(),
             io::ErrorKind::ConnectionReset => "read: connection reset by peer".into(),
             io::ErrorKind::BrokenPipe => "write: broken pipe".into(),
-            _ => error.to_string(),
+            _ => of_text(error.to_string()),
         },
     }
 }
@@ -67,7 +70,7 @@ fn of_tls(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(error) => {
             format!("tls: failed to verify certificate: x509: {}", of_certificate(error))
         }
-        rustls::Error::AlertReceived(alert) => format!("remote error: tls: {}", of_alert(*alert)),
+        rustls::Error::AlertReceived(alert) => of_alert(&format!("{alert:?}")),
         rustls::Error::InvalidMessage(_) => "tls: first record does not look like a TLS handshake".into(),
         other => format!("tls: {other}"),
     }
@@ -97,21 +100,30 @@ fn of_certificate(error: &CertificateError) -> String {
     }
 }
 
-fn of_alert(alert: AlertDescription) -> String {
-    let text = match alert {
-        AlertDescription::BadCertificate => "bad certificate",
-        AlertDescription::CertificateRequired => "certificate required",
-        AlertDescription::CertificateUnknown => "unknown certificate",
-        AlertDescription::CertificateExpired => "expired certificate",
-        AlertDescription::UnknownCA => "unknown certificate authority",
-        AlertDescription::HandshakeFailure => "handshake failure",
-        AlertDescription::ProtocolVersion => "protocol version not supported",
-        AlertDescription::UnrecognisedName => "unrecognized name",
-        AlertDescription::InternalError => "internal error",
-        AlertDescription::AccessDenied => "access denied",
-        other => return format!("{other:?}"),
+/// What the other side said before it hung up, by the alert's name.
+fn of_alert(name: &str) -> String {
+    let text = match name {
+        "BadCertificate" => "bad certificate",
+        "CertificateRequired" => "certificate required",
+        "CertificateUnknown" => "unknown certificate",
+        "CertificateExpired" => "expired certificate",
+        "UnknownCA" => "unknown certificate authority",
+        "HandshakeFailure" => "handshake failure",
+        "ProtocolVersion" => "protocol version not supported",
+        "UnrecognisedName" => "unrecognized name",
+        "InternalError" => "internal error",
+        "AccessDenied" => "access denied",
+        other => other,
     };
-    text.into()
+    format!("remote error: tls: {text}")
+}
+
+/// An error of which HTTP/2 has left nothing but the text.
+fn of_text(text: String) -> String {
+    match text.rsplit_once("received fatal alert: ") {
+        Some((_, name)) => of_alert(name),
+        None => text,
+    }
 }
 
 /// An answer that is no success, as Kubernetes' client tells of it.
@@ -127,9 +139,13 @@ pub fn of_status(code: StatusCode, body: &[u8]) -> OutboundError {
         429 => "the server has received too many requests and has asked us to try again later".into(),
         500 => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
         503 => "the server is currently unable to handle the request".into(),
-        504 => "the server was unable to return a response in the time allotted, but may still be processing the request"
-            .into(),
-        number if number >= 500 => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .into()
+        }
+        number if number >= 500 => {
+            format!("an error on the server ({text:?}) has prevented the request from succeeding")
+        }
         number => format!("the server responded with the status code {number} but did not return more information"),
     };
     OutboundError::Refused { code, message }

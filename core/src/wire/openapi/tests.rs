@@ -446,6 +446,14 @@ fn old_betas_are_described_in_their_own_names() {
 }
 
 #[test]
+fn v2_protobuf_is_the_same_from_the_whole_document() {
+    check(&NoCustomSchemas, Vec::new(), |openapi| {
+        let whole = v2_protobuf_of(&parsed(&openapi.v2_json()));
+        assert!(proto::Document::decode(whole).unwrap() == proto::Document::decode(openapi.v2_protobuf()).unwrap());
+    });
+}
+
+#[test]
 fn v2_protobuf_says_what_the_json_says() {
     check(&NoCustomSchemas, vec![], |openapi| {
         let json = parsed(&openapi.v2_json());
