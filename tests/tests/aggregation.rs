@@ -259,7 +259,8 @@ async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     cluster.server.stop();
 }
 
-#[tokio::test]
+// The connections of this process go on while it waits for the server to stop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_goes_on_as_something_else() {
     let cluster = Cluster::start(&[]).await;
     let backend = cluster.backend(true).await;
@@ -288,7 +289,12 @@ async fn a_connection_goes_on_as_something_else() {
     let seen = backend.seen(&format!("{THINGS}/one/echo"));
     assert_eq!(seen[0].headers["x-remote-user"], "kubernetes-admin");
     // Something else may stay open; a server that stops does not wait for it.
+    let mut watch =
+        cluster.admin.open(Method::GET, &format!("{THINGS}?watch=1"), &[], Default::default()).await.unwrap();
+    watch.body_mut().frame().await.expect("an event").expect("an event");
+    let began = std::time::Instant::now();
     cluster.server.stop();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert_eq!(connection.read(&mut [0; 8]).await.unwrap_or(0), 0);
 }
 

@@ -58,6 +58,9 @@ pub enum OutboundError {
     /// The Service leads nowhere.
     #[error("{0}")]
     Unresolved(String),
+    /// What is to be trusted makes no sense.
+    #[error("{0}")]
+    Unusable(String),
     /// No answer came.
     #[error("{0}")]
     Unanswered(String),
@@ -276,7 +279,7 @@ impl Outbound {
 
     fn connector(&self, target: &Endpoint, service: Option<(String, String, u16)>) -> Result<Connector, OutboundError> {
         Connector::new(&target.server_name(), &target.trust, self.identity.as_deref(), service, self.resolver.clone())
-            .map_err(OutboundError::Unanswered)
+            .map_err(OutboundError::Unusable)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::apiservices::GroupVersion;
 use crate::kinds::compare_versions;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A group version that another server serves.
 #[derive(Debug, Clone, PartialEq)]
@@ -163,34 +163,45 @@ pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'
     own
 }
 
-/// `/openapi/v2`, with the part of each other document that tells of its group version. A definition or a parameter
-/// whose name is taken by another one gets a number behind it.
-pub fn openapi_v2<'a>(mut own: Value, others: impl IntoIterator<Item = (&'a GroupVersion, &'a Value)>) -> Value {
+/// The part of another server's `/openapi/v2` that tells of a group version, with what its paths refer to.
+pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
+    let root = served.path();
+    let within = |path: &str| path.strip_prefix(&root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let empty = Map::new();
+    let their = |field: &str| document[field].as_object().unwrap_or(&empty);
+    let paths = their("paths").iter().filter(|(path, _)| within(path));
+    let paths: Map<String, Value> = paths.map(|(path, item)| (path.clone(), item.clone())).collect();
+    let mut open: Vec<Reference> = Vec::new();
+    paths.values().for_each(|item| references(item, &mut open));
+    let mut part = json!({"paths": paths});
+    while let Some(Reference { section, name }) = open.pop() {
+        let section = SECTIONS[section];
+        if let Some(found) = their(section).get(&name)
+            && part[section].get(&name).is_none()
+        {
+            part[section][&name] = found.clone();
+            references(found, &mut open);
+        }
+    }
+    part
+}
+
+/// `/openapi/v2`, with the parts that tell of other servers. A definition or a parameter whose name is taken by
+/// another one gets a number behind it.
+pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut paths = take(&mut own, "paths");
     let mut sections = SECTIONS.map(|section| take(&mut own, section));
     let empty = Map::new();
-    for (served, document) in others {
-        let root = served.path();
-        let within = |path: &str| path.strip_prefix(&root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let their = |field: &str| document[field].as_object().unwrap_or(&empty);
-        let kept = || their("paths").iter().filter(|(path, _)| within(path));
-        let mut wanted: BTreeSet<Reference> = BTreeSet::new();
-        let mut open: Vec<Reference> = Vec::new();
-        kept().for_each(|(_, item)| references(item, &mut open));
-        while let Some(reference) = open.pop() {
-            if let Some(found) = their(SECTIONS[reference.section]).get(&reference.name)
-                && wanted.insert(reference)
-            {
-                references(found, &mut open);
-            }
-        }
+    for part in parts {
+        let their = |field: &str| part[field].as_object().unwrap_or(&empty);
         let mut names: BTreeMap<Reference, String> = BTreeMap::new();
-        for Reference { section, name } in wanted {
-            let found = &their(SECTIONS[section])[&name];
-            let fits = |wanted: &str| sections[section].get(wanted).is_none_or(|taken| taken == found);
-            let numbered = (2..).map(|number| format!("{name}_v{number}"));
-            let free = std::iter::once(name.clone()).chain(numbered).find(|name| fits(name));
-            names.insert(Reference { section, name }, free.unwrap_or_default());
+        for (section, taken) in sections.iter().enumerate() {
+            for (name, found) in their(SECTIONS[section]) {
+                let fits = |wanted: &String| taken.get(wanted).is_none_or(|taken| taken == found);
+                let numbered = (2..).map(|number| format!("{name}_v{number}"));
+                let free = std::iter::once(name.clone()).chain(numbered).find(fits);
+                names.insert(Reference { section, name: name.clone() }, free.unwrap_or_default());
+            }
         }
         let renamed = |value: &Value| {
             let mut value = value.clone();
@@ -200,7 +211,7 @@ pub fn openapi_v2<'a>(mut own: Value, others: impl IntoIterator<Item = (&'a Grou
         for (Reference { section, name }, new) in &names {
             sections[*section].insert(new.clone(), renamed(&their(SECTIONS[*section])[name]));
         }
-        paths.extend(kept().map(|(path, item)| (path.clone(), renamed(item))));
+        paths.extend(their("paths").iter().map(|(path, item)| (path.clone(), renamed(item))));
     }
     own["paths"] = paths.into();
     for (section, members) in SECTIONS.into_iter().zip(sections) {
@@ -358,7 +369,7 @@ mod tests {
             },
         });
         let served = GroupVersion::new("a.io", "v1");
-        let merged = openapi_v2(own, [(&served, &theirs)]);
+        let merged = openapi_v2(own, [&openapi_v2_part(&theirs, &served)]);
         let item = json!({"get": to("Thing"), "parameters": [{"$ref": "#/parameters/own_v2"}]});
         assert_eq!(merged["paths"], json!({"/api/": {}, "/apis/a.io/v1/things": item}));
         assert_eq!(merged["parameters"], json!({"own": {"in": "path"}, "own_v2": {"in": "query"}}));

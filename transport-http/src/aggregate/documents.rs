@@ -102,8 +102,7 @@ fn merge(table: &Table, own: Value, asked: &Asked) -> Bytes {
             merged::openapi_v3_index(own, hashes).to_string().into()
         }
         Asked::OpenApiV2 { protobuf } => {
-            let others =
-                servers().filter_map(|(served, server)| Some((served, &server.told.openapi_v2.as_ref()?.value)));
+            let others = servers().filter_map(|(_, server)| Some(&server.told.openapi_v2.as_ref()?.part));
             let document = merged::openapi_v2(own, others);
             if *protobuf { openapi::v2_protobuf_of(&document) } else { document.to_string().into() }
         }

@@ -356,8 +356,9 @@ impl Aggregator {
             return known;
         }
         let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default().to_owned();
-        let value = response.status().is_success().then(|| serde_json::from_slice(response.body()).ok()).flatten()?;
-        Some(Arc::new(Document { tag, value }))
+        let whole: Option<Value> =
+            response.status().is_success().then(|| serde_json::from_slice(response.body()).ok()).flatten();
+        Some(Arc::new(Document { tag, part: merged::openapi_v2_part(&whole?, &server.service.served) }))
     }
 
     /// A document of the server's, if it answers well.

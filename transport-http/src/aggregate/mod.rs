@@ -74,11 +74,11 @@ struct Told {
     openapi_v3: Option<String>,
 }
 
-/// A document with the tag that it came under.
+/// The part of a document that matters, with the tag that the document came under.
 #[derive(PartialEq)]
 struct Document {
     tag: String,
-    value: Value,
+    part: Value,
 }
 
 impl Aggregator {

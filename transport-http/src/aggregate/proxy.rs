@@ -12,6 +12,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +107,9 @@ where
     let answer = outbound.forward(&endpoint, request);
     let answer = if patient { Ok(answer.await) } else { tokio::time::timeout(ANSWER_MAX, answer).await };
     match answer {
-        Ok(Ok(response)) => passed_on(response, api.aggregator.reject_redirects),
+        Ok(Ok(response)) if patient => passed_on(response, api.aggregator.reject_redirects, Some(api)),
+        Ok(Ok(response)) => passed_on(response, api.aggregator.reject_redirects, None),
+        Ok(Err(OutboundError::Unusable(why))) => respond::plain_error(500, &why),
         Ok(Err(OutboundError::Unresolved(_))) => respond::plain_error(503, "service unavailable"),
         Ok(Err(error)) => respond::plain_error(503, &format!("error trying to reach service: {error}")),
         Err(_) => {
@@ -116,8 +119,8 @@ where
     }
 }
 
-/// The answer, piece by piece as it comes.
-fn passed_on(response: http::Response<hyper::body::Incoming>, reject_redirects: bool) -> Response {
+/// The answer, piece by piece as it comes; one that may go on for ever ends when the server stops.
+fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, endless: Option<&Arc<Api>>) -> Response {
     let (mut parts, body) = response.into_parts();
     if reject_redirects && parts.status.is_redirection() && parts.headers.contains_key(header::LOCATION) {
         let message = "the backend attempted to redirect this request, which is not permitted";
@@ -128,7 +131,15 @@ fn passed_on(response: http::Response<hyper::body::Incoming>, reject_redirects: 
         parts.headers.remove(format!("access-control-allow-{name}"));
     }
     let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
-    let mut answer = warp::reply::stream(body.into_data_stream()).into_response();
+    let pieces = body.into_data_stream();
+    let mut answer = match endless {
+        None => warp::reply::stream(pieces).into_response(),
+        Some(api) => {
+            let mut stopping = api.stopping.subscribe();
+            let stopped = Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) });
+            warp::reply::stream(pieces.take_until(stopped)).into_response()
+        }
+    };
     *answer.status_mut() = parts.status;
     *answer.headers_mut() = parts.headers;
     if let Some(length) = length {
@@ -187,7 +198,7 @@ fn upgrading(mut request: Request<OutBody>, protocol: HeaderValue) -> Request<Ou
 /// Both connections become one, if the server has agreed.
 fn upgraded(
     api: &Arc<Api>,
-    mut response: http::Response<hyper::body::Incoming>,
+    mut response: http::Response<Incoming>,
     client: Option<hyper::upgrade::OnUpgrade>,
 ) -> Response {
     let status = response.status();
@@ -195,7 +206,7 @@ fn upgraded(
         if status.as_u16() < 400 {
             return respond::plain_error(503, &format!("invalid upgrade response: status code {}", status.as_u16()));
         }
-        return passed_on(response, false);
+        return passed_on(response, false, None);
     }
     let Some(client) = client else {
         return respond::plain_error(503, "request connection cannot be hijacked");
