@@ -42,6 +42,18 @@ pub struct RequestHeaders {
 }
 
 impl RequestHeaders {
+    /// Takes away what a client may have said about itself.
+    pub fn clear(&self, headers: &mut HeaderMap) {
+        for name in self.usernames.iter().chain(&self.uids).chain(&self.groups) {
+            headers.remove(name.as_str());
+        }
+        let said = headers.keys().filter(|name| {
+            self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(&prefix.to_ascii_lowercase()))
+        });
+        let said: Vec<http::HeaderName> = said.cloned().collect();
+        said.iter().for_each(|name| drop(headers.remove(name)));
+    }
+
     /// Whom a proxy speaks for, if it names anybody.
     fn user(&self, headers: &HeaderMap) -> Option<User> {
         let values = |names: &[String]| {
@@ -195,6 +207,9 @@ mod tests {
         let user = known.user(&headers).unwrap();
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
         assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
+        headers.insert("accept", "*/*".parse().unwrap());
+        known.clear(&mut headers);
+        assert_eq!(headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
         assert_eq!(user.extra.into_iter().collect::<Vec<_>>(), [("example.com/scope".into(), vec!["s".into()])]);
     }
 

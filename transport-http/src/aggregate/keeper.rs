@@ -373,7 +373,7 @@ fn headers(accept: &str) -> HeaderMap {
     if let Ok(accept) = HeaderValue::from_str(accept) {
         headers.insert(ACCEPT, accept);
     }
-    identify(&mut headers, &User::new(USER, &[PRIVILEGED_GROUP]));
+    identify(&mut headers, &User::new(USER, &[PRIVILEGED_GROUP])).expect("these names fit into headers");
     headers
 }
 

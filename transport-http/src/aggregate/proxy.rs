@@ -66,7 +66,11 @@ where
     let impersonating: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
     impersonating.iter().for_each(|name| drop(headers.remove(name)));
-    identify(&mut headers, &user);
+    api.authenticator.request_headers.clear(&mut headers);
+    if let Err(name) = identify(&mut headers, &user) {
+        let message = format!("error trying to reach service: net/http: invalid header field value for {name:?}");
+        return respond::plain_error(503, &message);
+    }
     let mut set = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(HeaderName::from_static(name), value);
@@ -148,8 +152,9 @@ fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, endless
     answer
 }
 
-/// Says on whose behalf a request is made, and nothing that somebody else said about it.
-pub fn identify(headers: &mut HeaderMap, user: &User) {
+/// Says on whose behalf a request is made, and nothing that somebody else said about it. What cannot be said in a
+/// header must not go unsaid: then its name comes back.
+pub fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let said: Vec<HeaderName> = headers
         .keys()
         .filter(|name| {
@@ -158,22 +163,28 @@ pub fn identify(headers: &mut HeaderMap, user: &User) {
         .cloned()
         .collect();
     said.iter().for_each(|name| drop(headers.remove(name)));
-    let mut say = |name: HeaderName, value: &str| {
-        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+    let mut say = |name: HeaderName, value: &str| match HeaderValue::from_bytes(value.as_bytes()) {
+        Ok(value) => {
             headers.append(name, value);
+            Ok(())
         }
+        Err(_) => Err(name.to_string()),
     };
-    say(REMOTE_USER, &user.name);
+    say(REMOTE_USER, &user.name)?;
     if !user.uid.is_empty() {
-        say(REMOTE_UID, &user.uid);
+        say(REMOTE_UID, &user.uid)?;
     }
-    user.groups.iter().for_each(|group| say(REMOTE_GROUP, group));
+    for group in &user.groups {
+        say(REMOTE_GROUP, group)?;
+    }
     for (key, values) in &user.extra {
         let name = format!("{REMOTE_EXTRA}{}", escaped(&key.to_ascii_lowercase()));
-        if let Ok(name) = HeaderName::try_from(name) {
-            values.iter().for_each(|value| say(name.clone(), value));
+        let header = HeaderName::try_from(&name).map_err(|_| name)?;
+        for value in values {
+            say(header.clone(), value)?;
         }
     }
+    Ok(())
 }
 
 /// What may not stand in the name of a header, and the percent sign, as percent signs and digits.
@@ -265,7 +276,7 @@ mod tests {
         }
         let mut user = User::new("jane", &["a", "b"]);
         user.extra.insert("example.com/Scope %".into(), vec!["x".into(), "y".into()]);
-        identify(&mut headers, &user);
+        identify(&mut headers, &user).unwrap();
         let mut said: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         said.sort();
@@ -277,6 +288,8 @@ mod tests {
             "x-remote-user: jane",
         ];
         assert_eq!(said, expected.map(|line| line.replace("%2F", "%2f")));
+        let unspeakable = User::new("a\nb", &[]);
+        assert_eq!(identify(&mut headers, &unspeakable), Err("x-remote-user".into()));
     }
 
     #[test]
