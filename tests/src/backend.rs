@@ -68,7 +68,7 @@ impl Backend {
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
             aggregated,

@@ -234,6 +234,38 @@ async fn a_server_that_cannot_be_used_is_told_of() {
 }
 
 #[tokio::test]
+async fn requests_go_to_endpoints_when_they_are_to() {
+    // Endpoints never are in the loopback range. Nothing is sent to learn an address of this machine.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    let Ok(()) = socket.connect("192.0.2.1:9") else { return eprintln!("skipped: there is no network here") };
+    let own = socket.local_addr().unwrap().ip();
+    let cluster = Cluster::start(&["--enable-aggregator-routing"]).await;
+    let backend = cluster.backend(true).await;
+    cluster.service(json!({"ports": [{"name": "https", "port": 443, "protocol": "TCP"}]})).await;
+    cluster.api_service(443, cluster.authority.pem()).await;
+    cluster.condition("EndpointsNotFound").await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let mut slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "backend", "labels": {"kubernetes.io/service-name": "backend"}},
+        "endpoints": [{"addresses": [own.to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": backend.port, "protocol": "TCP"}],
+    });
+    cluster.admin.post(slices, &slice).await.expect(201);
+    cluster.condition("Passed").await;
+    cluster.admin.get(THINGS).await.expect(200);
+    assert_eq!(backend.seen(THINGS)[0].headers["x-forwarded-host"], format!("{own}:{}", backend.port));
+    // One that is not ready is not asked.
+    slice["endpoints"][0]["conditions"]["ready"] = false.into();
+    let json = [("content-type", "application/json")];
+    let path = format!("{slices}/backend");
+    cluster.admin.send(Method::PUT, &path, &json, slice.to_string()).await.expect(200);
+    cluster.condition("MissingEndpoints").await;
+    assert_eq!(cluster.admin.get(THINGS).await.expect(503).text(), "service unavailable\n");
+    cluster.server.stop();
+}
+
+#[tokio::test]
 async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     let cluster = Cluster::start(&[]).await;
     let backend = cluster.backend(true).await;
@@ -439,19 +471,23 @@ impl Cluster {
     /// Says that the backend answers for the group, and waits until the server has found it so.
     async fn register(&self, backend: &Backend, authority: &str) {
         self.service(json!({"type": "ExternalName", "externalName": "localhost"})).await;
+        self.api_service(backend.port, authority).await;
+        let condition = self.condition("Passed").await;
+        assert_eq!((&condition["status"], &condition["message"]), (&json!("True"), &json!("all checks passed")));
+    }
+
+    async fn api_service(&self, port: u16, authority: &str) {
         let service = json!({
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
             "metadata": {"name": format!("v1.{GROUP}")},
             "spec": {
                 "group": GROUP, "version": "v1", "groupPriorityMinimum": 17750, "versionPriority": 10,
-                "service": {"namespace": "default", "name": "backend", "port": backend.port},
+                "service": {"namespace": "default", "name": "backend", "port": port},
                 "caBundle": STANDARD.encode(authority),
             },
         });
         self.admin.post(SERVICES, &service).await.expect(201);
-        let condition = self.condition("Passed").await;
-        assert_eq!((&condition["status"], &condition["message"]), (&json!("True"), &json!("all checks passed")));
     }
 
     /// The condition of the APIService, once it has this reason.
