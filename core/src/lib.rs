@@ -5,6 +5,7 @@
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
 //! `merge` the patches, `select` the selectors, `authz` who may do what, `wire` what goes out.
 
+pub mod apiservices;
 pub mod apply;
 pub mod authz;
 pub mod cel;

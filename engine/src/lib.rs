@@ -10,6 +10,7 @@ mod janitor;
 pub mod log;
 pub mod memory;
 mod pins;
+pub mod registrar;
 mod watch;
 pub mod writer;
 

@@ -3,7 +3,7 @@
 use crate::clock::SystemClock;
 use crate::flags::Args;
 use crate::gates::ApiGates;
-use crate::{logging, pki, tls};
+use crate::{aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
@@ -79,6 +79,7 @@ pub fn serve_until_stopped(
         let serving = tokio::spawn(serve(api.clone(), listener, tls, streams));
         tokio::spawn(engine.clone().keep_house());
         make_objects(&args, &engine, address).await?;
+        aggregation::keep(&args, &engine, &api).await?;
         api.ready.send_replace(true);
         ready(address)?;
         tokio::select! {
@@ -107,6 +108,7 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr) -> Result<Arc<Api>
             Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
         },
         service_accounts: service_accounts(args)?,
+        request_headers: aggregation::request_headers(args),
     };
     let limits = Limits {
         reading_max: i64::from(args.max_requests_inflight),
@@ -114,8 +116,10 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr) -> Result<Arc<Api>
         ..Limits::default()
     };
     let advertised = SocketAddr::new(advertised(args, address.ip()), address.port());
+    let aggregator = Arc::new(aggregation::aggregator(args, engine.clone())?);
     Ok(Arc::new(Api {
         engine,
+        aggregator,
         authenticator,
         modes,
         limits,
@@ -219,7 +223,7 @@ pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
     addresses
 }
 
-fn read(file: impl AsRef<Path>) -> Result<String> {
+pub fn read(file: impl AsRef<Path>) -> Result<String> {
     let file = file.as_ref();
     std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
 }

@@ -92,9 +92,46 @@ pub struct Args {
     pub max_mutating_requests_inflight: u32,
 
     #[command(flatten)]
+    pub front_proxy: FrontProxyArgs,
+    #[command(flatten)]
     pub gates: GateArgs,
     #[command(flatten)]
     pub logging: LoggingArgs,
+}
+
+/// Other servers that answer for parts of the API, and proxies in front of this one.
+#[derive(clap::Args, Debug, Clone)]
+pub struct FrontProxyArgs {
+    /// Certificate by which this server proves to others that it may speak for its users.
+    #[arg(long, requires = "proxy_client_key_file", value_name = "FILE")]
+    pub proxy_client_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "proxy_client_cert_file", value_name = "FILE")]
+    pub proxy_client_key_file: Option<PathBuf>,
+    /// Requests for other servers go to the endpoints of their services, not to the services' addresses.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_aggregator_routing: bool,
+    /// Redirects of other servers are not passed on to clients.
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub aggregator_reject_forwarding_redirect: bool,
+
+    /// A client with a certificate that these authorities signed is a proxy, which names the user in headers.
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names that the certificate of a proxy may have [default: any].
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub requestheader_allowed_names: Vec<String>,
+    /// Headers in which a proxy names the user: X-Remote-User is common.
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    pub requestheader_username_headers: Vec<String>,
+    /// Headers with the user's uid: X-Remote-Uid.
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    pub requestheader_uid_headers: Vec<String>,
+    /// Headers with the user's groups: X-Remote-Group.
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    pub requestheader_group_headers: Vec<String>,
+    /// Beginnings of headers with more about the user: X-Remote-Extra-.
+    #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
 /// Authorization modes in their order.

@@ -1,5 +1,6 @@
 //! The binary `holdfast`: flags and wiring, nothing else. One file a subcommand.
 
+mod aggregation;
 mod apiserver;
 mod clock;
 mod flags;

@@ -27,7 +27,14 @@ pub struct Pki {
     pub admin_certificate: PathBuf,
     pub admin_key: PathBuf,
     pub service_account_key: PathBuf,
+    /// Who vouches for proxies that speak for users; another than the one for users, who must not.
+    pub front_proxy_authority: PathBuf,
+    pub front_proxy_certificate: PathBuf,
+    pub front_proxy_key: PathBuf,
 }
+
+/// The common name of the one proxy there is.
+pub const FRONT_PROXY: &str = "front-proxy-client";
 
 /// Makes what is missing or about to expire.
 pub fn ensure(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<Pki> {
@@ -41,24 +48,20 @@ pub fn ensure(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<P
         admin_certificate: file("admin.crt"),
         admin_key: file("admin.key"),
         service_account_key: file("sa.key"),
+        front_proxy_authority: file("front-proxy-ca.crt"),
+        front_proxy_certificate: file("front-proxy-client.crt"),
+        front_proxy_key: file("front-proxy-client.key"),
     };
-    let authority_key = file("ca.key");
-    if !authority_key.exists() || !pki.authority.exists() {
-        let key = KeyPair::generate()?;
-        let mut params = params("holdfast-ca", AUTHORITY_DAYS);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        let certificate = params.self_signed(&key)?;
-        write(&authority_key, &key.serialize_pem(), true)?;
-        write(&pki.authority, &certificate.pem(), false)?;
-        // What the old authority signed is worth nothing now.
-        for old in [&pki.server_certificate, &pki.admin_certificate] {
-            let _ = std::fs::remove_file(old);
-        }
+    let signed = [&pki.server_certificate, &pki.admin_certificate];
+    let authority = authority("holdfast-ca", &pki.authority, &file("ca.key"), &signed.map(PathBuf::as_path))?;
+    let signed = [pki.front_proxy_certificate.as_path()];
+    let front_proxy =
+        self::authority("holdfast-front-proxy-ca", &pki.front_proxy_authority, &file("front-proxy-ca.key"), &signed)?;
+    if !is_good(&pki.front_proxy_certificate, &pki.front_proxy_key, &[], &[]) {
+        let mut params = params(FRONT_PROXY, CERTIFICATE_DAYS);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        issue(params, &front_proxy, &pki.front_proxy_certificate, &pki.front_proxy_key)?;
     }
-    let authority = Issuer::from_ca_cert_pem(&read(&pki.authority)?, KeyPair::from_pem(&read(&authority_key)?)?)
-        .with_context(|| format!("read {}", pki.authority.display()))?;
     if !is_good(&pki.server_certificate, &pki.server_key, names, addresses) {
         let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
         params.subject_alt_names = sans(names, addresses)?;
@@ -75,6 +78,24 @@ pub fn ensure(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<P
         write(&pki.service_account_key, &KeyPair::generate()?.serialize_pem(), true)?;
     }
     Ok(pki)
+}
+
+/// An authority, made when it is missing: what an older one signed is worth nothing then.
+fn authority(name: &str, certificate: &Path, key: &Path, signed: &[&Path]) -> Result<Issuer<'static, KeyPair>> {
+    if !key.exists() || !certificate.exists() {
+        let pair = KeyPair::generate()?;
+        let mut params = params(name, AUTHORITY_DAYS);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        write(key, &pair.serialize_pem(), true)?;
+        write(certificate, &params.self_signed(&pair)?.pem(), false)?;
+        for old in signed {
+            let _ = std::fs::remove_file(old);
+        }
+    }
+    Issuer::from_ca_cert_pem(&read(certificate)?, KeyPair::from_pem(&read(key)?)?)
+        .with_context(|| format!("read {}", certificate.display()))
 }
 
 /// A pair that nobody but itself vouches for: what a server without certificates serves with.

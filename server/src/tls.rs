@@ -24,7 +24,13 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Tls> {
         None => Vec::new(),
         Some(file) => load_certificates(file)?,
     };
-    let verifier = Arc::new(PeerVerifier::new(authorities).map_err(|error| anyhow!("client authorities: {error}"))?);
+    let front_proxies = match &args.front_proxy.requestheader_client_ca_file {
+        None => None,
+        Some(file) => Some((load_certificates(file)?, args.front_proxy.requestheader_allowed_names.clone())),
+    };
+    let verifier = Arc::new(
+        PeerVerifier::new(authorities, front_proxies).map_err(|error| anyhow!("client authorities: {error}"))?,
+    );
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions(&args.tls_min_version)?)
         .context("no cipher suite is left for these TLS versions")?

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Args {
     #[command(flatten)]
     server: flags::Args,
@@ -29,6 +30,7 @@ pub fn run(args: Args) -> Result<()> {
     if server.service_account_signing_key_file.is_none() {
         server.service_account_signing_key_file = Some(pki.service_account_key.clone());
     }
+    trust_front_proxy(&mut server.front_proxy, &pki);
     let certificate = server.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
     let key = server.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());
     let tls = tls::configure(&server, &certificate, &key)?;
@@ -41,4 +43,26 @@ pub fn run(args: Args) -> Result<()> {
         println!("ready {url} kubeconfig {}", shown.display());
         Ok(())
     })
+}
+
+/// The proxy that other servers are to trust is this server itself, unless options say otherwise.
+fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &pki::Pki) {
+    if options.proxy_client_cert_file.is_none() {
+        options.proxy_client_cert_file = Some(pki.front_proxy_certificate.clone());
+        options.proxy_client_key_file = Some(pki.front_proxy_key.clone());
+    }
+    if options.requestheader_client_ca_file.is_some() {
+        return;
+    }
+    options.requestheader_client_ca_file = Some(pki.front_proxy_authority.clone());
+    let unless_given = |names: &mut Vec<String>, name: &str| {
+        if names.is_empty() {
+            names.push(name.to_owned());
+        }
+    };
+    unless_given(&mut options.requestheader_allowed_names, pki::FRONT_PROXY);
+    unless_given(&mut options.requestheader_username_headers, "X-Remote-User");
+    unless_given(&mut options.requestheader_uid_headers, "X-Remote-Uid");
+    unless_given(&mut options.requestheader_group_headers, "X-Remote-Group");
+    unless_given(&mut options.requestheader_extra_headers_prefix, "X-Remote-Extra-");
 }

@@ -5,12 +5,15 @@
 //! its folder, its socket and its output belongs beside the code.
 
 pub mod authority;
+pub mod backend;
+mod clients;
 pub mod fixture;
 pub mod memory;
 pub mod server;
 pub mod storage_suite;
 pub mod wire;
 
+pub use clients::clients;
 pub use server::{Folder, Server};
 
 use std::time::{Duration, Instant};

@@ -8,7 +8,8 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
 use holdfast_core::stamp::Stamp;
-use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap};
+use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap, registrar};
+use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
 use holdfast_transport_http::paths::Documents;
@@ -45,13 +46,16 @@ impl Memory {
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
+        let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
         let authenticator = Authenticator {
             anonymous: true,
             static_tokens: HashMap::new(),
             service_accounts: Some(tokens.expect("a key that signs")),
+            request_headers: Default::default(),
         };
         let api = Arc::new(Api {
             engine: engine.clone(),
+            aggregator: aggregator.clone(),
             authenticator,
             modes: vec![Mode::Rbac],
             limits: Limits::default(),
@@ -67,6 +71,9 @@ impl Memory {
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         objects.extend(kubernetes_service(&["10.0.0.0/24"], address, 6443).expect("a service"));
         bootstrap::ensure(&engine, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
+        let registrar = registrar::ensure(&engine).await.expect("the APIServices of what is served here");
+        tokio::spawn(registrar.run(engine.clone()));
+        tokio::spawn(aggregator.keep(engine.clone()));
         api.ready.send_replace(true);
         Memory { api }
     }

@@ -1,9 +1,7 @@
 //! Real clients, each in its script, each against a server of its own.
 
-use holdfast_tests::{Folder, Server};
-use std::path::{Path, PathBuf};
+use holdfast_tests::{Folder, Server, clients};
 use std::process::Command;
-use std::sync::OnceLock;
 
 #[test]
 fn kubectl_1_37() {
@@ -87,20 +85,4 @@ fn script(name: &str, client: Option<&str>) {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name} ended with {}\n{out}\n{err}", output.status);
     server.stop();
-}
-
-/// Where the clients are, fetched if they are not there yet.
-fn clients() -> &'static Path {
-    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
-    CLIENTS.get_or_init(|| {
-        let folder = std::env::var_os("HOLDFAST_CLIENTS")
-            .map_or_else(|| holdfast_tests::server::target().join("clients"), PathBuf::from);
-        let complete = ["kubectl-1.37", "helm-4", "helm-3", "python/.pin", "node/.pin"];
-        if !complete.iter().all(|file| folder.join(file).exists()) {
-            let fetch = holdfast_tests::folder().join("../scripts/fetch-clients.sh");
-            let status = Command::new(fetch).arg(&folder).status().expect("run fetch-clients.sh");
-            assert!(status.success(), "the clients could not be fetched");
-        }
-        folder
-    })
 }

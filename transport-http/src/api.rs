@@ -2,6 +2,7 @@
 //!
 //! No rules here: this module turns HTTP into a `core::Request` and hands it over.
 
+use crate::aggregate::{self, Aggregator};
 use crate::authenticate::{Authenticator, Peer};
 use crate::info::RequestInfo;
 use crate::metrics::{Counted, Metrics};
@@ -30,6 +31,7 @@ use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -50,6 +52,8 @@ pub struct Api {
     pub limits: Limits,
     pub features: Features,
     pub metrics: Metrics,
+    /// The parts of the API that other servers answer for.
+    pub aggregator: Arc<Aggregator>,
     pub documents: paths::Documents,
     /// Turns true when the server stops: watches end.
     pub stopping: signal::Sender<bool>,
@@ -100,6 +104,8 @@ pub struct WireRequest<B> {
     pub query: String,
     pub headers: HeaderMap,
     pub peer: Peer,
+    /// Where the request comes from, when that is known.
+    pub client: Option<SocketAddr>,
     /// The connection, for one who asks to go on with it as something else than HTTP.
     pub upgrade: Option<OnUpgrade>,
     pub body: B,
@@ -119,7 +125,7 @@ impl Api {
     /// Answers a request; every failure is a `Status`.
     pub async fn handle<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
     where
-        B: Stream<Item = Result<D, E>> + Send,
+        B: Stream<Item = Result<D, E>> + Send + 'static,
         D: Buf,
         E: std::fmt::Display,
     {
@@ -163,7 +169,7 @@ impl Api {
         id: &str,
     ) -> Response
     where
-        B: Stream<Item = Result<D, E>> + Send,
+        B: Stream<Item = Result<D, E>> + Send + 'static,
         D: Buf,
         E: std::fmt::Display,
     {
@@ -191,7 +197,14 @@ impl Api {
                 return respond::refusal(&Refusal::TooManyRequests { message, retry_after_seconds: 1 }, shape);
             }
         };
+        if let Some(server) = self.aggregator.server(&call.info) {
+            return aggregate::forward(self, &server, call).await;
+        }
         if !call.info.is_resource {
+            let merged = aggregate::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, shape);
+            if let Some(merged) = merged.await {
+                return merged;
+            }
             return paths::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, &call.query, shape);
         }
         if let Err(refusal) = negotiated {

@@ -18,6 +18,8 @@ pub enum Peer {
     Certificate(Arc<User>),
     /// A certificate that cannot be trusted.
     Untrusted(Arc<str>),
+    /// A proxy in front of this server, which names the user in headers; who it is itself, when it names none.
+    FrontProxy(Arc<Peer>),
     /// A caller within the process.
     Internal(Arc<User>),
 }
@@ -27,6 +29,55 @@ pub struct Authenticator {
     pub anonymous: bool,
     pub static_tokens: HashMap<String, Arc<User>>,
     pub service_accounts: Option<ServiceAccountTokens>,
+    pub request_headers: RequestHeaders,
+}
+
+/// In which headers a proxy names the user.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHeaders {
+    pub usernames: Vec<String>,
+    pub uids: Vec<String>,
+    pub groups: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}
+
+impl RequestHeaders {
+    /// Takes away what a client may have said about itself.
+    pub fn clear(&self, headers: &mut HeaderMap) {
+        for name in self.usernames.iter().chain(&self.uids).chain(&self.groups) {
+            headers.remove(name.as_str());
+        }
+        let said = headers.keys().filter(|name| {
+            self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(&prefix.to_ascii_lowercase()))
+        });
+        let said: Vec<http::HeaderName> = said.cloned().collect();
+        said.iter().for_each(|name| drop(headers.remove(name)));
+    }
+
+    /// Whom a proxy speaks for, if it names anybody.
+    fn user(&self, headers: &HeaderMap) -> Option<User> {
+        let values = |names: &[String]| {
+            let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
+            all.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
+        let mut user = User::new(first(&self.usernames)?, &[]);
+        user.uid = first(&self.uids).unwrap_or_default();
+        user.groups = values(&self.groups);
+        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.into());
+        }
+        for prefix in &self.extra_prefixes {
+            let prefix = prefix.to_ascii_lowercase();
+            for (name, value) in headers {
+                let key = name.as_str().strip_prefix(&prefix).filter(|key| !key.is_empty());
+                if let (Some(key), Ok(value)) = (key, std::str::from_utf8(value.as_bytes())) {
+                    user.extra.entry(crate::info::decode(key)).or_default().push(value.to_owned());
+                }
+            }
+        }
+        Some(user)
+    }
 }
 
 const AUTHENTICATED: &str = "system:authenticated";
@@ -35,6 +86,12 @@ impl Authenticator {
     pub fn authenticate(&self, state: &State, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Refusal> {
         match peer {
             Peer::Certificate(user) | Peer::Internal(user) => return Ok(user.clone()),
+            Peer::FrontProxy(proxy) => {
+                return match self.request_headers.user(headers) {
+                    Some(user) => Ok(Arc::new(user)),
+                    None => self.authenticate(state, proxy, headers),
+                };
+            }
             Peer::Untrusted(_) | Peer::Unknown => {}
         }
         if let Some(token) = bearer(headers) {
@@ -125,6 +182,36 @@ fn split_csv(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_names_the_user() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let known = RequestHeaders {
+            usernames: names(&["X-Remote-User", "X-Other-User"]),
+            uids: names(&["X-Remote-Uid"]),
+            groups: names(&["X-Remote-Group"]),
+            extra_prefixes: names(&["X-Remote-Extra-"]),
+        };
+        let mut headers = HeaderMap::new();
+        assert_eq!(known.user(&headers), None);
+        for (name, value) in [
+            ("x-remote-user", ""),
+            ("x-other-user", "jane"),
+            ("x-remote-uid", "7"),
+            ("x-remote-group", "a"),
+            ("x-remote-group", "b"),
+            ("x-remote-extra-example.com%2fscope", "s"),
+        ] {
+            headers.append(http::HeaderName::from_static(name), value.parse().unwrap());
+        }
+        let user = known.user(&headers).unwrap();
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
+        assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
+        headers.insert("accept", "*/*".parse().unwrap());
+        known.clear(&mut headers);
+        assert_eq!(headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+        assert_eq!(user.extra.into_iter().collect::<Vec<_>>(), [("example.com/scope".into(), vec!["s".into()])]);
+    }
 
     #[test]
     fn token_files_read_or_say_which_line() {

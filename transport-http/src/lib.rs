@@ -3,11 +3,13 @@
 //! Start at [`api::Api::handle`], the way of one request. [`serve`](mod@serve) puts it behind a socket and
 //! [`memory`] behind a `tower` service without one; both run the same filter.
 
+pub mod aggregate;
 pub mod api;
 pub mod authenticate;
 pub mod info;
 pub mod memory;
 mod metrics;
+pub mod outbound;
 pub mod paths;
 mod query;
 mod respond;

@@ -171,9 +171,9 @@ fn accepts(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
-/// `/api` and `/apis`: in the aggregated form for clients that put it before the plain one.
-fn groups(described: &Described, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
-    for clause in accepts(headers).split(',') {
+/// The aggregated form of `/api` and `/apis`, for clients that put it before the plain one.
+pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
+    for clause in accept.split(',') {
         let clause = clause.replace(' ', "");
         let parameter = |wanted: &str| clause.split(';').any(|part| part == wanted);
         if clause == "application/json" || clause.starts_with("*/*") {
@@ -182,13 +182,19 @@ fn groups(described: &Described, headers: &HeaderMap, core: bool, shape: Shape) 
         if !clause.starts_with("application/json;") || !parameter("as=APIGroupDiscoveryList") {
             continue;
         }
-        let form = if parameter("v=v2") {
-            Aggregated::V2
-        } else if parameter("v=v2beta1") {
-            Aggregated::V2beta1
-        } else {
-            continue;
-        };
+        if parameter("v=v2") {
+            return Some(Aggregated::V2);
+        }
+        if parameter("v=v2beta1") {
+            return Some(Aggregated::V2beta1);
+        }
+    }
+    None
+}
+
+/// `/api` and `/apis`.
+fn groups(described: &Described, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
+    if let Some(form) = aggregated_form(accepts(headers)) {
         let items = described.each_group("aggregated", core, |catalog, group| catalog.aggregated_item(group));
         let body = discovery::aggregated(form, items.iter().map(Bytes::as_ref));
         return tagged(body, form.content_type(), headers, shape);
@@ -208,10 +214,13 @@ fn resources(described: &Described, group: &str, version: &str, shape: Shape) ->
     Some(json_answer(body, shape))
 }
 
+/// Whether a client wants `/openapi/v2` in Protobuf.
+pub(crate) fn asks_protobuf(accept: &str) -> bool {
+    [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form))
+}
+
 fn openapi_v2(described: &Described, headers: &HeaderMap, shape: Shape) -> Response {
-    let accept = accepts(headers);
-    let protobuf = [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form));
-    let (encoding, content_type) = match protobuf {
+    let (encoding, content_type) = match asks_protobuf(accepts(headers)) {
         true => (v2::Encoding::Protobuf, openapi::V2_PROTOBUF),
         false => (v2::Encoding::Json, respond::JSON),
     };
@@ -227,7 +236,7 @@ fn openapi_v3(described: &Described, path: &str, headers: &HeaderMap, shape: Sha
 }
 
 /// A document with a tag, so that a client need not fetch again what it has.
-fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: Shape) -> Response {
+pub(crate) fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: Shape) -> Response {
     let tag = openapi::etag(&body);
     with_tag(&tag, headers, |known| match known {
         true => respond::content(304, Bytes::new(), content_type, false),

@@ -500,6 +500,13 @@ pub fn text(code: u16, body: impl Into<String>) -> Response {
     content(code, body.into().into(), "text/plain; charset=utf-8", false)
 }
 
+/// A failure that is told in words alone, as Go's `http.Error` does it.
+pub fn plain_error(code: u16, message: &str) -> Response {
+    let mut response = text(code, format!("{message}\n"));
+    response.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
 /// A body that goes out as it is made.
 pub fn streamed(code: u16, frames: Frames, content_type: &'static str, gzip: bool) -> Response {
     let mut response = warp::reply::stream(frames).into_response();

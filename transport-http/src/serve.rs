@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -32,21 +33,38 @@ pub const STREAMS_MAX: u32 = 250;
 pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
     let query = warp::query::raw().or(warp::any().map(String::new)).unify();
     let peer = warp::ext::optional::<Peer>();
+    let client = warp::ext::optional::<SocketAddr>();
     let upgrade = warp::ext::optional::<OnUpgrade>();
     warp::method()
         .and(warp::path::full())
         .and(query)
         .and(warp::header::headers_cloned())
         .and(peer)
+        .and(client)
         .and(upgrade)
         .and(warp::body::stream())
         .and_then(
-            move |method: Method, path: FullPath, query, headers: HeaderMap, peer: Option<Peer>, upgrade, body| {
+            move |method: Method,
+                  path: FullPath,
+                  query,
+                  headers: HeaderMap,
+                  peer: Option<Peer>,
+                  client,
+                  upgrade,
+                  body| {
                 let api = api.clone();
                 async move {
                     let peer = peer.unwrap_or(Peer::Unknown);
-                    let wire =
-                        WireRequest { method, path: path.as_str().to_owned(), query, headers, peer, upgrade, body };
+                    let wire = WireRequest {
+                        method,
+                        path: path.as_str().to_owned(),
+                        query,
+                        headers,
+                        peer,
+                        client,
+                        upgrade,
+                        body,
+                    };
                     Ok::<Response, warp::Rejection>(api.handle(wire).await)
                 }
             },
@@ -75,9 +93,9 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
         .max_send_buf_size(256 << 10);
     let builder = Arc::new(builder);
     loop {
-        let stream = tokio::select! {
+        let (stream, client) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, most likely: wait until some connection ends.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -105,6 +123,7 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
             let service =
                 tower::ServiceExt::map_request(service, move |mut request: http::Request<hyper::body::Incoming>| {
                     request.extensions_mut().insert(peer.clone());
+                    request.extensions_mut().insert(client);
                     request
                 });
             let connection =
@@ -133,28 +152,40 @@ pub struct Tls {
 #[derive(Debug)]
 pub struct PeerVerifier {
     trusted: Option<Arc<dyn ClientCertVerifier>>,
+    front_proxies: Option<FrontProxies>,
+    hints: Vec<rustls::DistinguishedName>,
     algorithms: rustls::crypto::WebPkiSupportedAlgorithms,
 }
 
 impl PeerVerifier {
-    pub fn new(authorities: Vec<CertificateDer<'static>>) -> Result<PeerVerifier, String> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let algorithms = provider.signature_verification_algorithms;
-        if authorities.is_empty() {
-            return Ok(PeerVerifier { trusted: None, algorithms });
-        }
-        let mut roots = rustls::RootCertStore::empty();
-        for authority in authorities {
-            roots.add(authority).map_err(|error| error.to_string())?;
-        }
-        let trusted = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|error| error.to_string())?;
-        Ok(PeerVerifier { trusted: Some(trusted), algorithms })
+    /// `authorities` sign users' certificates, and those of `front_proxies` such proxies'.
+    pub fn new(
+        authorities: Vec<CertificateDer<'static>>,
+        front_proxies: Option<(Vec<CertificateDer<'static>>, Vec<String>)>,
+    ) -> Result<PeerVerifier, String> {
+        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+        let trusted = verifier(authorities)?;
+        let front_proxies = match front_proxies {
+            None => None,
+            Some((authorities, allowed_names)) => {
+                verifier(authorities)?.map(|trusted| FrontProxies { trusted, allowed_names })
+            }
+        };
+        let both = trusted.iter().chain(front_proxies.iter().map(|proxies| &proxies.trusted));
+        let hints = both.flat_map(|trusted| trusted.root_hint_subjects().to_vec()).collect();
+        Ok(PeerVerifier { trusted, front_proxies, hints, algorithms })
     }
 
     /// Whom the certificate chain of a connection stands for.
     fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
+        let user = self.user(chain);
+        match &self.front_proxies {
+            Some(proxies) if proxies.include(chain) => Peer::FrontProxy(Arc::new(user)),
+            _ => user,
+        }
+    }
+
+    fn user(&self, chain: &[CertificateDer<'_>]) -> Peer {
         let (Some(trusted), [certificate, intermediates @ ..]) = (&self.trusted, chain) else { return Peer::Unknown };
         if let Err(error) = trusted.verify_client_cert(certificate, intermediates, UnixTime::now()) {
             return Peer::Untrusted(error.to_string().into());
@@ -166,9 +197,43 @@ impl PeerVerifier {
     }
 }
 
+/// Which certificates are those of proxies in front of this server.
+#[derive(Debug)]
+struct FrontProxies {
+    trusted: Arc<dyn ClientCertVerifier>,
+    /// Any, when there is none.
+    allowed_names: Vec<String>,
+}
+
+impl FrontProxies {
+    fn include(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let [certificate, intermediates @ ..] = chain else { return false };
+        let named = || match certificate_user(certificate) {
+            Ok(user) => self.allowed_names.contains(&user.name),
+            Err(_) => false,
+        };
+        self.trusted.verify_client_cert(certificate, intermediates, UnixTime::now()).is_ok()
+            && (self.allowed_names.is_empty() || named())
+    }
+}
+
+/// Verifies clients' certificates; `None` where nobody signs any.
+fn verifier(authorities: Vec<CertificateDer<'static>>) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    if authorities.is_empty() {
+        return Ok(None);
+    }
+    let mut roots = rustls::RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|error| error.to_string())?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    Ok(Some(verifier.build().map_err(|error| error.to_string())?))
+}
+
 impl ClientCertVerifier for PeerVerifier {
     fn offer_client_auth(&self) -> bool {
-        self.trusted.is_some()
+        self.trusted.is_some() || self.front_proxies.is_some()
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -176,7 +241,7 @@ impl ClientCertVerifier for PeerVerifier {
     }
 
     fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        self.trusted.as_ref().map_or(&[], |trusted| trusted.root_hint_subjects())
+        &self.hints
     }
 
     fn verify_client_cert(

@@ -2,6 +2,7 @@
 
 pub mod discovery;
 pub mod jsonpath;
+pub mod merged;
 pub mod openapi;
 pub mod protobuf;
 pub mod table;

@@ -168,9 +168,9 @@ pub async fn operator(cluster: Cluster) {
     let more = Patch::Merge(json!({"spec": {"plants": [{"name": "beans"}, {"name": "kale"}]}}));
     gardens.patch("kitchen", &PatchParams::default(), &more).await.unwrap();
     settled("kitchen", "beans kale", 2).await;
-    let scaled =
-        gardens.patch_scale("kitchen", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 5}})));
-    assert_eq!(scaled.await.unwrap().spec.unwrap().replicas, Some(5));
+    let five = Patch::Merge(json!({"spec": {"replicas": 5}}));
+    let scaled = gardens.patch_scale("kitchen", &PatchParams::default(), &five).await.unwrap();
+    assert_eq!(scaled.spec.unwrap().replicas, Some(5));
     settled("kitchen", "beans kale", 3).await;
 
     // The rules that the type states are the server's.

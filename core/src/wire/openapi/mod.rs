@@ -17,6 +17,8 @@ mod proto;
 pub mod v2;
 mod v3;
 
+pub use v2::v2_protobuf_of;
+
 use crate::schema::Schema;
 use crate::wire::discovery::{Catalog, GroupVersion, Served};
 use operation::{Answer, PathItem};

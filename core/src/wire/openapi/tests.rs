@@ -455,6 +455,15 @@ fn old_betas_are_described_in_their_own_names() {
 }
 
 #[test]
+fn v2_protobuf_is_the_same_from_the_whole_document() {
+    check(Vec::new(), |openapi| {
+        let whole = v2_protobuf_of(&parsed(&v2(openapi, v2::Encoding::Json)));
+        let parts = v2(openapi, v2::Encoding::Protobuf);
+        assert!(proto::Document::decode(whole).unwrap() == proto::Document::decode(parts).unwrap());
+    });
+}
+
+#[test]
 fn v2_protobuf_says_what_the_json_says() {
     check(vec![], |openapi| {
         let json = parsed(&v2(openapi, v2::Encoding::Json));

@@ -143,3 +143,24 @@ impl OpenApi<'_> {
         items
     }
 }
+
+/// A whole document of version 2 as [`super::V2_PROTOBUF`].
+pub fn v2_protobuf_of(document: &Value) -> Bytes {
+    let mut out = gnostic::document(document).encode_to_vec();
+    let mut members = |field: &str, number: u32, each: &mut dyn FnMut(&str, &Value, &mut Vec<u8>)| {
+        let mut encoded = Vec::new();
+        for (name, value) in document[field].as_object().into_iter().flatten() {
+            each(name, value, &mut encoded);
+        }
+        prost::encoding::bytes::encode(number, &encoded, &mut out);
+    };
+    members("paths", proto::Document::PATHS, &mut |name, value, out| {
+        let named = proto::NamedPathItem { name: name.to_owned(), value: Some(gnostic::path_item(value)) };
+        prost::encoding::message::encode(proto::Paths::PATH, &named, out);
+    });
+    members("definitions", proto::Document::DEFINITIONS, &mut |name, value, out| {
+        let named = proto::NamedSchema { name: name.to_owned(), value: Some(gnostic::schema(value)) };
+        prost::encoding::message::encode(proto::Definitions::NAMED, &named, out);
+    });
+    Bytes::from(out)
+}

@@ -1,0 +1,160 @@
+//! The APIServices of what this server answers itself: one for each built-in group version, and one for each that
+//! a CustomResourceDefinition serves.
+//!
+//! At the start everything is compared. From then on an event leads to the group versions that it touches, and to no
+//! others: a definition costs the same however many there are.
+
+use super::{GROUP, GroupVersion, kind, write};
+use crate::kinds::registry;
+use crate::namespace::Step;
+use crate::object::meta::Document;
+use crate::request::{Target, Verb};
+use crate::state::State;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+/// Says that the server keeps an APIService: `onstart` or `true`, for always.
+pub const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
+const ON_START: &str = "onstart";
+const ALWAYS: &str = "true";
+/// Groups of custom resources stand behind the built-in ones.
+const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
+/// This group is always the first, and has no APIService.
+pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);
+
+/// Which group versions custom definitions serve, kept from event to event.
+#[derive(Debug, Default)]
+pub struct Custom {
+    /// What each definition serves.
+    served: BTreeMap<String, BTreeSet<GroupVersion>>,
+    /// How many definitions serve each.
+    serving: BTreeMap<GroupVersion, usize>,
+}
+
+impl Custom {
+    /// Takes note of the newest state of a definition, `None` when it is gone. What is returned is to be planned.
+    pub fn note(&mut self, name: &str, definition: Option<&Value>) -> Vec<GroupVersion> {
+        let now = definition.map(served_by).unwrap_or_default();
+        let before = match now.is_empty() {
+            true => self.served.remove(name),
+            false => self.served.insert(name.to_owned(), now.clone()),
+        };
+        let before = before.unwrap_or_default();
+        for gone in before.difference(&now) {
+            if let Some(count) = self.serving.get_mut(gone) {
+                *count -= 1;
+                if *count == 0 {
+                    self.serving.remove(gone);
+                }
+            }
+        }
+        for new in now.difference(&before) {
+            *self.serving.entry(new.clone()).or_default() += 1;
+        }
+        before.symmetric_difference(&now).cloned().collect()
+    }
+
+    pub fn serves(&self, served: &GroupVersion) -> bool {
+        self.serving.contains_key(served)
+    }
+}
+
+/// The versions that a definition serves.
+fn served_by(definition: &Value) -> BTreeSet<GroupVersion> {
+    let group = definition.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+    let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
+    served.filter_map(|version| version["name"].as_str()).map(|name| GroupVersion::new(group, name)).collect()
+}
+
+/// Group and version priority of a built-in group version.
+pub fn built_in(served: &GroupVersion) -> Option<(i64, i64)> {
+    static TABLE: LazyLock<BTreeMap<GroupVersion, (i64, i64)>> = LazyLock::new(|| {
+        let lines = include_str!("../../data/api-services.txt").lines();
+        lines.filter(|line| !line.starts_with('#')).filter_map(priority).collect()
+    });
+    TABLE.get(served).copied()
+}
+
+fn priority(line: &str) -> Option<(GroupVersion, (i64, i64))> {
+    let mut words = line.split(' ');
+    let group = words.next()?.trim_start_matches('-');
+    let served = GroupVersion::new(group, words.next()?);
+    Some((served, (words.next()?.parse().ok()?, words.next()?.parse().ok()?)))
+}
+
+/// The priorities that a group version has where no APIService says otherwise.
+pub fn priorities(served: &GroupVersion) -> (i64, i64) {
+    if served.group == GROUP {
+        return OWN_PRIORITIES;
+    }
+    built_in(served).unwrap_or(CUSTOM_PRIORITIES)
+}
+
+/// The group versions that are built in and have an APIService.
+pub fn built_in_versions() -> impl Iterator<Item = GroupVersion> {
+    let all = registry().groups().into_iter().flat_map(|group| {
+        let name = group.group;
+        group.versions.into_iter().map(move |version| GroupVersion::new(name.as_str(), version.as_str()))
+    });
+    all.filter(|served| built_in(served).is_some())
+}
+
+/// What is to be done for everything that the server answers, and for what it no longer does.
+pub fn plan_all(state: &State, custom: &Custom) -> Vec<Step> {
+    let mut names: BTreeSet<GroupVersion> = built_in_versions().collect();
+    names.extend(custom.serving.keys().cloned());
+    if let Some((kind, _)) = kind(state) {
+        names.extend(state.scan(kind, "", None).filter_map(|(name, _)| GroupVersion::of_name(name)));
+    }
+    names.iter().filter_map(|served| plan(state, custom, served, true)).collect()
+}
+
+/// What is to be done for one group version, if anything. Built-in ones are brought back to what they were when the
+/// server starts; until then they are left as somebody wants them, but for one that is deleted.
+pub fn plan(state: &State, custom: &Custom, served: &GroupVersion, starting: bool) -> Option<Step> {
+    let (kind, version) = kind(state)?;
+    let name = served.name();
+    let wanted = wanted(custom, served);
+    let target = |name: Option<String>| Target { kind, version, namespace: None, name, subresource: None };
+    let Some(entry) = state.get(kind, &name) else {
+        return wanted.map(|document| write(target(None), Verb::Create, Some(&document)));
+    };
+    let Value::Object(mut current) = entry.document() else { return None };
+    let kept = current.get("metadata").and_then(|meta| meta["labels"][LABEL].as_str()).unwrap_or_default();
+    if kept != ALWAYS && !(kept == ON_START && starting) {
+        return None;
+    }
+    let Some(mut wanted) = wanted else {
+        return Some(write(target(Some(name)), Verb::Delete, None));
+    };
+    if current.get("spec") == wanted.get("spec") {
+        return None;
+    }
+    current.insert("spec".into(), wanted.remove("spec")?);
+    Some(write(target(Some(name)), Verb::Update, Some(&current)))
+}
+
+fn wanted(custom: &Custom, served: &GroupVersion) -> Option<Document> {
+    let (kept, (group, version)) = match built_in(served) {
+        Some(priorities) => (ON_START, priorities),
+        None if custom.serves(served) => (ALWAYS, CUSTOM_PRIORITIES),
+        None => return None,
+    };
+    let document = json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": "APIService",
+        "metadata": {"name": served.name(), "labels": {LABEL: kept}},
+        "spec": {
+            "group": served.group,
+            "version": served.version,
+            "groupPriorityMinimum": group,
+            "versionPriority": version,
+        },
+    });
+    match document {
+        Value::Object(document) => Some(document),
+        _ => None,
+    }
+}

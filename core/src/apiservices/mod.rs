@@ -1,0 +1,158 @@
+//! Which server answers for a group and version: APIServices as the server reads them, and what follows from them.
+//!
+//! Plans only, as data: `local` keeps the APIServices of what this server answers itself, `available` says whether
+//! another server can be used, `resolve` where it is, `trust` what it is told about this one.
+
+pub mod available;
+pub mod local;
+pub mod resolve;
+pub mod trust;
+
+use crate::authz::{PRIVILEGED_GROUP, User};
+use crate::kinds::KindId;
+use crate::namespace::Step;
+use crate::object::encode;
+use crate::object::meta::Document;
+use crate::request::{Body, Format, Options, Request, Target, Verb};
+use crate::state::State;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The user in whose name the server writes.
+pub const USER: &str = "system:apiserver";
+pub const GROUP: &str = "apiregistration.k8s.io";
+
+/// A version of a group of the API. The core group has no name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupVersion {
+    pub group: String,
+    pub version: String,
+}
+
+/// An APIService, as far as the server acts on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiService {
+    pub served: GroupVersion,
+    pub group_priority: i64,
+    pub version_priority: i64,
+    /// `None` when this server answers itself.
+    pub backend: Option<Backend>,
+    /// What the condition says.
+    pub available: bool,
+}
+
+/// Another server, behind a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backend {
+    pub namespace: String,
+    pub name: String,
+    pub port: u16,
+    /// PEM of those who vouch for it; empty for those that this machine trusts.
+    pub ca_bundle: Vec<u8>,
+    pub insecure: bool,
+}
+
+impl GroupVersion {
+    pub fn new(group: impl Into<String>, version: impl Into<String>) -> GroupVersion {
+        GroupVersion { group: group.into(), version: version.into() }
+    }
+
+    /// What the name of an APIService says: `v1.apps`, and `v1.` for the core group.
+    pub fn of_name(name: &str) -> Option<GroupVersion> {
+        let (version, group) = name.split_once('.')?;
+        Some(GroupVersion::new(group, version))
+    }
+
+    /// The name of its APIService.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.version, self.group)
+    }
+
+    /// Where its resources are listed.
+    pub fn path(&self) -> String {
+        match self.group.as_str() {
+            "" => format!("/api/{}", self.version),
+            group => format!("/apis/{group}/{}", self.version),
+        }
+    }
+}
+
+impl ApiService {
+    pub fn read(document: &Value) -> Option<ApiService> {
+        let name = document.pointer("/metadata/name")?.as_str()?;
+        let spec = &document["spec"];
+        let number = |value: &Value| value.as_i64().unwrap_or(0);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let service = &spec["service"];
+        let backend = service.is_object().then(|| Backend {
+            namespace: text(&service["namespace"]),
+            name: text(&service["name"]),
+            port: u16::try_from(service["port"].as_i64().unwrap_or(443)).unwrap_or(443),
+            ca_bundle: STANDARD.decode(spec["caBundle"].as_str().unwrap_or_default()).unwrap_or_default(),
+            insecure: spec["insecureSkipTLSVerify"].as_bool().unwrap_or(false),
+        });
+        let conditions = document.pointer("/status/conditions").and_then(Value::as_array);
+        let condition = conditions.into_iter().flatten().find(|condition| condition["type"] == available::TYPE);
+        Some(ApiService {
+            served: GroupVersion::of_name(name)?,
+            group_priority: number(&spec["groupPriorityMinimum"]),
+            version_priority: number(&spec["versionPriority"]),
+            backend,
+            available: condition.is_some_and(|condition| condition["status"] == "True"),
+        })
+    }
+}
+
+/// The kind of APIServices.
+pub fn kind(state: &State) -> Option<(KindId, usize)> {
+    state.registry.find_kind(GROUP, "v1", "APIService")
+}
+
+/// A write by the server itself.
+fn write(target: Target, verb: Verb, document: Option<&Document>) -> Step {
+    let bytes = document.map(encode::document).unwrap_or_default().into();
+    let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
+    let options = Options { field_manager: Some(USER.into()), ..Options::default() };
+    let body = Body { bytes, format: Format::Json };
+    Step { request: Request { user, verb, target, options, body, id: USER.into() } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_say_group_and_version() {
+        for (name, group, version, path) in [
+            ("v1.", "", "v1", "/api/v1"),
+            ("v1.apps", "apps", "v1", "/apis/apps/v1"),
+            ("v1beta1.metrics.k8s.io", "metrics.k8s.io", "v1beta1", "/apis/metrics.k8s.io/v1beta1"),
+        ] {
+            let read = GroupVersion::of_name(name).expect(name);
+            assert_eq!(read, GroupVersion::new(group, version));
+            assert_eq!((read.name(), read.path()), (name.to_owned(), path.to_owned()));
+        }
+        assert_eq!(GroupVersion::of_name("v1"), None);
+    }
+
+    #[test]
+    fn api_services_are_read() {
+        let mut document = json!({
+            "metadata": {"name": "v1.a.io"},
+            "spec": {"group": "a.io", "version": "v1", "groupPriorityMinimum": 7, "versionPriority": 3},
+        });
+        let local = ApiService::read(&document).unwrap();
+        assert_eq!((local.group_priority, local.version_priority), (7, 3));
+        assert_eq!((local.backend, local.available), (None, false));
+        document["spec"]["service"] = json!({"namespace": "n", "name": "s", "port": 8443});
+        document["spec"]["caBundle"] = json!("aGk=");
+        document["status"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
+        let remote = ApiService::read(&document).unwrap();
+        let backend = remote.backend.unwrap();
+        assert_eq!((backend.namespace.as_str(), backend.name.as_str(), backend.port), ("n", "s", 8443));
+        assert_eq!((backend.ca_bundle.as_slice(), backend.insecure, remote.available), (&b"hi"[..], false, true));
+    }
+}

@@ -1,0 +1,158 @@
+//! From a reference to a Service to an address: the Service's own, or that of one of its endpoints.
+
+use crate::object::meta;
+use crate::state::{Entry, State};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which address stands for a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routing {
+    /// The Service's own: something on this machine leads on from there.
+    Service,
+    /// A ready endpoint's.
+    Endpoints,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    pub host: String,
+    pub port: u16,
+}
+
+/// Which EndpointSlices belong to which Service, kept from event to event, so that a Service's are found at once.
+#[derive(Debug, Default)]
+pub struct Slices {
+    of_service: BTreeMap<String, BTreeSet<String>>,
+    service_of: BTreeMap<String, String>,
+}
+
+/// The label by which a slice names its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+impl Slices {
+    /// Takes note of the newest state of a slice, `None` when it is gone. The Services it belongs or belonged to, by
+    /// their keys, are returned.
+    pub fn note(&mut self, key: &str, slice: Option<&Entry>) -> BTreeSet<String> {
+        let (namespace, _) = meta::split_key(key);
+        let service = slice.and_then(|slice| slice.index.label(SERVICE_NAME));
+        let now = service.map(|name| meta::key(namespace, name));
+        let before = match &now {
+            Some(service) => self.service_of.insert(key.to_owned(), service.clone()),
+            None => self.service_of.remove(key),
+        };
+        if before != now {
+            if let Some(slices) = before.as_ref().and_then(|before| self.of_service.get_mut(before)) {
+                slices.remove(key);
+            }
+            if let Some(service) = &now {
+                self.of_service.entry(service.clone()).or_default().insert(key.to_owned());
+            }
+            if let Some(before) = before.as_ref().filter(|before| self.of_service[*before].is_empty()) {
+                self.of_service.remove(before);
+            }
+        }
+        before.into_iter().chain(now).collect()
+    }
+}
+
+/// Where a Service's traffic goes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Whether anything is said about its endpoints.
+    pub known: bool,
+    pub ready: Vec<Address>,
+}
+
+pub fn service(state: &State, namespace: &str, name: &str) -> Option<Value> {
+    object(state, ("", "v1", "services"), namespace, name)
+}
+
+fn object(state: &State, (group, version, resource): (&str, &str, &str), namespace: &str, name: &str) -> Option<Value> {
+    let (kind, _) = state.registry.find(group, version, resource)?;
+    state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
+}
+
+/// The name of a port of a Service, which may be empty.
+pub fn port_name(service: &Value, port: u16) -> Option<String> {
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
+    let found = ports.into_iter().flatten().find(|found| found["port"] == port)?;
+    Some(found["name"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The ready endpoints of a Service's port: of its slices, or of Endpoints that nobody has made slices of.
+pub fn endpoints(state: &State, slices: &Slices, namespace: &str, name: &str, port_name: &str) -> Endpoints {
+    let mut found = Endpoints::default();
+    if let Some((kind, _)) = state.registry.find("discovery.k8s.io", "v1", "endpointslices") {
+        let keys = slices.of_service.get(&meta::key(Some(namespace), name));
+        for entry in keys.into_iter().flatten().filter_map(|key| state.get(kind, key)) {
+            found.known = true;
+            let slice = entry.document();
+            let ready = |endpoint: &&Value| endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false));
+            let hosts =
+                items(&slice, "endpoints").filter(ready).filter_map(|endpoint| endpoint["addresses"][0].as_str());
+            found.add(hosts, items(&slice, "ports"), port_name);
+        }
+    }
+    if !found.known
+        && let Some(old) = object(state, ("", "v1", "endpoints"), namespace, name)
+    {
+        found.known = true;
+        for subset in items(&old, "subsets") {
+            let hosts = items(subset, "addresses").filter_map(|address| address["ip"].as_str());
+            found.add(hosts, items(subset, "ports"), port_name);
+        }
+    }
+    found
+}
+
+impl Endpoints {
+    fn add<'a>(
+        &mut self,
+        hosts: impl Iterator<Item = &'a str>,
+        mut ports: impl Iterator<Item = &'a Value>,
+        port_name: &str,
+    ) {
+        let port = ports.find(|port| port["name"].as_str().unwrap_or_default() == port_name);
+        let Some(port) = port.and_then(|port| u16::try_from(port["port"].as_u64()?).ok()) else { return };
+        self.ready.extend(hosts.map(|host| Address { host: host.to_owned(), port }));
+    }
+}
+
+fn items<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(field).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Where to reach a port of a Service. `draw` chooses among its endpoints.
+pub fn resolve(
+    state: &State,
+    slices: &Slices,
+    (namespace, name, port): (&str, &str, u16),
+    routing: Routing,
+    draw: u64,
+) -> Result<Address, String> {
+    let found = service(state, namespace, name).ok_or_else(|| format!("service {name:?} not found"))?;
+    let spec = |field: &str| found["spec"][field].as_str().unwrap_or_default();
+    let kind = spec("type");
+    let routed = matches!(kind, "" | "ClusterIP" | "NodePort" | "LoadBalancer");
+    if kind == "ExternalName" && routing == Routing::Service {
+        return Ok(Address { host: spec("externalName").to_owned(), port });
+    }
+    if !routed {
+        return Err(format!("unsupported service type {kind:?}"));
+    }
+    let headless = spec("clusterIP") == "None";
+    if headless && kind != "NodePort" && kind != "LoadBalancer" && routing == Routing::Service {
+        return Err("cannot route to service with ClusterIP \"None\"".into());
+    }
+    let port_name =
+        port_name(&found, port).ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+    if routing == Routing::Service {
+        return Ok(Address { host: spec("clusterIP").to_owned(), port });
+    }
+    let mut ready = endpoints(state, slices, namespace, name, &port_name).ready;
+    match u64::try_from(ready.len()) {
+        Ok(0) | Err(_) => Err(format!("no endpoints available for service {name:?}")),
+        Ok(count) => Ok(ready.swap_remove((draw % count) as usize)),
+    }
+}

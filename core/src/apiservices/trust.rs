@@ -1,0 +1,113 @@
+//! What other servers of the API need in order to trust this one: whose certificates stand for users, and in which
+//! headers this one tells on whose behalf it asks.
+
+use super::write;
+use crate::namespace::Step;
+use crate::object::meta;
+use crate::request::{Target, Verb};
+use crate::state::State;
+use serde_json::{Map, Value, json};
+
+pub const NAMESPACE: &str = "kube-system";
+pub const NAME: &str = "extension-apiserver-authentication";
+
+/// What is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// PEM of those who sign clients' certificates; empty where nobody does.
+    pub client_authorities: String,
+    pub front_proxy: Option<FrontProxy>,
+}
+
+/// How a proxy in front of a server proves itself and names the user.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FrontProxy {
+    /// PEM of those who sign proxies' certificates.
+    pub authorities: String,
+    /// Common names that a proxy may have; any, when there is none.
+    pub allowed_names: Vec<String>,
+    pub username_headers: Vec<String>,
+    pub uid_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_header_prefixes: Vec<String>,
+}
+
+const CLIENT_AUTHORITIES: &str = "client-ca-file";
+const PROXY_AUTHORITIES: &str = "requestheader-client-ca-file";
+
+/// Writes the ConfigMap, unless it tells all of this already. What other servers told stays beside it.
+pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
+    let (kind, version) = state.registry.find("", "v1", "configmaps")?;
+    let target =
+        |name: Option<String>| Target { kind, version, namespace: Some(NAMESPACE.into()), name, subresource: None };
+    let existing = state.get(kind, &meta::key(Some(NAMESPACE), NAME)).map(|entry| entry.document());
+    let Some(Value::Object(mut document)) = existing else {
+        let data = told(trust, &Map::new());
+        let document = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "data": data,
+        });
+        return document.as_object().map(|document| write(target(None), Verb::Create, Some(document)));
+    };
+    let old = document.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
+    let new = told(trust, &old);
+    if new == old {
+        return None;
+    }
+    document.insert("data".into(), new.into());
+    Some(write(target(Some(NAME.into())), Verb::Update, Some(&document)))
+}
+
+fn told(trust: &Trust, old: &Map<String, Value>) -> Map<String, Value> {
+    let mut data = old.clone();
+    let text = |key: &str| old.get(key).and_then(Value::as_str).unwrap_or_default();
+    let authorities = joined(text(CLIENT_AUTHORITIES), &trust.client_authorities);
+    if !authorities.is_empty() {
+        data.insert(CLIENT_AUTHORITIES.into(), authorities.into());
+    }
+    let Some(proxy) = &trust.front_proxy else { return data };
+    data.insert(PROXY_AUTHORITIES.into(), joined(text(PROXY_AUTHORITIES), &proxy.authorities).into());
+    for (key, own) in [
+        ("requestheader-allowed-names", &proxy.allowed_names),
+        ("requestheader-extra-headers-prefix", &proxy.extra_header_prefixes),
+        ("requestheader-group-headers", &proxy.group_headers),
+        ("requestheader-uid-headers", &proxy.uid_headers),
+        ("requestheader-username-headers", &proxy.username_headers),
+    ] {
+        let mut all: Vec<String> = serde_json::from_str(text(key)).unwrap_or_default();
+        for name in own {
+            if !all.contains(name) {
+                all.push(name.clone());
+            }
+        }
+        data.insert(key.into(), json!(all).to_string().into());
+    }
+    data
+}
+
+/// The certificates of both texts, each once.
+fn joined(old: &str, own: &str) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    for certificate in certificates(old).chain(certificates(own)) {
+        if !all.contains(&certificate) {
+            all.push(certificate);
+        }
+    }
+    all.iter().map(|certificate| format!("{certificate}\n")).collect()
+}
+
+/// The PEM blocks of a text, without what stands between them.
+fn certificates(text: &str) -> impl Iterator<Item = &str> {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let start = rest.find(BEGIN)?;
+        let end = start + rest[start..].find(END)? + END.len();
+        let found = &rest[start..end];
+        rest = &rest[end..];
+        Some(found)
+    })
+}

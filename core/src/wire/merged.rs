@@ -1,0 +1,385 @@
+//! Documents that describe the API, with what other servers serve merged in.
+//!
+//! Each function takes the document of this server alone. It is made again when either side changes, and not before.
+
+use crate::apiservices::GroupVersion;
+use crate::kinds::compare_versions;
+use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// A group version that another server serves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remote {
+    pub served: GroupVersion,
+    /// In the form of aggregated discovery; what it last told, when it no longer answers.
+    pub resources: Vec<Value>,
+    pub fresh: bool,
+}
+
+/// What is merged in, and in which order things stand.
+pub struct Merge<'a> {
+    pub remotes: &'a [Remote],
+    /// Group and version priority.
+    pub priorities: &'a dyn Fn(&GroupVersion) -> (i64, i64),
+}
+
+impl Merge<'_> {
+    /// `/apis`.
+    pub fn group_list(&self, mut own: Value) -> Value {
+        let groups = own["groups"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let named = groups.into_iter().map(|group| (text(&group, "name").to_owned(), group));
+        let empty = |name: &str| json!({"name": name, "versions": []});
+        let version = |remote: &Remote| {
+            let GroupVersion { group, version } = &remote.served;
+            json!({"groupVersion": format!("{group}/{version}"), "version": version})
+        };
+        let groups = self.groups(named, empty, version).into_iter().map(|mut group| {
+            group["preferredVersion"] = group["versions"][0].clone();
+            group
+        });
+        own["groups"] = groups.collect();
+        own
+    }
+
+    /// `/apis/<group>`, of the merged `/apis`.
+    pub fn api_group(list: &Value, name: &str) -> Option<Value> {
+        let groups = list["groups"].as_array()?;
+        let mut group = groups.iter().find(|group| group["name"] == name)?.clone();
+        group["kind"] = "APIGroup".into();
+        group["apiVersion"] = "v1".into();
+        Some(group)
+    }
+
+    /// `/apis` in its aggregated form.
+    pub fn aggregated(&self, mut own: Value) -> Value {
+        let groups = own["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let named = groups.into_iter().map(|group| (text(&group["metadata"], "name").to_owned(), group));
+        let empty = |name: &str| json!({"metadata": {"name": name, "creationTimestamp": null}, "versions": []});
+        let version = |remote: &Remote| {
+            let mut version = json!({
+                "version": remote.served.version,
+                "freshness": if remote.fresh { "Current" } else { "Stale" },
+            });
+            if !remote.resources.is_empty() {
+                version["resources"] = remote.resources.clone().into();
+            }
+            version
+        };
+        own["items"] = self.groups(named, empty, version).into();
+        own
+    }
+
+    /// The groups with the others' versions, in order.
+    fn groups(
+        &self,
+        own: impl Iterator<Item = (String, Value)>,
+        empty: impl Fn(&str) -> Value,
+        version: impl Fn(&Remote) -> Value,
+    ) -> Vec<Value> {
+        let mut groups: BTreeMap<String, Value> = own.collect();
+        for remote in self.remotes {
+            let GroupVersion { group, version: name } = &remote.served;
+            let entry = groups.entry(group.clone()).or_insert_with(|| empty(group));
+            if let Some(versions) = entry["versions"].as_array_mut() {
+                versions.retain(|version| version["version"] != *name);
+                versions.push(version(remote));
+            }
+        }
+        let mut ordered: Vec<(i64, String, Value)> = Vec::new();
+        for (name, mut group) in groups {
+            let priorities = |version: &Value| (self.priorities)(&GroupVersion::new(&name, text(version, "version")));
+            let mut highest = 0;
+            if let Some(versions) = group["versions"].as_array_mut() {
+                highest = versions.iter().map(|version| priorities(version).0).max().unwrap_or(0);
+                versions.sort_by(|a, b| {
+                    let by_name = || compare_versions(text(a, "version"), text(b, "version"));
+                    priorities(b).1.cmp(&priorities(a).1).then_with(by_name)
+                });
+            }
+            ordered.push((highest, name, group));
+        }
+        ordered.sort_by(|a, b| (Reverse(a.0), &a.1).cmp(&(Reverse(b.0), &b.1)));
+        ordered.into_iter().map(|(_, _, group)| group).collect()
+    }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// The resources of a version in an aggregated document of another server.
+pub fn of_aggregated(document: &Value, served: &GroupVersion) -> Option<Vec<Value>> {
+    let mut groups = document["items"].as_array()?.iter();
+    let group = groups.find(|group| text(&group["metadata"], "name") == served.group)?;
+    let version = group["versions"].as_array()?.iter().find(|version| version["version"] == served.version)?;
+    Some(version["resources"].as_array().cloned().unwrap_or_default())
+}
+
+/// The resources of a version of which another server gives the plain list.
+pub fn of_resource_list(list: &Value) -> Vec<Value> {
+    let mut resources: Vec<Value> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for entry in list["resources"].as_array().into_iter().flatten() {
+        let kind = json!({
+            "group": text(entry, "group"), "version": text(entry, "version"), "kind": text(entry, "kind"),
+        });
+        let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
+        let name = text(entry, "name");
+        let (main, sub) = name.split_once('/').map_or((name, None), |(main, sub)| (main, Some(sub)));
+        let place = *places.entry(main.to_owned()).or_insert_with(|| {
+            resources.push(json!({"resource": main, "scope": scope, "singularResource": "", "verbs": []}));
+            resources.len() - 1
+        });
+        let resource = &mut resources[place];
+        let Some(sub) = sub else {
+            resource["responseKind"] = kind;
+            resource["scope"] = scope.into();
+            resource["singularResource"] = text(entry, "singularName").into();
+            for field in ["verbs", "shortNames", "categories"] {
+                if let Some(all) = entry.get(field).filter(|all| all.is_array()) {
+                    resource[field] = all.clone();
+                }
+            }
+            continue;
+        };
+        if !resource["subresources"].is_array() {
+            resource["subresources"] = json!([]);
+        }
+        if let Some(all) = resource["subresources"].as_array_mut() {
+            all.push(json!({"subresource": sub, "responseKind": kind, "verbs": entry["verbs"]}));
+        }
+    }
+    resources
+}
+
+/// `/openapi/v3`, with others' group versions and the hashes under which they show them.
+pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'a GroupVersion, &'a str)>) -> Value {
+    for (served, hash) in others {
+        let path = served.path();
+        let url = format!("/openapi/v3{path}?hash={hash}");
+        own["paths"][path.trim_start_matches('/')] = json!({"serverRelativeURL": url});
+    }
+    own
+}
+
+/// The part of another server's `/openapi/v2` that tells of a group version, with what its paths refer to.
+pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
+    let root = served.path();
+    let within = |path: &str| path.strip_prefix(&root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let empty = Map::new();
+    let their = |field: &str| document[field].as_object().unwrap_or(&empty);
+    let paths = their("paths").iter().filter(|(path, _)| within(path));
+    let paths: Map<String, Value> = paths.map(|(path, item)| (path.clone(), item.clone())).collect();
+    let mut open: Vec<Reference> = Vec::new();
+    paths.values().for_each(|item| references(item, &mut open));
+    let mut part = json!({"paths": paths});
+    while let Some(Reference { section, name }) = open.pop() {
+        let section = SECTIONS[section];
+        if let Some(found) = their(section).get(&name)
+            && part[section].get(&name).is_none()
+        {
+            part[section][&name] = found.clone();
+            references(found, &mut open);
+        }
+    }
+    part
+}
+
+/// `/openapi/v2`, with the parts that tell of other servers. A definition or a parameter whose name is taken by
+/// another one gets a number behind it.
+pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>) -> Value {
+    let mut paths = take(&mut own, "paths");
+    let mut sections = SECTIONS.map(|section| take(&mut own, section));
+    let empty = Map::new();
+    for part in parts {
+        let their = |field: &str| part[field].as_object().unwrap_or(&empty);
+        let mut names: BTreeMap<Reference, String> = BTreeMap::new();
+        for (section, taken) in sections.iter().enumerate() {
+            for (name, found) in their(SECTIONS[section]) {
+                let fits = |wanted: &String| taken.get(wanted).is_none_or(|taken| taken == found);
+                let numbered = (2..).map(|number| format!("{name}_v{number}"));
+                let free = std::iter::once(name.clone()).chain(numbered).find(fits);
+                names.insert(Reference { section, name: name.clone() }, free.unwrap_or_default());
+            }
+        }
+        let renamed = |value: &Value| {
+            let mut value = value.clone();
+            rename(&mut value, &names);
+            value
+        };
+        for (Reference { section, name }, new) in &names {
+            sections[*section].insert(new.clone(), renamed(&their(SECTIONS[*section])[name]));
+        }
+        paths.extend(their("paths").iter().map(|(path, item)| (path.clone(), renamed(item))));
+    }
+    own["paths"] = paths.into();
+    for (section, members) in SECTIONS.into_iter().zip(sections) {
+        own[section] = members.into();
+    }
+    own
+}
+
+/// What others' paths may refer to.
+const SECTIONS: [&str; 2] = ["definitions", "parameters"];
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Reference {
+    section: usize,
+    name: String,
+}
+
+impl Reference {
+    /// Reads `#/definitions/NAME`.
+    fn of(fields: &Map<String, Value>) -> Option<Reference> {
+        let (section, name) = fields.get("$ref")?.as_str()?.strip_prefix("#/")?.split_once('/')?;
+        let section = SECTIONS.iter().position(|known| *known == section)?;
+        Some(Reference { section, name: name.to_owned() })
+    }
+}
+
+fn take(document: &mut Value, field: &str) -> Map<String, Value> {
+    document.get_mut(field).and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default()
+}
+
+/// Everything that a value refers to.
+fn references(value: &Value, found: &mut Vec<Reference>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(Reference::of(fields));
+            fields.values().for_each(|value| references(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+fn rename(value: &mut Value, names: &BTreeMap<Reference, String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(reference) = Reference::of(fields)
+                && let Some(new) = names.get(&reference)
+            {
+                let new = format!("#/{}/{new}", SECTIONS[reference.section]);
+                fields.insert("$ref".into(), new.into());
+            }
+            fields.values_mut().for_each(|value| rename(value, names));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|value| rename(value, names)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(group: &str, version: &str) -> Remote {
+        let resources = vec![json!({"resource": "things"})];
+        Remote { served: GroupVersion::new(group, version), resources, fresh: true }
+    }
+
+    fn priorities(served: &GroupVersion) -> (i64, i64) {
+        match (served.group.as_str(), served.version.as_str()) {
+            ("apps", _) => (17800, 15),
+            ("high.io", _) => (18000, 1),
+            ("b.io", "v1") => (1000, 200),
+            _ => (1000, 100),
+        }
+    }
+
+    #[test]
+    fn groups_are_merged_in_the_order_of_priorities() {
+        let version = |group: &str, name: &str| json!({"groupVersion": format!("{group}/{name}"), "version": name});
+        let group = |name: &str, versions: &[&str]| {
+            let versions: Vec<Value> = versions.iter().map(|one| version(name, one)).collect();
+            json!({"name": name, "preferredVersion": versions[0], "versions": versions})
+        };
+        let own =
+            json!({"kind": "APIGroupList", "groups": [group("apps", &["v1"]), group("b.io", &["v2", "v1beta1"])]});
+        let remotes = [remote("high.io", "v1"), remote("b.io", "v1"), remote("a.io", "v1"), remote("apps", "v1")];
+        let merge = Merge { remotes: &remotes, priorities: &priorities };
+        let merged = merge.group_list(own);
+        let expected = json!([
+            group("high.io", &["v1"]),
+            group("apps", &["v1"]),
+            group("a.io", &["v1"]),
+            group("b.io", &["v1", "v2", "v1beta1"]),
+        ]);
+        assert_eq!(merged["groups"], expected);
+        assert_eq!(Merge::api_group(&merged, "a.io").unwrap()["kind"], "APIGroup");
+        assert_eq!(Merge::api_group(&merged, "c.io"), None);
+    }
+
+    #[test]
+    fn aggregated_documents_tell_what_is_stale() {
+        let own = json!({"items": [{"metadata": {"name": "apps"}, "versions": [{"version": "v1"}]}]});
+        let gone = Remote { fresh: false, resources: Vec::new(), ..remote("a.io", "v1") };
+        let remotes = [gone, remote("a.io", "v2")];
+        let merged = Merge { remotes: &remotes, priorities: &priorities }.aggregated(own);
+        assert_eq!(merged["items"][0]["metadata"]["name"], "apps");
+        let versions = json!([
+            {"version": "v2", "freshness": "Current", "resources": [{"resource": "things"}]},
+            {"version": "v1", "freshness": "Stale"},
+        ]);
+        assert_eq!(merged["items"][1]["versions"], versions);
+    }
+
+    #[test]
+    fn plain_lists_become_aggregated() {
+        let list = json!({"resources": [
+            {"name": "pods", "singularName": "pod", "namespaced": true, "kind": "Pod", "verbs": ["get"], "shortNames": ["po"]},
+            {"name": "pods/scale", "namespaced": true, "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get"]},
+            {"name": "others/status", "namespaced": false, "kind": "Other", "verbs": ["update"]},
+        ]});
+        let pod = json!({"group": "", "version": "", "kind": "Pod"});
+        let scale = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+        let other = json!({"group": "", "version": "", "kind": "Other"});
+        let resources = of_resource_list(&list);
+        let expected = json!([
+            {
+                "resource": "pods", "scope": "Namespaced", "singularResource": "pod", "verbs": ["get"],
+                "responseKind": pod, "shortNames": ["po"],
+                "subresources": [{"subresource": "scale", "responseKind": scale, "verbs": ["get"]}],
+            },
+            {
+                "resource": "others", "scope": "Cluster", "singularResource": "", "verbs": [],
+                "subresources": [{"subresource": "status", "responseKind": other, "verbs": ["update"]}],
+            },
+        ]);
+        assert_eq!(Value::from(resources), expected);
+    }
+
+    #[test]
+    fn openapi_takes_what_belongs_to_the_version() {
+        let to = |name: &str| json!({"$ref": format!("#/definitions/{name}")});
+        let own = json!({
+            "paths": {"/api/": {}}, "parameters": {"own": {"in": "path"}},
+            "definitions": {"Meta": {"type": "object"}, "Same": {"type": "string"}},
+        });
+        let theirs = json!({
+            "paths": {
+                "/apis/a.io/v1/things": {"get": to("Thing"), "parameters": [{"$ref": "#/parameters/own"}]},
+                "/apis/a.io/v10/": {}, "/version": to("Version"),
+            },
+            "parameters": {"own": {"in": "query"}, "other": {}},
+            "definitions": {
+                "Thing": {"properties": {"metadata": to("Meta"), "same": to("Same"), "self": to("Thing")}},
+                "Meta": {"type": "array"}, "Same": {"type": "string"}, "Version": {},
+            },
+        });
+        let served = GroupVersion::new("a.io", "v1");
+        let merged = openapi_v2(own, [&openapi_v2_part(&theirs, &served)]);
+        let item = json!({"get": to("Thing"), "parameters": [{"$ref": "#/parameters/own_v2"}]});
+        assert_eq!(merged["paths"], json!({"/api/": {}, "/apis/a.io/v1/things": item}));
+        assert_eq!(merged["parameters"], json!({"own": {"in": "path"}, "own_v2": {"in": "query"}}));
+        let expected = json!({
+            "Meta": {"type": "object"}, "Meta_v2": {"type": "array"}, "Same": {"type": "string"},
+            "Thing": {"properties": {"metadata": to("Meta_v2"), "same": to("Same"), "self": to("Thing")}},
+        });
+        assert_eq!(merged["definitions"], expected);
+        let index = openapi_v3_index(json!({"paths": {}}), [(&served, "X")]);
+        let url = "/openapi/v3/apis/a.io/v1?hash=X";
+        assert_eq!(index, json!({"paths": {"apis/a.io/v1": {"serverRelativeURL": url}}}));
+    }
+}

@@ -1,0 +1,66 @@
+//! From options to aggregation: how other servers are reached, and what they are told about this one.
+
+use crate::apiserver::read;
+use crate::flags::Args;
+use anyhow::{Result, anyhow};
+use holdfast_core::apiservices::resolve::Routing;
+use holdfast_core::apiservices::trust::{FrontProxy, Trust};
+use holdfast_engine::{Engine, registrar};
+use holdfast_transport_http::aggregate::{Aggregator, Settings};
+use holdfast_transport_http::api::Api;
+use holdfast_transport_http::authenticate::RequestHeaders;
+use holdfast_transport_http::outbound::Identity;
+use std::sync::Arc;
+
+pub fn aggregator(args: &Args, engine: Arc<Engine>) -> Result<Aggregator> {
+    let options = &args.front_proxy;
+    let identity = match (&options.proxy_client_cert_file, &options.proxy_client_key_file) {
+        (Some(certificate), Some(key)) => {
+            let identity = Identity::from_pem(read(certificate)?.as_bytes(), read(key)?.as_bytes());
+            Some(identity.map_err(|why| anyhow!("--proxy-client-cert-file={}: {why}", certificate.display()))?)
+        }
+        _ => None,
+    };
+    let routing = if options.enable_aggregator_routing { Routing::Endpoints } else { Routing::Service };
+    let settings = Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity };
+    let aggregator = Aggregator::new(engine.clone(), settings);
+    aggregator.prime(&engine);
+    Ok(aggregator)
+}
+
+/// Makes what clients count on, and goes on keeping it.
+pub async fn keep(args: &Args, engine: &Arc<Engine>, api: &Arc<Api>) -> Result<()> {
+    let made = registrar::ensure(engine).await;
+    let registrar = made.map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
+    tokio::spawn(registrar.run(engine.clone()));
+    tokio::spawn(registrar::keep_trust(engine.clone(), trust(args)?));
+    tokio::spawn(api.aggregator.clone().keep(engine.clone()));
+    Ok(())
+}
+
+pub fn request_headers(args: &Args) -> RequestHeaders {
+    let options = &args.front_proxy;
+    RequestHeaders {
+        usernames: options.requestheader_username_headers.clone(),
+        uids: options.requestheader_uid_headers.clone(),
+        groups: options.requestheader_group_headers.clone(),
+        extra_prefixes: options.requestheader_extra_headers_prefix.clone(),
+    }
+}
+
+fn trust(args: &Args) -> Result<Trust> {
+    let options = &args.front_proxy;
+    let front_proxy = match &options.requestheader_client_ca_file {
+        None => None,
+        Some(file) => Some(FrontProxy {
+            authorities: read(file)?,
+            allowed_names: options.requestheader_allowed_names.clone(),
+            username_headers: options.requestheader_username_headers.clone(),
+            uid_headers: options.requestheader_uid_headers.clone(),
+            group_headers: options.requestheader_group_headers.clone(),
+            extra_header_prefixes: options.requestheader_extra_headers_prefix.clone(),
+        }),
+    };
+    let client_authorities = args.client_ca_file.as_ref().map(read).transpose()?.unwrap_or_default();
+    Ok(Trust { client_authorities, front_proxy })
+}

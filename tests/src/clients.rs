@@ -1,0 +1,21 @@
+//! Real clients, fetched once.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where the clients are, fetched if they are not there yet.
+pub fn clients() -> &'static Path {
+    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        let folder =
+            std::env::var_os("HOLDFAST_CLIENTS").map_or_else(|| crate::server::target().join("clients"), PathBuf::from);
+        let complete = ["kubectl-1.37", "helm-4", "helm-3", "python/.pin", "node/.pin"];
+        if !complete.iter().all(|file| folder.join(file).exists()) {
+            let fetch = crate::folder().join("../scripts/fetch-clients.sh");
+            let status = Command::new(fetch).arg(&folder).status().expect("run fetch-clients.sh");
+            assert!(status.success(), "the clients could not be fetched");
+        }
+        folder
+    })
+}

@@ -1,0 +1,105 @@
+//! The client for the calls that a server makes itself, as webhooks need it: its answers, and the words of its faults.
+
+use bytes::Bytes;
+use holdfast_core::apiservices::resolve::Routing;
+use holdfast_core::decide::Settings;
+use holdfast_core::kinds::registry;
+use holdfast_core::stamp::Stamp;
+use holdfast_engine::memory::MemoryLog;
+use holdfast_engine::{Clock, Engine, Options};
+use holdfast_tests::authority::Authority;
+use holdfast_tests::backend::{Backend, GROUP};
+use holdfast_transport_http::outbound::{Endpoint, Identity, Outbound, Place, TlsTrust};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn stamp(&self) -> Stamp {
+        Stamp { time: jiff::Timestamp::now(), seed: rand::random() }
+    }
+}
+
+/// A client without a cluster: it knows no Services.
+fn client(identity: Option<Identity>) -> Outbound {
+    let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+    let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
+    Outbound::new(engine, Default::default(), Routing::Service, identity)
+}
+
+fn endpoint(port: u16, path: &str, trust: &TlsTrust) -> Endpoint {
+    let url = format!("https://localhost:{port}{path}").parse().unwrap();
+    Endpoint { place: Place::Url(url), trust: trust.clone() }
+}
+
+#[tokio::test]
+async fn documents_are_posted_and_answered() {
+    let (servers, proxies) = (Authority::new("servers"), Authority::new("proxies"));
+    let own = proxies.client("front", &[]);
+    let identity = Identity::from_pem(own.certificate.as_bytes(), own.key.as_bytes()).unwrap();
+    let outbound = client(Some(identity));
+    let backend = Backend::start(&servers.server(&["localhost"]), proxies.pem(), true).await;
+    let trust = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: true };
+    let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
+    let sent = json!({"text": "x".repeat(100_000)});
+    for _ in 0..3 {
+        let body = Bytes::from(sent.to_string());
+        let answer = outbound.post_json(&endpoint(backend.port, &things, &trust), body, PATIENCE).await.unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap(), sent);
+    }
+    let seen = backend.seen(&things);
+    assert_eq!((seen.len(), &seen[0].headers["content-type"]), (3, &"application/json".parse().unwrap()));
+
+    let refused = outbound.post_json(&endpoint(backend.port, "/nowhere", &trust), Bytes::new(), PATIENCE).await;
+    assert_eq!(refused.unwrap_err().to_string(), "the server could not find the requested resource");
+    let large = Bytes::from(format!("\"{}\"", "x".repeat(4 << 20)));
+    let refused = outbound.post_json(&endpoint(backend.port, &things, &trust), large, PATIENCE).await;
+    assert!(refused.unwrap_err().to_string().contains("length limit exceeded"));
+}
+
+#[tokio::test]
+async fn faults_are_told_in_the_words_of_gos_client() {
+    let (servers, proxies) = (Authority::new("servers"), Authority::new("proxies"));
+    let backend = Backend::start(&servers.server(&["other.example.com"]), proxies.pem(), true).await;
+    let outbound = client(None);
+    let trusting = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: false };
+    let strangers = TlsTrust { authorities: Authority::new("strangers").pem().into(), ..trusting.clone() };
+    let machine = TlsTrust::default();
+    let insecure = TlsTrust { insecure: true, ..TlsTrust::default() };
+    // One that never speaks, one that is gone, and one that speaks something else.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent_port = silent.local_addr().unwrap().port();
+    let gone_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let babbling = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let babbling_port = babbling.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = babbling.accept().await {
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let port = backend.port;
+    let verify = "tls: failed to verify certificate: x509: ";
+    for (port, trust, expected) in [
+        (port, &trusting, format!("{verify}certificate is valid for other.example.com, not localhost")),
+        (port, &strangers, format!("{verify}certificate signed by unknown authority")),
+        (port, &machine, format!("{verify}certificate signed by unknown authority")),
+        (port, &insecure, "remote error: tls: certificate required".into()),
+        (silent_port, &trusting, "context deadline exceeded".into()),
+        (gone_port, &trusting, format!("dial tcp 127.0.0.1:{gone_port}: connect: connection refused")),
+        (babbling_port, &trusting, "tls: first record does not look like a TLS handshake".into()),
+    ] {
+        let patience = if port == silent_port { Duration::from_millis(300) } else { PATIENCE };
+        let found = outbound.post_json(&endpoint(port, "/convert", trust), Bytes::new(), patience).await.unwrap_err();
+        let found = found.to_string().replace("[::1]", "127.0.0.1");
+        assert_eq!(found, format!("Post \"https://localhost:{port}/convert\": {expected}"));
+    }
+    let service = Endpoint::service("default", "hook", 443, "/convert?timeout=10s", trusting);
+    let found = outbound.post_json(&service, Bytes::new(), PATIENCE).await.unwrap_err().to_string();
+    let url = "https://hook.default.svc:443/convert?timeout=10s";
+    assert_eq!(found, format!("Post \"{url}\": service \"hook\" not found"));
+}

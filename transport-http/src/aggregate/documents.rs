@@ -1,0 +1,110 @@
+//! Descriptions of the API, with what other servers serve merged in.
+//!
+//! A merged document is kept with the one it was made from, and made again when that or the table has changed.
+
+use super::{Table, whole};
+use crate::api::Api;
+use crate::paths;
+use crate::query::Query;
+use crate::respond::{self, Response, Shape};
+use bytes::Bytes;
+use holdfast_core::apiservices::GroupVersion;
+use holdfast_core::wire::discovery::Aggregated;
+use holdfast_core::wire::merged::{self, Merge};
+use holdfast_core::wire::openapi;
+use http::header::{ACCEPT, HeaderValue};
+use http::{HeaderMap, Method};
+use serde_json::Value;
+use std::sync::{Arc, PoisonError};
+
+/// A document, with what it was made from.
+pub(super) struct Merged {
+    own: Bytes,
+    generation: u64,
+    document: Bytes,
+}
+
+/// What is asked for, of the documents that show other servers' parts.
+enum Asked<'a> {
+    Groups(Option<Aggregated>),
+    Group(&'a str),
+    OpenApiV2 { protobuf: bool },
+    OpenApiV3Index,
+}
+
+/// Answers a path whose document other servers have a part in; `None` when it is this server's alone.
+pub async fn answer(
+    api: &Arc<Api>,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    shape: Shape,
+) -> Option<Response> {
+    let table = api.aggregator.table.load_full();
+    if table.servers.is_empty() && table.priorities.is_empty() || !matches!(*method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let asked = match parts.as_slice() {
+        ["apis"] => Asked::Groups(paths::aggregated_form(accept)),
+        ["apis", group] => Asked::Group(group),
+        ["openapi", "v2"] => Asked::OpenApiV2 { protobuf: paths::asks_protobuf(accept) },
+        ["openapi", "v3"] => Asked::OpenApiV3Index,
+        _ => return None,
+    };
+    let own_path = match asked {
+        Asked::Group(_) => "/apis",
+        _ => path,
+    };
+    let mut own_headers = HeaderMap::new();
+    if let Asked::Groups(Some(form)) = asked {
+        own_headers.insert(ACCEPT, HeaderValue::from_static(form.content_type()));
+    }
+    let query = Query::parse("");
+    let own = paths::answer(api, &Method::GET, own_path, &own_headers, &query, Shape::PLAIN);
+    let own = whole(own).await?;
+    let name =
+        format!("{own_path} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));
+    let document = document(api, &table, &name, own, &asked)?;
+    Some(match asked {
+        Asked::Groups(Some(form)) => paths::tagged(document, form.content_type(), headers, shape),
+        Asked::Groups(None) | Asked::OpenApiV3Index => respond::bytes(200, document, shape),
+        Asked::Group(group) => {
+            let list: Value = serde_json::from_slice(&document).ok()?;
+            respond::bytes(200, Merge::api_group(&list, group)?.to_string().into(), shape)
+        }
+        Asked::OpenApiV2 { protobuf: true } => paths::tagged(document, openapi::V2_PROTOBUF, headers, shape),
+        Asked::OpenApiV2 { protobuf: false } => paths::tagged(document, respond::JSON, headers, shape),
+    })
+}
+
+fn document(api: &Api, table: &Table, name: &str, own: Bytes, asked: &Asked) -> Option<Bytes> {
+    let lock = || api.aggregator.merged.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kept) = lock().get(name).filter(|kept| kept.generation == table.generation && kept.own == own) {
+        return Some(kept.document.clone());
+    }
+    let document = merge(table, serde_json::from_slice(&own).ok()?, asked);
+    let merged = Merged { own, generation: table.generation, document: document.clone() };
+    lock().insert(name.to_owned(), merged);
+    Some(document)
+}
+
+fn merge(table: &Table, own: Value, asked: &Asked) -> Bytes {
+    let (remotes, priorities) = (table.remotes(), |served: &GroupVersion| table.priorities(served));
+    let merge = Merge { remotes: &remotes, priorities: &priorities };
+    let servers = || table.servers.iter();
+    match asked {
+        Asked::Groups(Some(_)) => merge.aggregated(own).to_string().into(),
+        Asked::Groups(None) | Asked::Group(_) => merge.group_list(own).to_string().into(),
+        Asked::OpenApiV3Index => {
+            let hashes = servers().filter_map(|(served, server)| Some((served, server.told.openapi_v3.as_deref()?)));
+            merged::openapi_v3_index(own, hashes).to_string().into()
+        }
+        Asked::OpenApiV2 { protobuf } => {
+            let others = servers().filter_map(|(_, server)| Some(&server.told.openapi_v2.as_ref()?.part));
+            let document = merged::openapi_v2(own, others);
+            if *protobuf { openapi::v2_protobuf_of(&document) } else { document.to_string().into() }
+        }
+    }
+}

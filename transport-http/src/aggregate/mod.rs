@@ -1,0 +1,152 @@
+//! Parts of the API that other servers answer for: their APIServices followed, their health checked, requests sent
+//! on, and what they serve told as if it were served here.
+//!
+//! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` sends requests on, `documents` merges descriptions.
+
+mod documents;
+mod keeper;
+mod proxy;
+
+use crate::info::RequestInfo;
+use crate::outbound::{Endpoint, Identity, Outbound, TlsTrust};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+pub(crate) use documents::answer;
+use holdfast_core::apiservices::resolve::{Routing, Slices};
+use holdfast_core::apiservices::{ApiService, Backend, GroupVersion, local};
+use holdfast_core::wire::merged::Remote;
+use holdfast_engine::Engine;
+pub(crate) use proxy::forward;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// How other servers are reached.
+pub struct Settings {
+    pub routing: Routing,
+    /// Redirects of other servers are not passed on.
+    pub reject_redirects: bool,
+    /// How this server proves to them that it may speak for others.
+    pub identity: Option<Identity>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { routing: Routing::Service, reject_redirects: true, identity: None }
+    }
+}
+
+pub struct Aggregator {
+    outbound: Arc<Outbound>,
+    slices: Arc<RwLock<Slices>>,
+    reject_redirects: bool,
+    table: ArcSwap<Table>,
+    /// Held while the table is changed.
+    changing: Mutex<()>,
+    merged: Mutex<HashMap<String, documents::Merged>>,
+}
+
+/// What is known of other servers' parts of the API. Replaced as a whole when something changes.
+#[derive(Clone, Default)]
+struct Table {
+    servers: BTreeMap<GroupVersion, Arc<Server>>,
+    /// Of group versions whose APIServices say otherwise than is usual.
+    priorities: BTreeMap<GroupVersion, (i64, i64)>,
+    /// Goes up with every change that descriptions show.
+    generation: u64,
+}
+
+/// The server behind a group version.
+#[derive(Clone)]
+pub(crate) struct Server {
+    service: ApiService,
+    backend: Backend,
+    told: Told,
+}
+
+/// What a server last told about its resources.
+#[derive(Clone, Default, PartialEq)]
+struct Told {
+    resources: Vec<Value>,
+    fresh: bool,
+    openapi_v2: Option<Arc<Document>>,
+    /// The hash that stands for its description of version 3.
+    openapi_v3: Option<String>,
+}
+
+/// The part of a document that matters, with the tag that the document came under.
+#[derive(PartialEq)]
+struct Document {
+    tag: String,
+    part: Value,
+}
+
+impl Aggregator {
+    pub fn new(engine: Arc<Engine>, settings: Settings) -> Aggregator {
+        let slices = Arc::new(RwLock::new(Slices::default()));
+        let Settings { routing, reject_redirects, identity } = settings;
+        Aggregator {
+            outbound: Arc::new(Outbound::new(engine, slices.clone(), routing, identity)),
+            slices,
+            reject_redirects,
+            table: ArcSwap::default(),
+            changing: Mutex::default(),
+            merged: Mutex::default(),
+        }
+    }
+
+    /// The client for calls of all sorts: webhooks use it, too.
+    pub fn outbound(&self) -> &Arc<Outbound> {
+        &self.outbound
+    }
+
+    /// The other server that a request is for.
+    pub(crate) fn server(&self, info: &RequestInfo) -> Option<Arc<Server>> {
+        let table = self.table.load();
+        if table.servers.is_empty() {
+            return None;
+        }
+        let served = if info.is_resource {
+            GroupVersion::new(info.group.as_str(), info.version.as_str())
+        } else {
+            let parts: Vec<&str> = info.path.split('/').filter(|part| !part.is_empty()).collect();
+            match parts.as_slice() {
+                ["api", version] | ["openapi", "v3", "api", version] => GroupVersion::new("", *version),
+                ["apis", group, version] | ["openapi", "v3", "apis", group, version] => {
+                    GroupVersion::new(*group, *version)
+                }
+                _ => return None,
+            }
+        };
+        table.servers.get(&served).cloned()
+    }
+}
+
+impl Table {
+    fn remotes(&self) -> Vec<Remote> {
+        let remote = |(served, server): (&GroupVersion, &Arc<Server>)| Remote {
+            served: served.clone(),
+            resources: server.told.resources.clone(),
+            fresh: server.told.fresh,
+        };
+        self.servers.iter().map(remote).collect()
+    }
+
+    fn priorities(&self, served: &GroupVersion) -> (i64, i64) {
+        self.priorities.get(served).copied().unwrap_or_else(|| local::priorities(served))
+    }
+}
+
+impl Server {
+    fn endpoint(&self, path: &str) -> Endpoint {
+        let Backend { namespace, name, port, ca_bundle, insecure } = &self.backend;
+        let trust = TlsTrust { authorities: ca_bundle.clone(), insecure: *insecure, identified: true };
+        Endpoint::service(namespace, name, *port, path, trust)
+    }
+}
+
+/// The body of an answer that is made here, whole.
+async fn whole(response: crate::respond::Response) -> Option<Bytes> {
+    use http_body_util::BodyExt;
+    response.into_body().collect().await.ok().map(|body| body.to_bytes())
+}
