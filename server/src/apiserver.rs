@@ -16,6 +16,7 @@ use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::Metrics;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
+use holdfast_transport_http::conversion::Webhooks;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::serve::{STREAMS_MAX, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
@@ -117,6 +118,7 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr) -> Result<Arc<Api>
     };
     let advertised = SocketAddr::new(advertised(args, address.ip()), address.port());
     let aggregator = Arc::new(aggregation::aggregator(args, engine.clone())?);
+    engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
     Ok(Arc::new(Api {
         engine,
         aggregator,

@@ -12,6 +12,7 @@ use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap, registrar};
 use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::conversion::Webhooks;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Metrics, memory};
@@ -47,6 +48,7 @@ impl Memory {
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
         let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
+        engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
         let authenticator = Authenticator {
             anonymous: true,
             static_tokens: HashMap::new(),
