@@ -3,5 +3,9 @@
 
 #[path = "custom_resources/fixtures.rs"]
 mod fixtures;
+#[path = "custom_resources/lifecycle.rs"]
+mod lifecycle;
+#[path = "custom_resources/properties.rs"]
+mod properties;
 #[path = "custom_resources/world.rs"]
 mod world;

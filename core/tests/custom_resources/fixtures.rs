@@ -7,6 +7,7 @@ use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{FieldValidation, Format, Verb};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 const ALL: [&str; 9] = [
     "collectors",
@@ -91,6 +92,35 @@ fn define(fixture: &Fixture) -> (World, Value) {
     let approved = condition(&read, "KubernetesAPIApprovalPolicyConformant").map(|(status, ..)| status);
     assert_eq!(approved, name.ends_with(".k8s.io").then(|| "True".to_owned()), "{name}");
     (world, read)
+}
+
+/// A world with a fixture's definition, where its objects are, and good ones.
+pub fn defined(name: &str) -> (World, String, Vec<Value>) {
+    let fixture = fixture(name);
+    let (world, definition) = define(&fixture);
+    let spec = &definition["spec"];
+    let version = text(&fixture.good[0], "/apiVersion").rsplit('/').next().unwrap_or_default().to_owned();
+    let path = base(text(spec, "/group"), &version, text(spec, "/names/plural"), spec["scope"] == "Namespaced");
+    (world, path, fixture.good)
+}
+
+/// Definitions that are read in no time.
+pub fn small_definitions() -> &'static [Value] {
+    static SMALL: LazyLock<Vec<Value>> = LazyLock::new(|| {
+        let small = ["compositestacks", "portalclasses", "portals", "seals", "signers"];
+        small.map(|name| yaml(&fixture(name).definition)).into()
+    });
+    &SMALL
+}
+
+/// What a decision makes of an object before it is judged.
+pub fn with_defaults(path: &str, world: &World, object: &Value) -> Value {
+    let target = world.target(path).expect("a served path");
+    let layout = world.state.kind(target.kind).versions[target.version].custom.as_ref().expect("a custom kind").layout();
+    let mut object = object.clone();
+    layout.prune(&mut object);
+    layout.schema.apply_defaults(&mut object);
+    object
 }
 
 fn base(group: &str, version: &str, plural: &str, namespaced: bool) -> String {

@@ -22,6 +22,7 @@ const START_SECOND: i64 = 1_795_255_200;
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions";
 
+#[derive(Clone)]
 pub struct World {
     pub state: State,
     settings: Settings,
@@ -265,7 +266,8 @@ fn fingerprint(state: &State) -> String {
     for (id, kind) in kinds {
         let fields: Vec<&str> = kind.selectable.iter().map(|field| field.field.as_str()).collect();
         let versions: Vec<String> = kind.versions.iter().map(|version| version.api_version()).collect();
-        let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.since, custom.webhook.clone()));
+        // Since when it is so may be told too late, which only makes readers look twice.
+        let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.webhook.clone()));
         let _ = writeln!(
             out,
             "{} {} {} {:?} {:?} {versions:?} {fields:?} {custom:?}",
