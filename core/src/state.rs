@@ -194,9 +194,9 @@ impl State {
             return;
         };
         let kind = registry.share(new);
-        let fields = |kind: &Kind| kind.selectable.iter().map(|s| s.field.clone()).collect::<Vec<_>>();
-        let same = before.is_some_and(|before| fields(&before) == fields(&kind));
-        let objects = if same { objects } else { objects.indexed_for(&kind) };
+        // Even of the same fields, a definition may have changed the defaults.
+        let selects = before.is_none_or(|before| !before.selectable.is_empty()) || !kind.selectable.is_empty();
+        let objects = if selects { objects.indexed_for(&kind) } else { objects };
         if !objects.is_empty() {
             self.collections.insert(new, objects);
         }
@@ -236,7 +236,7 @@ impl Collection {
     /// The same objects with what selectors read of them taken out anew.
     fn indexed_for(&self, kind: &Kind) -> Collection {
         let indexed = |entry: &Entry| {
-            let index = Index::new(kind, &entry.document());
+            let index = Index::of_stored(kind, entry.offset, entry.document());
             Entry::new(entry.json.clone(), entry.head as usize, entry.offset, entry.time_ms, index)
         };
         Collection {
@@ -267,6 +267,15 @@ impl Index {
         let claims =
             kind.hooks.claims.map(|claims| claims(document).into_iter().map(Arc::from).collect()).unwrap_or_default();
         Index { labels, fields, claims }
+    }
+
+    /// The same of a stored object, which may have been written under an older definition.
+    fn of_stored(kind: &Kind, offset: Offset, document: Value) -> Index {
+        let document = match kind.is_stale(offset) && !kind.selectable.is_empty() {
+            true => custom::as_stored(kind, document).1,
+            false => document,
+        };
+        Index::new(kind, &document)
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
@@ -397,7 +406,7 @@ impl Change {
         let kind = registry
             .by_storage(&record.resource)
             .ok_or_else(|| UnknownResource { resource: record.resource.clone(), offset: record.offset() })?;
-        let index = Index::new(registry.get(kind), &parse(&record.object));
+        let index = Index::of_stored(registry.get(kind), record.offset(), parse(&record.object));
         let head = head_length(&record.object);
         Ok(Change {
             offset: record.offset(),

@@ -80,7 +80,7 @@ impl Context<'_> {
     }
 }
 
-fn object(value: Value) -> Result<Document, Refusal> {
+pub(super) fn object(value: Value) -> Result<Document, Refusal> {
     match value {
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal("a stored object is no document".into())),

@@ -24,6 +24,7 @@ pub use subresource::scale_of;
 
 use crate::authz::chain::Mode;
 use crate::event::{Actor, Offset};
+use crate::kinds::custom::as_stored;
 use crate::kinds::{Kind, KindId, Version};
 use crate::list::TokenKey;
 use crate::merge::managed;
@@ -281,7 +282,11 @@ impl Context<'_> {
     /// reader takes would stop every replay.
     fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Document, delete: bool) -> Result<Write, Refusal> {
         let hub = &self.kind.versions[0];
-        let document = self.converted(document, self.working_version(), 0)?;
+        let mut document = self.converted(document, self.working_version(), 0)?;
+        if self.kind.custom.is_some() {
+            // Readers get it as it is stored, and what conversion or the loss of a status left out may have a default.
+            document = conversion::object(as_stored(self.kind, Value::Object(document)).1)?;
+        }
         let draft = Draft::new(&hub.api_version(), &self.kind.kind, &document);
         let document = Value::Object(document);
         if depth(&document) > DEPTH_MAX {

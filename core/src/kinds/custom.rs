@@ -18,6 +18,8 @@ pub struct Custom {
     pub uid: String,
     /// Counts the changes of the definition.
     pub generation: i64,
+    /// Those that were accepted, which may change when another definition goes.
+    pub names: Value,
     /// Objects that are no newer may have been written under another schema, or in another version.
     pub since: Offset,
     /// The definition is being deleted: nothing new may come.
@@ -79,12 +81,18 @@ impl Custom {
 pub struct Identity {
     uid: String,
     generation: i64,
+    names: Value,
     terminating: bool,
 }
 
 impl Custom {
     pub fn identity(&self) -> Identity {
-        Identity { uid: self.uid.clone(), generation: self.generation, terminating: self.terminating }
+        Identity {
+            uid: self.uid.clone(),
+            generation: self.generation,
+            names: self.names.clone(),
+            terminating: self.terminating,
+        }
     }
 }
 
@@ -146,18 +154,18 @@ pub fn identity(definition: &Value) -> Option<Identity> {
     Some(Identity {
         uid: meta["uid"].as_str().unwrap_or_default().to_owned(),
         generation: meta["generation"].as_i64().unwrap_or(0),
+        names: definition["status"]["acceptedNames"].clone(),
         terminating: meta.get("deletionTimestamp").is_some(),
     })
 }
 
 /// The kind that a definition makes; `None` while it is not established.
 pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
-    let Identity { uid, generation, terminating } = identity(definition)?;
+    let Identity { uid, generation, names: accepted, terminating } = identity(definition)?;
     let spec = &definition["spec"];
     let group = text(spec, "group");
     // The names that were accepted; those that are wanted now may be another's.
-    let names =
-        Some(&definition["status"]["acceptedNames"]).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
+    let names = Some(&accepted).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
     let (kind, plural) = (text(names, "kind"), text(names, "plural"));
     let scope = if text(spec, "scope") == "Cluster" { Scope::Cluster } else { Scope::Namespaced };
     let texts = |field: &str| {
@@ -179,6 +187,7 @@ pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
     made.custom = Some(Custom {
         uid,
         generation,
+        names: accepted.clone(),
         since: entry.offset,
         terminating,
         webhook: webhook.map(|conversion| conversion["webhook"].clone()),

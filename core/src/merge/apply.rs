@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::field_set::FieldSet;
 use super::managed::entry::{Entries, Entry, Operation};
 use super::managed::{Writer, conflict, managed_fields, set_managed_fields, take_managed_fields};
-use super::typed::{Difference, Typed, check, merge, remove};
+use super::typed::{Difference, Typed, check, hollow, merge, remove};
 use crate::Refusal;
 
 /// Owns what was there before anybody applied.
@@ -169,7 +169,7 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     }
     let Some((document, typed)) = writer.in_version(&merged, &last.api_version) else { return merged };
     let last_paths = typed.with_structs(&last.set);
-    let mut pruned = remove(typed, &document, &last_paths);
+    let mut pruned = hollow(typed, &document, &last_paths);
     for (version, owned) in owned_by_version(entries, &last.api_version) {
         pruned = restore_owned(&document, pruned, typed, &last.api_version, version, &owned, writer);
     }
@@ -211,7 +211,7 @@ fn put_back(typed: Typed, document: &Value, pruned: &Value, owned: &FieldSet) ->
     let mut gone = typed.with_structs(&typed.paths(document));
     gone.subtract(&typed.with_structs(&typed.paths(pruned)));
     gone.subtract(&typed.with_structs(owned));
-    remove(typed, document, &gone)
+    hollow(typed, document, &gone)
 }
 
 /// The versions of all entries with what is owned in each, `first` before the others: a document pruned of what

@@ -10,7 +10,7 @@ mod merge;
 use serde_json::{Map, Value};
 
 pub(super) use check::check;
-pub(super) use merge::{merge, remove};
+pub(super) use merge::{hollow, merge, remove};
 
 use super::field_set::{FieldSet, field_element, key_element, shown, value_element};
 use crate::schema::layout::{Layout, object_meta};
@@ -22,6 +22,8 @@ use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero, schema}
 pub(super) struct Typed<'s> {
     schema: &'s Schema,
     root: Node<'s>,
+    /// Fields that the schema does not know may be there.
+    open: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -70,6 +72,17 @@ impl<'s> Node<'s> {
         matches!(self, Node::Leaf | Node::Whole(_))
     }
 
+    /// Whether a null is a value, rather than a way to say that there is none.
+    fn may_be_null(self) -> bool {
+        match self {
+            Node::Object { schema, .. } | Node::KeyedItems(schema) | Node::SetOf(schema) | Node::Whole(schema) => {
+                schema.nullable
+            }
+            Node::Unknown => true,
+            Node::Leaf | Node::Struct(_) | Node::Map(_) | Node::Set | Node::Keyed(_) => false,
+        }
+    }
+
     fn is_list(self) -> bool {
         matches!(self, Node::Set | Node::SetOf(_) | Node::Keyed(_) | Node::KeyedItems(_))
     }
@@ -87,9 +100,10 @@ impl<'s> Node<'s> {
 impl<'s> Typed<'s> {
     pub(super) fn new(layout: Layout<'s>) -> Self {
         match layout {
-            Layout::Table(schema, message) => Self { schema, root: Node::Struct(schema.message(message)) },
+            Layout::Table(schema, message) => Self { schema, root: Node::Struct(schema.message(message)), open: false },
             Layout::Custom(custom) => {
-                Self { schema: schema(), root: Node::Object { schema: custom.schema, resource: true } }
+                let root = Node::Object { schema: custom.schema, resource: true };
+                Self { schema: schema(), root, open: !custom.prunes }
             }
         }
     }

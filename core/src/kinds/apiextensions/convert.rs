@@ -18,9 +18,16 @@ const SHARED: [(&str, &str); 4] = [
 /// stranger multiplies beyond that, the later versions go without.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
+/// True by default in `v1beta1`, and false in `v1`.
+const KEEPS: &str = "preserveUnknownFields";
+
 fn to_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
     let name = spec.remove("version");
+    // What all newer definitions do goes without saying there.
+    if spec.get(KEEPS) == Some(&Value::Bool(false)) {
+        spec.remove(KEEPS);
+    }
     let no_versions = spec.get("versions").and_then(Value::as_array).is_none_or(Vec::is_empty);
     if let (true, Some(name)) = (no_versions, name) {
         spec.insert("versions".into(), json!([{ "name": name, "served": true, "storage": true }]));
@@ -48,6 +55,8 @@ fn to_hub(definition: &mut Fields) {
 
 fn from_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
+    // Left out, it would come to mean the opposite here.
+    spec.entry(KEEPS).or_insert(Value::Bool(false));
     for version in items(spec, "versions") {
         items(version, "additionalPrinterColumns").for_each(|column| rename(column, "jsonPath", "JSONPath"));
     }
@@ -86,6 +95,7 @@ mod tests {
     fn what_all_versions_share_stands_at_the_top() {
         let older = json!({ "spec": {
             "group": "example.com",
+            "preserveUnknownFields": false,
             "version": "v1",
             "versions": [
                 { "name": "v1", "served": true, "storage": true },
@@ -131,8 +141,8 @@ mod tests {
         ]);
         check_both_ways(
             DEFINITION,
-            &json!({ "spec": { "version": "v1", "versions": versions } }),
-            &json!({ "spec": { "versions": versions } }),
+            &json!({ "spec": { "preserveUnknownFields": true, "version": "v1", "versions": versions } }),
+            &json!({ "spec": { "preserveUnknownFields": true, "versions": versions } }),
         );
     }
 

@@ -39,7 +39,7 @@ impl<'s> Typed<'s> {
                         Node::Object { .. } => (self.inside(node, key), None),
                         _ => (self.inside(node, key), field),
                     };
-                    if matches!(inner, Node::Unknown) && !may_hold(node, key) {
+                    if matches!(inner, Node::Unknown) && !self.may_hold(node, key) {
                         faults.push(format!("{path}: field not declared in schema"));
                     } else {
                         self.check(inner, field, value, path, faults);
@@ -59,6 +59,14 @@ impl<'s> Typed<'s> {
             _ => Some(format!("expected map, got &{{{}}}", go_value(value))),
         };
         faults.extend(fault.map(|fault| format!("{path}: {fault}")));
+    }
+
+    /// Whether the schema of a custom resource lets a key be there that it does not describe.
+    fn may_hold(self, node: Node, key: &str) -> bool {
+        let Node::Object { schema, .. } = node else { return false };
+        let anything = matches!(schema.additional_properties, Some(Additional::Anything));
+        let shapeless = schema.properties.is_empty() && schema.additional_properties.is_none();
+        self.open || schema.preserve_unknown_fields || anything || shapeless || schema.field(key).is_some()
     }
 
     fn check_items(
@@ -95,14 +103,6 @@ impl<'s> Typed<'s> {
             path.truncate(length);
         }
     }
-}
-
-/// Whether the schema of a custom resource lets a key be there that it does not describe.
-fn may_hold(node: Node, key: &str) -> bool {
-    let Node::Object { schema, .. } = node else { return false };
-    let anything = matches!(schema.additional_properties, Some(Additional::Anything));
-    let shapeless = schema.properties.is_empty() && schema.additional_properties.is_none();
-    schema.preserve_unknown_fields || anything || shapeless || schema.field(key).is_some()
 }
 
 /// A value of a custom resource that is owned as a whole still has a type.

@@ -7,14 +7,19 @@ use serde_json::{Map, Value};
 use super::{Node, Typed, is_empty, items};
 use crate::merge::field_set::FieldSet;
 
-/// `live` with all that `config` says. What `config` sets to null goes away.
+/// `live` with all that `config` says. What `config` sets to null goes away, but for what may be null.
 pub(in crate::merge) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
     typed.merged(typed.root(), Some(live), Some(config)).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// `document` without the paths of `set`.
+/// `document` without the paths of `set`. What is emptied by that goes away.
 pub(in crate::merge) fn remove(typed: Typed, document: &Value, set: &FieldSet) -> Value {
-    typed.removed(typed.root(), document, set).unwrap_or_else(|| Value::Object(Map::new()))
+    typed.removed(typed.root(), document, set, false).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+/// The same, but a field that is emptied stays, as null: its own path is not one of those that went.
+pub(in crate::merge) fn hollow(typed: Typed, document: &Value, set: &FieldSet) -> Value {
+    typed.removed(typed.root(), document, set, true).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
 impl<'s> Typed<'s> {
@@ -26,7 +31,7 @@ impl<'s> Typed<'s> {
             _ => true,
         };
         if !is_entered || (is_empty(live) && is_empty(Some(config))) {
-            return Some(config.clone()).filter(|value| !value.is_null());
+            return Some(config.clone()).filter(|value| !value.is_null() || node.may_be_null());
         }
         let merged = match node {
             _ if node.is_list() => Value::Array(self.merged_lists(node, items(live), items(Some(config)))),
@@ -105,7 +110,7 @@ impl<'s> Typed<'s> {
     }
 
     /// `None` when nothing is left.
-    fn removed(self, node: Node<'s>, value: &Value, set: &FieldSet) -> Option<Value> {
+    fn removed(self, node: Node<'s>, value: &Value, set: &FieldSet, hollow: bool) -> Option<Value> {
         let left = match (node, value) {
             (_, Value::Array(list)) if node.is_list() => {
                 let inner = self.element_node(node);
@@ -116,7 +121,7 @@ impl<'s> Typed<'s> {
                         continue;
                     }
                     match set.below(&element) {
-                        Some(below) => left.extend(self.removed(inner, item, below)),
+                        Some(below) => left.extend(self.removed(inner, item, below, hollow)),
                         None => left.push(item.clone()),
                     }
                 }
@@ -129,7 +134,7 @@ impl<'s> Typed<'s> {
                     let inner = self.inside(node, key);
                     let kept = match set.below(&element) {
                         _ if set.contains(&element) => None,
-                        Some(below) => self.removed(inner, value, below),
+                        Some(below) => self.removed(inner, value, below, hollow).or(hollow.then_some(Value::Null)),
                         None => Some(value.clone()),
                     };
                     match kept {

@@ -177,7 +177,7 @@ impl Rewriter<'_> {
                 }
                 self.out.push_str(&format!("\\x{{{value:x}}}"));
             }
-            c if c.is_ascii_punctuation() => self.literal(c),
+            c if c.is_ascii() && !c.is_ascii_alphanumeric() => self.literal(c),
             c => return Err(format!("invalid escape sequence: `\\{c}`")),
         }
         Ok(())
@@ -316,6 +316,7 @@ mod tests {
             (r"^\Qa.b\E$", "a.b", true),
             (r"^\Qa.b\E$", "axb", false),
             (r"^\_\<\/$", "_</", true),
+            (r"^\ *a\ $", "  a ", true),
             (r"^\101$", "A", true),
             (r"^\x{41}\x41$", "AA", true),
             (r"^\p{Greek}\pL$", "αa", true),

@@ -82,7 +82,7 @@ impl Walk<'_> {
         self.ty(schema, value, path, &mut tally);
         if let Some(checks) = schema.checks.as_deref() {
             if !value.is_null() {
-                self.junctors(checks, value, old, path, &mut tally);
+                self.junctors(checks, value, path, &mut tally);
             }
             match value {
                 Value::String(text) => self.text(checks, text, value, path, &mut tally),
@@ -184,12 +184,13 @@ impl Walk<'_> {
         });
     }
 
-    fn junctors(&mut self, checks: &Checks, value: &Value, old: Option<&Value>, path: &Path, tally: &mut Tally) {
-        self.alternatives(&checks.any_of, false, value, old, path, tally);
-        self.alternatives(&checks.one_of, true, value, old, path, tally);
+    /// What an update leaves as it was counts in full here: an alternative must not come to fit for being passed over.
+    fn junctors(&mut self, checks: &Checks, value: &Value, path: &Path, tally: &mut Tally) {
+        self.alternatives(&checks.any_of, false, value, path, tally);
+        self.alternatives(&checks.one_of, true, value, path, tally);
         let mut failing = 0;
         for schema in &checks.all_of {
-            let found = self.value(schema, value, old, path);
+            let found = self.value(schema, value, None, path);
             failing += usize::from(found.failures > 0);
             tally.add(found);
         }
@@ -198,22 +199,14 @@ impl Walk<'_> {
             self.fail_nowhere(path, tally, &format!("must validate all the schemas (allOf){none}"));
         }
         if let Some(schema) = checks.not.as_deref()
-            && self.quietly(schema, value, old, path).failures == 0
+            && self.quietly(schema, value, path).failures == 0
         {
             self.fail_nowhere(path, tally, "must not validate the schema (not)");
         }
     }
 
     /// `anyOf`, or `oneOf` if only one of the schemas may fit.
-    fn alternatives(
-        &mut self,
-        schemas: &[Structural],
-        only_one: bool,
-        value: &Value,
-        old: Option<&Value>,
-        path: &Path,
-        tally: &mut Tally,
-    ) {
+    fn alternatives(&mut self, schemas: &[Structural], only_one: bool, value: &Value, path: &Path, tally: &mut Tally) {
         if schemas.is_empty() {
             return;
         }
@@ -221,7 +214,7 @@ impl Walk<'_> {
         let mut first = Tally::default();
         let mut best: Option<(&Structural, Tally)> = None;
         for schema in schemas {
-            let found = self.quietly(schema, value, old, path);
+            let found = self.quietly(schema, value, path);
             if found.failures == 0 {
                 fitting += 1;
                 if fitting == 1 {
@@ -242,15 +235,15 @@ impl Walk<'_> {
         }
         if let Some((schema, found)) = best {
             if self.loud {
-                self.value(schema, value, old, path);
+                self.value(schema, value, None, path);
             }
             tally.add(found);
         }
     }
 
-    fn quietly(&mut self, schema: &Structural, value: &Value, old: Option<&Value>, path: &Path) -> Tally {
+    fn quietly(&mut self, schema: &Structural, value: &Value, path: &Path) -> Tally {
         let loud = std::mem::replace(&mut self.loud, false);
-        let found = self.value(schema, value, old, path);
+        let found = self.value(schema, value, None, path);
         self.loud = loud;
         found
     }

@@ -228,6 +228,16 @@ fn updates_answer_for_what_they_change() {
             json!({"list": ["long", "x"]}),
             "list[0]: Too long: may not be more than 1 bytes",
         ),
+        // `a` is as it was, which does not make the second alternative fit.
+        (
+            json!({"type": "object", "properties": {"a": text, "b": text}, "oneOf": [
+                {"properties": {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}},
+                {"properties": {"a": {"not": {"enum": ["x"]}}}}]}),
+            json!({"list": {"a": "x", "b": "y"}}),
+            json!({"list": {"a": "x", "b": "z"}}),
+            "<nil>: Invalid value: \"\": \"list\" must validate one and only one schema (oneOf). Found none valid\n\
+             list.b: Unsupported value: \"z\": supported values: \"y\"",
+        ),
     ] {
         assert_eq!(causes(&schema(list), &new, Some(&old)).join("\n"), expected, "{new}");
     }

@@ -1,0 +1,310 @@
+//! A cluster in a variable: requests go in by path, and every event is replayed and undone at the end.
+
+use holdfast_core::apply::{apply, undo};
+use holdfast_core::authz::User;
+use holdfast_core::decide::{
+    Answer, Conversions, Decision, Settings, View, actor, decide_with, plan_definitions, scale_of,
+};
+use holdfast_core::event::{Operation, Record};
+use holdfast_core::kinds::custom::Conversion;
+use holdfast_core::kinds::registry;
+use holdfast_core::list::{self, Selection};
+use holdfast_core::refusal::Refusal;
+use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::{Change, Entry, State};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// 2026-11-21 10:00 UTC.
+const START_SECOND: i64 = 1_795_255_200;
+pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions";
+
+#[derive(Clone)]
+pub struct World {
+    pub state: State,
+    settings: Settings,
+    seconds: i64,
+    /// What the last request was warned of.
+    pub warnings: Vec<String>,
+    /// How many events the last request made.
+    pub events: usize,
+    /// Stands for all conversion webhooks.
+    pub webhook: fn(&Conversion) -> Value,
+    /// Every event, and the state before it.
+    log: Vec<(Record, State)>,
+    first: State,
+}
+
+impl World {
+    pub fn new() -> World {
+        let state = State::new(Arc::new(registry().clone()));
+        let mut world = World {
+            first: state.clone(),
+            state,
+            settings: Settings::default(),
+            seconds: 0,
+            warnings: Vec::new(),
+            events: 0,
+            webhook: |conversion| panic!("nothing is converted by webhook here: {conversion:?}"),
+            log: Vec::new(),
+        };
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+        world.create("/api/v1/namespaces", &namespace).expect("a namespace");
+        world
+    }
+
+    /// Where a path leads, as a transport finds it; `None` where nothing is served.
+    pub fn target(&self, path: &str) -> Option<Target> {
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let (group, rest) = if parts[0] == "api" { ("", &parts[1..]) } else { (parts[1], &parts[2..]) };
+        let (namespace, rest) = match rest {
+            [version, "namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), (*version, rest)),
+            [version, rest @ ..] => (None, (*version, rest)),
+            [] => panic!("no path: {path}"),
+        };
+        let (version, rest) = rest;
+        let (kind, version) = self.state.registry.find(group, version, rest[0])?;
+        let subresource = rest.get(2).map(|name| (*name).to_owned());
+        if let Some(name) = &subresource {
+            self.state.kind(kind).subresource(version, name)?;
+        }
+        let name = rest.get(1).map(|name| (*name).to_owned());
+        Some(Target { kind, version, namespace: namespace.map(str::to_owned), name, subresource })
+    }
+
+    pub fn request(&self, verb: Verb, path: &str, format: Format, body: Vec<u8>) -> Result<Request, Refusal> {
+        let target = self.target(path).ok_or(Refusal::NoSuchPath)?;
+        Ok(Request {
+            user: Arc::new(User::new("jane", &["system:authenticated"])),
+            verb,
+            target,
+            options: Options {
+                field_manager: Some("test".into()),
+                field_validation: FieldValidation::Warn,
+                ..Options::default()
+            },
+            body: Body { bytes: body.into(), format },
+            id: format!("r{}", self.log.len()),
+        })
+    }
+
+    pub fn create(&mut self, path: &str, body: &Value) -> Result<Value, Refusal> {
+        self.send(Verb::Create, path, Format::Json, body.to_string().into_bytes())
+    }
+
+    pub fn update(&mut self, path: &str, body: &Value) -> Result<Value, Refusal> {
+        self.send(Verb::Update, path, Format::Json, body.to_string().into_bytes())
+    }
+
+    pub fn merge(&mut self, path: &str, body: &Value) -> Result<Value, Refusal> {
+        self.send(Verb::Patch, path, Format::MergePatch, body.to_string().into_bytes())
+    }
+
+    pub fn delete(&mut self, path: &str) -> Result<(), Refusal> {
+        self.send(Verb::Delete, path, Format::Json, Vec::new()).map(drop)
+    }
+
+    pub fn apply(&mut self, path: &str, body: &Value, manager: &str) -> Result<Value, Refusal> {
+        let mut request = self.request(Verb::Patch, path, Format::ApplyPatch, body.to_string().into_bytes())?;
+        request.options.field_manager = Some(manager.into());
+        self.submit(&request)
+    }
+
+    pub fn send(&mut self, verb: Verb, path: &str, format: Format, body: Vec<u8>) -> Result<Value, Refusal> {
+        let request = self.request(verb, path, format, body)?;
+        self.submit(&request)
+    }
+
+    pub fn get(&self, path: &str) -> Result<Value, Refusal> {
+        let request = self.request(Verb::Get, path, Format::Json, Vec::new())?;
+        Ok(self.shown(&request, list::get(&self.state, &request)?))
+    }
+
+    /// The names of the objects that a list has.
+    pub fn list(&self, path: &str, fields: &str) -> Result<Vec<String>, Refusal> {
+        let mut request = self.request(Verb::List, path, Format::Json, Vec::new())?;
+        request.options.field_selector = Some(fields.into());
+        let page = list::page(&self.state, &Selection::new(&self.state, &request)?, None, None);
+        let name = |entry: &Arc<Entry>| entry.document()["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Ok(page.entries.iter().map(name).collect())
+    }
+
+    /// An entry as the request's path shows it.
+    fn shown(&self, request: &Request, entry: &Entry) -> Value {
+        let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
+        if let Some(conversion) = entry.awaits(kind, version) {
+            let converted = (self.webhook)(&conversion);
+            entry.keep(kind, version, converted.as_object().expect("a converted object"));
+        }
+        let document = entry.document_in(kind, version);
+        let scale =
+            request.target.subresource.as_deref().and_then(|name| kind.subresource(version, name)?.scale.clone());
+        match scale {
+            Some(paths) => Value::Object(scale_of(&paths, &document)),
+            None => document,
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        let time = jiff::Timestamp::from_second(START_SECOND + self.seconds).expect("within range");
+        Stamp { time, seed: self.seconds.unsigned_abs() }
+    }
+
+    /// Decides, with webhooks' help, and folds in what comes of it.
+    pub fn submit(&mut self, request: &Request) -> Result<Value, Refusal> {
+        self.seconds += 1;
+        let mut conversions = Conversions::default();
+        let decision = loop {
+            match decide_with(&self.state, &self.settings, request, self.stamp(), &conversions) {
+                Err(Refusal::Unconverted(conversion)) => {
+                    let converted = (self.webhook)(&conversion);
+                    conversions.add(*conversion, converted.as_object().expect("a converted object").clone());
+                }
+                decided => break decided?,
+            }
+        };
+        let Decision { writes, expects, answer, warnings, .. } = decision;
+        self.warnings = warnings;
+        self.events = writes.len();
+        for expected in expects {
+            assert_eq!(self.state.version_of(expected.kind, &expected.key), expected.version);
+        }
+        let mut entries = Vec::new();
+        for write in writes {
+            assert_eq!(self.state.version_of(write.kind, &write.key), write.expect, "a write replaces what it saw");
+            let offset = self.state.offset.next();
+            let record = Record {
+                offset: offset.0,
+                time_ms: self.stamp().time.as_millisecond(),
+                resource: self.state.kind(write.kind).storage.clone(),
+                key: write.key.to_string(),
+                replaces: write.expect.map_or(0, |offset| offset.0),
+                operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
+                actor: actor(request),
+                object: write.draft.seal(offset),
+            };
+            let record = Record::decode_record(&record.encode_record()).expect("a record reads back");
+            let change = Change::from_record(&self.state.registry, &record).expect("a known kind");
+            assert_eq!(change.entry.index, write.index, "replay indexes as the decision did");
+            entries.push(change.entry.clone());
+            self.log.push((record, self.state.clone()));
+            apply(&mut self.state, &change);
+        }
+        Ok(match answer {
+            Answer::Written { index, view, .. } => self.answered(request, &entries[index], view),
+            Answer::Entry { entry, view, .. } => self.answered(request, &entry, view),
+            Answer::Document { document, .. } => Value::Object(document),
+            Answer::Deleted { .. } => Value::Null,
+        })
+    }
+
+    fn answered(&self, request: &Request, entry: &Entry, view: View) -> Value {
+        // A definition's write makes its kind anew, which the request's target no longer is.
+        let document = self.shown(request, entry);
+        assert!(view == View::Object || document["kind"] == "Scale", "a scale is shown as one: {document}");
+        document
+    }
+
+    /// Does what there is to do for definitions, until nothing is.
+    pub fn settle(&mut self) {
+        for _ in 0..20 {
+            let steps = plan_definitions(&self.state);
+            if steps.is_empty() {
+                return;
+            }
+            let before = self.state.offset;
+            for step in steps {
+                // Steps of one plan may get in each other's way, and are planned again.
+                let _ = self.submit(&step.request);
+            }
+            if self.state.offset == before {
+                return;
+            }
+        }
+        panic!("definitions are never settled");
+    }
+
+    /// The log gives this very state; and taken back event by event, each state before.
+    pub fn check_history(&self) {
+        let mut replayed = self.first.clone();
+        for (record, before) in &self.log {
+            assert_same(&replayed, before, &format!("replay before event {}", record.offset));
+            let change = Change::from_record(&replayed.registry, record).expect("a known kind");
+            apply(&mut replayed, &change);
+        }
+        assert_same(&replayed, &self.state, "replay");
+        let mut state = self.state.clone();
+        for (record, before) in self.log.iter().rev() {
+            // As the engine does it: records are read again by what is defined at that moment.
+            let read = |record: &Record| Change::from_record(&state.registry, record).expect("a known kind");
+            let replaced = self.log.iter().find(|(replaced, _)| replaced.offset == record.replaces);
+            let (change, previous) = (read(record), replaced.map(|(record, _)| read(record)));
+            undo(&mut state, &change, previous.as_ref());
+            state.offset = before.offset;
+            assert_same(&state, before, &format!("event {} taken back", record.offset));
+        }
+    }
+}
+
+fn assert_same(state: &State, other: &State, when: &str) {
+    let (state, other) = (fingerprint(state), fingerprint(other));
+    if state != other {
+        let lines = state.lines().zip(other.lines()).find(|(one, other)| one != other);
+        panic!("{when}: {lines:?}, of {} and {} lines", state.lines().count(), other.lines().count());
+    }
+}
+
+/// All that a state shows, but for the numbers of its kinds.
+fn fingerprint(state: &State) -> String {
+    let mut out = format!("{} {:?}\n", state.offset, state.definitions.unsettled);
+    let mut kinds: Vec<_> =
+        state.registry.iter().filter(|(id, _)| state.count(*id) > 0 || is_custom(state, *id)).collect();
+    kinds.sort_by_key(|(_, kind)| kind.storage.clone());
+    for (id, kind) in kinds {
+        let fields: Vec<&str> = kind.selectable.iter().map(|field| field.field.as_str()).collect();
+        let versions: Vec<String> = kind.versions.iter().map(|version| version.api_version()).collect();
+        // Since when it is so may be told too late, which only makes readers look twice.
+        let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.webhook.clone()));
+        let _ = writeln!(
+            out,
+            "{} {} {} {:?} {:?} {versions:?} {fields:?} {custom:?}",
+            kind.storage, kind.kind, kind.resource, kind.short_names, kind.categories
+        );
+        for (key, entry) in state.scan(id, "", None) {
+            let _ = writeln!(out, "{key} {} {:?} {}", entry.offset, entry.index, entry.json.len());
+            for claim in entry.index.claims.iter() {
+                let _ = writeln!(out, "{claim} {:?}", state.claimant(claim));
+            }
+        }
+    }
+    for group in state.registry.groups() {
+        let _ = writeln!(out, "{} {:?}", group.group, group.versions);
+    }
+    out
+}
+
+fn is_custom(state: &State, id: holdfast_core::kinds::KindId) -> bool {
+    state.kind(id).custom.is_some()
+}
+
+/// What a refusal says, for comparison: `field: message` of each cause, or all of it.
+pub fn words(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Invalid { causes, .. } | Refusal::ApplyConflict { causes, .. } | Refusal::Forbidden { causes, .. } => {
+            causes.iter().map(|cause| format!("{cause}\n")).collect()
+        }
+        Refusal::BadRequest(message) => message.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The status, reason and message of a definition's condition.
+pub fn condition(definition: &Value, name: &str) -> Option<(String, String, String)> {
+    let conditions = definition["status"]["conditions"].as_array()?;
+    let found = conditions.iter().find(|condition| condition["type"] == name)?;
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
