@@ -11,6 +11,7 @@ pub mod fixture;
 pub mod memory;
 pub mod server;
 pub mod storage_suite;
+pub mod webhook;
 pub mod wire;
 
 pub use clients::clients;

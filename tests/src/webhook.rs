@@ -1,0 +1,98 @@
+//! A conversion webhook, for custom resources that need one.
+
+use crate::authority::Authority;
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Full};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// A running webhook. Dropping it ends it.
+pub struct Webhook {
+    port: u16,
+    calls: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Webhook {
+    /// `convert` gets an object and the version that it is wanted in.
+    pub async fn start(authority: &Authority, convert: fn(&Value, &str) -> Result<Value, String>) -> Webhook {
+        let pair = authority.server(&["localhost", "127.0.0.1"]);
+        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap())
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().unwrap().port();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, counted) = (acceptor.clone(), counted.clone());
+                tokio::spawn(async move {
+                    // Who does not trust the certificate goes away.
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                        async move {
+                            let body =
+                                request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                            let answer = answer(&serde_json::from_slice(&body).unwrap_or_default(), convert);
+                            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(answer.to_string()))))
+                        }
+                    });
+                    let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    // A connection that breaks is the other side's to report.
+                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Webhook { port, calls, task }
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://localhost:{}/convert", self.port)
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn answer(review: &Value, convert: fn(&Value, &str) -> Result<Value, String>) -> Value {
+    let request = &review["request"];
+    let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
+    let objects = request["objects"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let converted: Result<Vec<Value>, String> = objects.iter().map(|object| convert(object, to)).collect();
+    let (objects, result) = match converted {
+        Ok(objects) => (objects, json!({"status": "Success"})),
+        Err(message) => (Vec::new(), json!({"status": "Failed", "message": message})),
+    };
+    json!({
+        "kind": review["kind"],
+        "apiVersion": review["apiVersion"],
+        "response": {"uid": request["uid"], "convertedObjects": objects, "result": result},
+    })
+}
