@@ -116,7 +116,8 @@ pub fn small_definitions() -> &'static [Value] {
 /// What a decision makes of an object before it is judged.
 pub fn with_defaults(path: &str, world: &World, object: &Value) -> Value {
     let target = world.target(path).expect("a served path");
-    let layout = world.state.kind(target.kind).versions[target.version].custom.as_ref().expect("a custom kind").layout();
+    let layout =
+        world.state.kind(target.kind).versions[target.version].custom.as_ref().expect("a custom kind").layout();
     let mut object = object.clone();
     layout.prune(&mut object);
     layout.schema.apply_defaults(&mut object);

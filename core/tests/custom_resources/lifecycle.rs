@@ -114,8 +114,14 @@ fn who_is_established_keeps_the_names_that_it_has() {
     assert_eq!(world.state.kind(target.kind).categories, ["all"]);
     for (change, expected) in [
         (json!({"spec": {"scope": "Cluster"}}), "spec.scope: Invalid value: \"Cluster\": field is immutable"),
-        (json!({"spec": {"names": {"kind": "Other"}}}), "spec.names.kind: Invalid value: \"Other\": field is immutable"),
-        (json!({"spec": {"group": "other.example"}}), "spec.group: Invalid value: \"other.example\": field is immutable"),
+        (
+            json!({"spec": {"names": {"kind": "Other"}}}),
+            "spec.names.kind: Invalid value: \"Other\": field is immutable",
+        ),
+        (
+            json!({"spec": {"group": "other.example"}}),
+            "spec.group: Invalid value: \"other.example\": field is immutable",
+        ),
     ] {
         let refusal = world.merge(&of("gizmos"), &change).expect_err("a change of what stays");
         assert!(words(&refusal).contains(expected), "{}", words(&refusal));
@@ -172,7 +178,8 @@ fn objects_whose_definition_was_torn_away_wait_for_the_next() {
     assert!(world.target(&path).is_none());
     world.settle();
 
-    let mut again = version("v1", &json!({"color": {"type": "string"}, "shape": {"type": "string", "default": "round"}}));
+    let mut again =
+        version("v1", &json!({"color": {"type": "string"}, "shape": {"type": "string", "default": "round"}}));
     again["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
     world.create(DEFINITIONS, &definition("widgets", "Widget", &[], &[again])).good();
     let found = world.get(&format!("{path}/a")).good();
@@ -227,7 +234,8 @@ fn a_new_default_shows_at_once_and_is_stored_with_the_next_write() {
         let mut version = colored();
         version["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
         if let Some(default) = default {
-            version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["color"]["default"] = default.into();
+            version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["color"]["default"] =
+                default.into();
         }
         definition("widgets", "Widget", &[], &[version])["spec"]["versions"].clone()
     };
@@ -261,7 +269,8 @@ fn a_field_that_is_lost_hides_and_goes_with_the_next_write() {
         world.create(&path, &thing("v1", "Widget", name, &json!({"color": "red", "size": 1}))).good();
     }
     let without = version("v1", &json!({"size": {"type": "integer"}}));
-    let versions = |version: Value| json!({"spec": {"versions": definition("", "", &[], &[version])["spec"]["versions"]}});
+    let versions =
+        |version: Value| json!({"spec": {"versions": definition("", "", &[], &[version])["spec"]["versions"]}});
     world.merge(&of("widgets"), &versions(without)).good();
     for name in ["a", "b"] {
         assert_eq!(world.get(&format!("{path}/{name}")).good()["spec"], json!({"size": 1}));
@@ -328,8 +337,7 @@ fn fields_can_be_selected_where_a_version_says_so() {
         "in": {"type": "object", "properties": {"side": {"type": "string", "default": "left"}}},
     });
     let (mut one, two) = (version("v1", &fields), version("v2", &fields));
-    one["selectableFields"] =
-        json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}, {"jsonPath": ".spec.on"}, {"jsonPath": ".spec.in.side"}]);
+    one["selectableFields"] = json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}, {"jsonPath": ".spec.on"}, {"jsonPath": ".spec.in.side"}]);
     world.create(DEFINITIONS, &definition("widgets", "Widget", &[], &[one, two])).good();
     let path = things("v1", "widgets");
     for (name, spec) in [
@@ -426,11 +434,21 @@ fn a_version_may_be_stored_and_not_served() {
     world.delete(&format!("{new}/a")).expect("a deletion");
     // With no version left, nothing is served, and the objects are there when one is again.
     world.create(&new, &thing("v2", "Widget", "b", &json!({"color": "red"}))).good();
-    world.merge(&of("widgets"), &json!({"spec": {"versions": [
-        {"name": "v1", "served": false, "storage": true, "schema": colored()["schema"]},
-    ]}})).good();
+    world
+        .merge(
+            &of("widgets"),
+            &json!({"spec": {"versions": [
+                {"name": "v1", "served": false, "storage": true, "schema": colored()["schema"]},
+            ]}}),
+        )
+        .good();
     assert!(world.target(&old).is_none() && world.target(&new).is_none());
-    world.merge(&of("widgets"), &json!({"spec": {"versions": definition("", "", &[], &[colored()])["spec"]["versions"]}})).good();
+    world
+        .merge(
+            &of("widgets"),
+            &json!({"spec": {"versions": definition("", "", &[], &[colored()])["spec"]["versions"]}}),
+        )
+        .good();
     assert_eq!(world.get(&format!("{old}/b")).good()["spec"], json!({"color": "red"}));
     world.check_history();
 }
