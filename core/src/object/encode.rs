@@ -198,11 +198,7 @@ fn string(out: &mut Vec<u8>, text: &str) {
 }
 
 fn scalar(out: &mut Vec<u8>, value: &Value) {
-    match value.as_f64().filter(|_| value.is_f64()) {
-        // As Go writes it, who reads it as an integer from then on.
-        Some(float) if float.fract() == 0.0 && float.abs() < 9e15 => serialize(out, &(float as i64)),
-        _ => serialize(out, value),
-    }
+    serialize(out, value);
 }
 
 fn serialize<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
@@ -270,13 +266,6 @@ mod tests {
                     .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         })
-    }
-
-    #[test]
-    fn whole_numbers_have_no_point() {
-        let mut out = Vec::new();
-        encode(&mut out, &json!([-2.0, 0.5, 1e300, 3]));
-        assert_eq!(out, b"[-2,0.5,1e+300,3]");
     }
 
     proptest! {
