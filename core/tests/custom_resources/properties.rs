@@ -62,7 +62,7 @@ fn anything() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         (-3..4i64).prop_map(Value::from),
-        prop::sample::select(vec![0.5, -2.0, 1e300]).prop_map(Value::from),
+        prop::sample::select(vec![0.5, -2.5, 1e300]).prop_map(Value::from),
         "[ab1.]{0,3}".prop_map(Value::from),
     ];
     scalar.prop_recursive(3, 12, 3, |inner| {
