@@ -65,7 +65,7 @@ pub fn definition(group: &str, kind: &str) -> String {
         })
         .collect();
     format!(
-        r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"{plural}.{group}","labels":{{"{DEFINITION_LABEL}":"true"}}}},"spec":{{"group":"{group}","scope":"Namespaced","names":{{"kind":"{kind}","plural":"{plural}"}},"versions":[{{"name":"v1","served":true,"storage":true,"subresources":{{"status":{{}}}},"schema":{{"openAPIV3Schema":{{"type":"object","properties":{{"data":{{"type":"object","additionalProperties":{text}}},"spec":{{"type":"object","properties":{{"name":{text}{fields}}}}},"status":{{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}}}}}}]}}}}"#
+        r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"{plural}.{group}","labels":{{"{DEFINITION_LABEL}":"true"}}}},"spec":{{"group":"{group}","scope":"Namespaced","names":{{"kind":"{kind}","plural":"{plural}"}},"versions":[{{"name":"v1","served":true,"storage":true,"subresources":{{"status":{{}}}},"schema":{{"openAPIV3Schema":{{"type":"object","properties":{{"data":{{"type":"object","maxProperties":64,"additionalProperties":{text},"x-kubernetes-validations":[{{"rule":"self.all(key, key.size() <= 63)","message":"keys are short"}}]}},"spec":{{"type":"object","properties":{{"name":{text}{fields}}}}},"status":{{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}}}}}}]}}}}"#
     )
 }
 

@@ -178,6 +178,7 @@ impl Engine {
             let fixed = decision.fixed;
             match self.submit(decision, decide::actor(request), stamp).await {
                 Ok(reply) => return Ok(reply),
+                Err(Rejection::Stale) if !self.snapshot().registry.serves(request.target.kind) => continue,
                 Err(Rejection::Stale) if fixed => return Err(stale(&snapshot, request)),
                 Err(Rejection::Stale) => continue,
                 Err(rejection) => return Err(refusal(rejection)),
@@ -427,6 +428,7 @@ impl Engine {
 pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
     let mut changes = Vec::new();
     let mut custom = Vec::new();
+    let mut orphans = 0;
     log.current(&mut |record| {
         match Change::from_record(&registry, &record) {
             Ok(change) => changes.push(change),
@@ -445,8 +447,14 @@ pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault>
     for record in &custom {
         match Change::from_record(&state.registry, record) {
             Ok(change) => hold(&mut state, &change),
-            Err(_) => state.hold_orphan(record),
+            Err(_) => {
+                orphans += 1;
+                state.hold_orphan(record);
+            }
         }
+    }
+    if orphans > 0 {
+        tracing::warn!(orphans, "objects are kept whose kinds nothing defines; a definition brings them back");
     }
     state.offset = log.last()?;
     Ok(state)

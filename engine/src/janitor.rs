@@ -79,14 +79,19 @@ async fn work(engine: &Arc<Engine>, gathered: &mut Offset) {
         if steps.is_empty() {
             return;
         }
-        let mut failed = false;
+        // All at once, so that they share a few fsyncs.
+        let mut requests = tokio::task::JoinSet::new();
         for step in steps {
-            if let Err(refusal) = engine.mutate(&step.request).await {
-                tracing::debug!(?refusal, "a step of keeping house was refused");
-                failed = true;
-            }
+            let engine = engine.clone();
+            requests.spawn(async move {
+                let refused = engine.mutate(&step.request).await.err();
+                if let Some(refusal) = &refused {
+                    tracing::debug!(?refusal, "a step of keeping house was refused");
+                }
+                refused.is_some()
+            });
         }
-        if failed {
+        if requests.join_all().await.contains(&true) {
             tokio::time::sleep(PAUSE).await;
         }
     }

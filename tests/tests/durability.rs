@@ -368,7 +368,8 @@ async fn same(admin: &Wire, acknowledged: &BTreeMap<String, Value>) {
     assert_eq!(&found, acknowledged);
 }
 
-#[tokio::test]
+// To wait for the server takes a thread, and the connections want to be closed meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_ends_watches_and_the_server() {
     let folder = Folder::new();
     for signal in ["TERM", "INT"] {

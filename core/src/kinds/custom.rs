@@ -108,7 +108,12 @@ pub struct Conversion {
 pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let mut object = object;
     // Definitions must keep the versions that objects are stored in.
-    let stored = object["apiVersion"].as_str().and_then(|version| kind.version_named(version)).unwrap_or(0);
+    let named = object["apiVersion"].as_str().and_then(|version| kind.version_named(version));
+    let stored = named.unwrap_or(0);
+    if named.is_none() {
+        // Somebody said that none was left in this version.
+        object["apiVersion"] = kind.versions[stored].api_version().into();
+    }
     if let Some(custom) = &kind.versions[stored].custom {
         custom.layout().prune(&mut object);
         custom.layout().schema.apply_defaults(&mut object);

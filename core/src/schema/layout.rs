@@ -60,6 +60,22 @@ impl Layout<'_> {
     }
 }
 
+/// A whole number is one however it was written: `2.0` is `2`, as it would be after a round through YAML.
+fn whole_numbers(value: &mut Value) {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX);
+            if let Some(whole) = whole {
+                *value = (whole as i64).into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
 impl Custom<'_> {
     fn check(self, document: &mut Value) -> Result<Vec<String>, TypeError> {
         let mut unknown = Vec::new();
@@ -77,6 +93,7 @@ impl Custom<'_> {
                 }
                 None => _ = fields.insert("metadata".into(), Map::new().into()),
             }
+            fields.values_mut().for_each(whole_numbers);
         }
         if self.prunes {
             unknown.extend(self.schema.prune(document));

@@ -201,7 +201,20 @@ fn is_about(document: &Value, cause: &Cause) -> bool {
     // Kubernetes calls some that are missing invalid, and shows that they are empty.
     let empty = ["Invalid value: \"\"", "Invalid value: null"].iter().any(|head| cause.message.starts_with(head));
     let missing = matches!(cause.reason, CauseReason::Required) || empty;
-    is_there(document, &cause.field, missing)
+    is_there(document, &cause.field, missing) || is_there(document, &in_a_version(&cause.field), missing)
+}
+
+/// What all versions share is told of as if it stood once, at the top of the spec, as in the first form of definitions.
+fn in_a_version(field: &str) -> String {
+    const SHARED: [(&str, &str); 5] = [
+        ("spec.validation", "spec.versions[0].schema"),
+        ("spec.subresources", "spec.versions[0].subresources"),
+        ("spec.additionalPrinterColumns", "spec.versions[0].additionalPrinterColumns"),
+        ("spec.selectableFields", "spec.versions[0].selectableFields"),
+        ("spec.conversion.webhookClientConfig", "spec.conversion.webhook.clientConfig"),
+    ];
+    let moved = SHARED.iter().find_map(|(top, each)| Some(format!("{each}{}", field.strip_prefix(top)?)));
+    moved.unwrap_or_else(|| field.to_owned()).replace("JSONPath", "jsonPath")
 }
 
 /// Keys may have dots, so all that a path begins with are tried. `missing` lets the last step lead nowhere.

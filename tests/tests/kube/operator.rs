@@ -52,7 +52,7 @@ struct Plant {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 enum Fence {
-    Wood,
+    Wood { planks: u8 },
     Wire { height: f64 },
 }
 
