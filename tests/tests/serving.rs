@@ -228,15 +228,16 @@ async fn impersonation() {
 async fn requests_over_the_limit_are_put_off() {
     let (_folder, server) = start(&["--max-mutating-requests-inflight", "1", "--max-requests-inflight", "2"]);
     let admin = Wire { http2: false, ..Wire::admin(&server) };
-    // A write whose body never comes holds the one place.
-    let mut slow = admin.connect().await.expect("a connection");
+    // A write whose body never comes holds the one place, unless it came while another one had it.
     let head =
         format!("POST {MAPS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{{");
-    slow.write_all(head.as_bytes()).await.unwrap();
-    slow.flush().await.unwrap();
-    let refused = holdfast_tests::eventually(Duration::from_secs(5), || async {
+    let (slow, refused) = holdfast_tests::eventually(Duration::from_secs(10), || async {
+        let mut slow = admin.connect().await.expect("a connection");
+        slow.write_all(head.as_bytes()).await.unwrap();
+        slow.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
         let answer = admin.post(MAPS, &config_map("one")).await;
-        if answer.code == 429 { Ok(answer) } else { Err(format!("it was answered with {}", answer.code)) }
+        if answer.code == 429 { Ok((slow, answer)) } else { Err(format!("it was answered with {}", answer.code)) }
     })
     .await;
     assert_eq!(refused.header("retry-after"), "1");

@@ -210,7 +210,7 @@ pub fn plan(state: &State) -> Vec<Step> {
 fn clean_up(state: &State, definitions: KindId, name: &str, definition: Document, steps: &mut Vec<Step>) {
     let objects = custom::storage_of(name).and_then(|storage| state.registry.by_storage(&storage));
     let objects = objects.filter(|id| state.kind(*id).custom.is_some());
-    let mut left = 0;
+    let (mut left, planned) = (0, steps.len());
     for (key, entry) in objects.into_iter().flat_map(|id| state.scan(id, "", None)) {
         left += 1;
         // Most are not being deleted, and need not be read to know it.
@@ -233,13 +233,28 @@ fn clean_up(state: &State, definitions: KindId, name: &str, definition: Document
             return;
         }
     }
-    if left == 0 {
+    if left > 0 && steps.len() == planned {
+        tell_progress(definitions, name, definition, steps);
+    } else if left == 0 {
         let mut released = definition;
         let finalizers = meta::finalizers(&released).into_iter().filter(|finalizer| *finalizer != FINALIZER);
         let finalizers = finalizers.map(str::to_owned).collect();
         meta::set_finalizers(&mut released, finalizers);
         steps.push(write(definitions, name, "", released));
     }
+}
+
+/// All that is left waits for others' finalizers: who looks at the definition is told so, once.
+fn tell_progress(definitions: KindId, name: &str, definition: Document, steps: &mut Vec<Step>) {
+    let mut told = definition;
+    let conditions = object_mut(&mut told, "status").get_mut("conditions").and_then(Value::as_array_mut);
+    let terminating = conditions.and_then(|all| all.iter_mut().find(|condition| condition["type"] == "Terminating"));
+    let Some(condition) = terminating.filter(|condition| condition["reason"] == "InstanceDeletionPending") else {
+        return;
+    };
+    condition["reason"] = "InstanceDeletionInProgress".into();
+    condition["message"] = "CustomResource deletion is in progress".into();
+    steps.push(write(definitions, name, "status", told));
 }
 
 fn would_get_names(state: &State, definitions: KindId, name: &str, definition: &Value) -> bool {

@@ -152,7 +152,8 @@ fn a_definition_goes_after_its_objects_and_can_come_again() {
     assert!(matches!(refusal, Refusal::MethodNotAllowed { .. }), "{refusal:?}");
     world.settle();
     assert_eq!(world.list(&path, "").expect("a list"), ["held"]);
-    assert!(world.get(&of("widgets")).is_ok(), "it waits for its objects");
+    let waiting = world.get(&of("widgets")).good();
+    assert_eq!(condition(&waiting, "Terminating").expect("a condition").1, "InstanceDeletionInProgress");
     world.merge(&format!("{path}/held"), &json!({"spec": {"size": 2}})).good();
     world.merge(&format!("{path}/held"), &json!({"metadata": {"finalizers": null}})).good();
     world.settle();
