@@ -76,6 +76,11 @@ impl Custom {
     }
 }
 
+/// Whether a place in storage is one that definitions give out: built-in kinds have theirs without a group.
+pub fn is_storage(resource: &str) -> bool {
+    resource.contains('/')
+}
+
 /// Who a definition is, for telling whether it has changed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Identity {
