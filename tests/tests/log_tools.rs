@@ -166,7 +166,8 @@ fn bad_exports_are_refused_by_line() {
     let cut: String = lines[..events / 2].concat();
     let half_line = &good[..cut.len() + 20];
     let order = [&lines[..3], &lines[4..]].concat().concat();
-    let unknown = changed(3, "\"resource\":\"", "\"resource\":\"un");
+    let namespace = lines.iter().position(|line| line.contains("\"resource\":\"namespaces\"")).expect("a namespace");
+    let unknown = changed(namespace, "\"resource\":\"", "\"resource\":\"un");
     for (nth, (text, parts)) in [
         (cut.as_str(), vec![format!("ends after line {}", events / 2), "without its footer".into()]),
         (half_line, vec![format!("line {} has no end", events / 2 + 1)]),
@@ -174,7 +175,7 @@ fn bad_exports_are_refused_by_line() {
         (&changed(5, "\"actor\":", "\"author\":"), vec!["line 6 is damaged".into()]),
         (&changed(5, "\"metadata\":{", "\"metadata\":["), vec!["line 6 is damaged".into(), "JSON".into()]),
         (&changed(5, "\"timeMs\":1", "\"timeMs\":2"), vec!["the footer is of other lines".into()]),
-        (&unknown, vec!["line 4".into(), "does not know".into()]),
+        (&unknown, vec![format!("line {}:", namespace + 1), "does not know".into()]),
         (&format!("{good}\n"), vec!["more behind the footer".into()]),
     ]
     .into_iter()

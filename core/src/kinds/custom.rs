@@ -76,7 +76,7 @@ impl Custom {
     }
 }
 
-/// Whether a place in storage is one that definitions give out: built-in kinds have theirs without a group.
+/// Whether a place in storage may be one that a definition gives out: these have a group before the resource.
 pub fn is_storage(resource: &str) -> bool {
     resource.contains('/')
 }

@@ -35,7 +35,7 @@ pub fn run(args: Args) -> Result<()> {
         from: args.from.unwrap_or(1).max(1),
         to: args.to.unwrap_or(last),
         oldest: reader.oldest()?.0,
-        repaired: reader.repaired()?.0.min(last),
+        repaired: reader.repaired()?.0.min(args.to.unwrap_or(last)),
     };
     ensure!(header.to <= last, "--to {}: the log ends with event {last}", header.to);
     ensure!(header.from <= header.to.max(1), "--from {} is behind --to {}", header.from, header.to);
