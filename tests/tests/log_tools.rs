@@ -141,7 +141,7 @@ fn bad_exports_are_refused_by_line() {
     let import = |text: &str, target: &Path, more: &[&str]| {
         let file = files.join("export");
         std::fs::write(&file, text).expect("write an export");
-        log(target, &[&["import", file.to_str().unwrap()], more].concat())
+        log(target, &[&["import", file.to_str().unwrap()][..], more].concat())
     };
 
     // What is wrong in the first line touches nothing.
@@ -152,8 +152,8 @@ fn bad_exports_are_refused_by_line() {
         ("", vec!["is empty"]),
         ("hello\n", vec!["line 1 is no header"]),
         ("{\"format\":\"other\",\"version\":1}\n", vec!["line 1 is no header"]),
-        (&changed(0, "\"version\":1", "\"version\":2"), vec!["line 1", "version 2", "newer release"]),
-        (&ranged, vec!["begins with event 5", "without --from"]),
+        (changed(0, "\"version\":1", "\"version\":2").as_str(), vec!["line 1", "version 2", "newer release"]),
+        (ranged.as_str(), vec!["begins with event 5", "without --from"]),
         ("{\"format\":", vec!["line 1 has no end"]),
     ] {
         refused(import(text, &untouched, &[]), &parts);
@@ -171,12 +171,12 @@ fn bad_exports_are_refused_by_line() {
     for (nth, (text, parts)) in [
         (cut.as_str(), vec![format!("ends after line {}", events / 2), "without its footer".into()]),
         (half_line, vec![format!("line {} has no end", events / 2 + 1)]),
-        (&order, vec!["line 4: event 4 comes after event 2".into()]),
-        (&changed(5, "\"actor\":", "\"author\":"), vec!["line 6 is damaged".into()]),
-        (&changed(5, "\"metadata\":{", "\"metadata\":["), vec!["line 6 is damaged".into(), "JSON".into()]),
-        (&changed(5, "\"timeMs\":1", "\"timeMs\":2"), vec!["the footer is of other lines".into()]),
-        (&unknown, vec![format!("line {}:", namespace + 1), "does not know".into()]),
-        (&format!("{good}\n"), vec!["more behind the footer".into()]),
+        (order.as_str(), vec!["line 4: event 4 comes after event 2".into()]),
+        (changed(5, "\"actor\":", "\"author\":").as_str(), vec!["line 6 is damaged".into()]),
+        (changed(5, "\"metadata\":{", "\"metadata\":[").as_str(), vec!["line 6 is damaged".into(), "JSON".into()]),
+        (changed(5, "\"timeMs\":1", "\"timeMs\":2").as_str(), vec!["the footer is of other lines".into()]),
+        (unknown.as_str(), vec![format!("line {}:", namespace + 1), "does not know".into()]),
+        (format!("{good}\n").as_str(), vec!["more behind the footer".into()]),
     ]
     .into_iter()
     .enumerate()
