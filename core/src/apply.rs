@@ -1,8 +1,9 @@
 //! The fold: an accepted event becomes state. It cannot fail, and replay is the same function.
 
+use crate::event::Record;
 use crate::kinds::custom::{self, Custom};
 use crate::object::meta;
-use crate::state::{Change, State};
+use crate::state::{Change, State, UnknownResource};
 
 /// Folds one event into the state.
 ///
@@ -22,6 +23,24 @@ pub fn hold(state: &mut State, change: &Change) {
     }
     index_roles(state, change);
     define(state, change);
+}
+
+/// Folds one record of a log that is read from its beginning, for the objects alone: the state serves nobody.
+///
+/// Objects of a kind whose definition was let go or lost are kept as a start keeps them.
+pub fn replay(state: &mut State, record: &Record) -> Result<(), UnknownResource> {
+    match Change::unindexed(&state.registry, record) {
+        Ok(change) => apply(state, &change),
+        Err(unknown) if !custom::is_storage(&unknown.resource) => return Err(unknown),
+        Err(_) => {
+            state.offset = record.offset();
+            match record.is_delete() {
+                true => state.drop_orphan(&record.resource, &record.key),
+                false => state.hold_orphan(record),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A definition makes a kind, changes it, or takes it away.

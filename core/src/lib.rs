@@ -10,6 +10,7 @@ pub mod apply;
 pub mod authz;
 pub mod cel;
 pub mod decide;
+pub mod digest;
 pub mod event;
 pub mod expiry;
 pub mod kinds;

@@ -168,6 +168,28 @@ impl State {
         objects.insert(record.key.as_str().into(), Arc::new(entry));
     }
 
+    /// Forgets an object whose kind nothing defines.
+    pub(crate) fn drop_orphan(&mut self, resource: &str, key: &str) {
+        if let Some(collection) = self.orphans.get_mut(resource) {
+            collection.objects.remove(key);
+        }
+    }
+
+    /// Every collection with its kind's place in storage, those too whose kind nothing defines; empty ones not.
+    pub fn collections(&self) -> impl Iterator<Item = (&str, &Collection)> {
+        let served = self.collections.iter().map(|(id, objects)| (self.kind(*id).storage.as_str(), objects));
+        let orphans = self.orphans.iter().map(|(storage, objects)| (&**storage, objects));
+        served.chain(orphans).filter(|(_, objects)| !objects.is_empty())
+    }
+
+    /// The same as [`Self::version_of`] by the kind's place in storage, whether the kind is served or not.
+    pub fn newest(&self, resource: &str, key: &str) -> Option<Offset> {
+        match self.registry.by_storage(resource) {
+            Some(kind) => self.version_of(kind, key),
+            None => Some(self.orphans.get(resource)?.get(key)?.offset),
+        }
+    }
+
     /// Puts a kind in the place of another, with its objects; no kind drops them.
     pub(crate) fn redefine(&mut self, old: Option<KindId>, kind: Option<Kind>) {
         let registry = Arc::make_mut(&mut self.registry);
@@ -246,6 +268,15 @@ impl Collection {
 
     pub fn len(&self) -> usize {
         self.objects.len()
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+        self.objects.get(key)
+    }
+
+    /// In key order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Entry>)> {
+        self.objects.iter()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -403,10 +434,23 @@ impl Entry {
 impl Change {
     /// Reads a record back, as replay does.
     pub fn from_record(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
+        Change::read(registry, record, |kind| Index::of_stored(kind, record.offset(), parse(&record.object)))
+    }
+
+    /// The same without what selectors read and claims hold, which is most of the work: for a state that serves nobody.
+    pub fn unindexed(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
+        Change::read(registry, record, |_| Index::default())
+    }
+
+    fn read(
+        registry: &Registry,
+        record: &Record,
+        index: impl FnOnce(&Kind) -> Index,
+    ) -> Result<Change, UnknownResource> {
         let kind = registry
             .by_storage(&record.resource)
             .ok_or_else(|| UnknownResource { resource: record.resource.clone(), offset: record.offset() })?;
-        let index = Index::of_stored(registry.get(kind), record.offset(), parse(&record.object));
+        let index = index(registry.get(kind));
         let head = head_length(&record.object);
         Ok(Change {
             offset: record.offset(),

@@ -11,7 +11,8 @@ use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
 use holdfast_core::apply::{hold, undo};
 use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View};
-use holdfast_core::event::{Actor, Offset};
+use holdfast_core::event::{Actor, Offset, Record};
+use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::{Document, metadata_mut};
@@ -426,14 +427,23 @@ impl Engine {
 
 /// Folds what the log holds now.
 pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
+    load_current(registry, log.last()?, |visit| log.current(visit))
+}
+
+/// The same of a log that is only read: its last offset, and what visits the newest record of every object.
+pub fn load_current(
+    registry: Arc<Registry>,
+    last: Offset,
+    current: impl FnOnce(&mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault>,
+) -> Result<State, Fault> {
     let mut changes = Vec::new();
     let mut custom = Vec::new();
     let mut orphans = 0;
-    log.current(&mut |record| {
+    current(&mut |record| {
         match Change::from_record(&registry, &record) {
             Ok(change) => changes.push(change),
             // Of a kind that one of the definitions makes.
-            Err(_) if record.resource.contains('/') => custom.push(record),
+            Err(_) if is_storage(&record.resource) => custom.push(record),
             Err(unknown) => return Err(Fault::Unreadable { what: unknown.to_string() }),
         }
         Ok(())
@@ -456,7 +466,7 @@ pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault>
     if orphans > 0 {
         tracing::warn!(orphans, "objects are kept whose kinds nothing defines; a definition brings them back");
     }
-    state.offset = log.last()?;
+    state.offset = last;
     Ok(state)
 }
 

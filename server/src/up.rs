@@ -24,6 +24,8 @@ pub fn run(args: Args) -> Result<()> {
     let Args { mut server, port, kubeconfig } = args;
     let _log = logging::init(&server.logging).map_err(|why| anyhow!(why))?;
     server.secure_port = port.unwrap_or(server.secure_port);
+    // Before anything is put into the folder.
+    holdfast_storage_rocks::check_whole(&server.data_dir)?;
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let pki = pki::ensure(&server.data_dir, &server_names(), &server_addresses(&server, bind))?;
     server.client_ca_file.get_or_insert(pki.authority.clone());

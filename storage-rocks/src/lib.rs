@@ -4,12 +4,14 @@
 
 mod fault;
 mod forget;
+mod import;
 mod key;
 mod lock;
 mod log;
 mod reader;
 mod repair;
 
+pub use import::{Import, check_whole};
 pub use log::RocksLog;
 pub use reader::LogReader;
 pub use repair::{Repair, repair};

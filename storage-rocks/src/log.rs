@@ -1,7 +1,9 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
 use crate::fault::{damage, fault, record, way_out};
-use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_SECRET};
+use crate::key::{
+    self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET,
+};
 use crate::lock::FolderLock;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{EventLog, Fault};
@@ -29,9 +31,26 @@ impl RocksLog {
     /// Opens the log in `folder`, making both when they are not there.
     pub fn open(folder: &Path) -> Result<RocksLog, Fault> {
         std::fs::create_dir_all(folder).map_err(|error| Fault::io("make the data folder", error))?;
-        let lock = FolderLock::take(folder)?;
+        crate::import::check_whole(folder)?;
+        RocksLog::open_with(folder, FolderLock::take(folder)?)
+    }
+
+    pub(crate) fn open_with(folder: &Path, lock: FolderLock) -> Result<RocksLog, Fault> {
         let db = open(folder)?;
         Ok(RocksLog { folder: folder.to_owned(), db: RwLock::new(Some(db)), _lock: lock })
+    }
+
+    /// Notes from where on everything is there, and up to where gaps have been told of.
+    pub(crate) fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
+        let db = self.db()?;
+        let meta = family(&db, META)?;
+        let mut batch = WriteBatch::default();
+        for (name, offset) in [(META_OLDEST, oldest), (META_REPAIRED, repaired)] {
+            if offset > Offset::ZERO {
+                batch.put_cf(meta, name, key::offset(offset));
+            }
+        }
+        db.write_opt(batch, &synced()).map_err(|error| fault("note its beginning", error))
     }
 
     /// Random bytes that are this log's own, the same at every start.
@@ -102,24 +121,33 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
 fn open(folder: &Path) -> Result<DB, Fault> {
     let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors())
         .map_err(|error| damage("open", folder, last_readable(folder), error))?;
-    match db.get_cf(family(&db, META)?, META_FORMAT).map_err(|error| fault("read its format", error))? {
-        None => {
-            db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &synced())
-                .map_err(|error| fault("write its format", error))?;
-        }
-        Some(found) if found.first().is_some_and(|format| *format <= FORMAT) => {}
-        Some(found) => {
-            return Err(Fault::Unreadable {
-                what: format!(
-                    "the data folder {} has format {}, which a newer release wrote; this release reads up to format \
-                     {FORMAT}",
-                    folder.display(),
-                    found.first().copied().unwrap_or_default()
-                ),
-            });
-        }
+    if !check_format(&db, folder)? {
+        db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &synced())
+            .map_err(|error| fault("write its format", error))?;
     }
     Ok(db)
+}
+
+/// Whether the folder's format is noted; one that this release cannot read is a fault.
+pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
+    match db.get_cf(family(db, META)?, META_FORMAT).map_err(|error| fault("read its format", error))? {
+        None => Ok(false),
+        Some(found) if found.first().is_some_and(|format| *format <= FORMAT) => Ok(true),
+        Some(found) => Err(Fault::Unreadable {
+            what: format!(
+                "the data folder {} has format {}, which a newer release wrote; this release reads up to format \
+                 {FORMAT}",
+                folder.display(),
+                found.first().copied().unwrap_or_default()
+            ),
+        }),
+    }
+}
+
+/// Up to which offset gaps are the work of `holdfast log repair`.
+pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
+    let found = db.get_cf(family(db, META)?, META_REPAIRED).map_err(|error| fault("read its repairs", error))?;
+    Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
 }
 
 /// From which offset on everything is there.
@@ -222,6 +250,29 @@ pub(crate) fn scan(
     Ok(found)
 }
 
+/// Visits the newest record of every object that exists.
+pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+    let mut offsets = Vec::new();
+    for item in db.iterator_cf(family(db, CURRENT)?, IteratorMode::Start) {
+        let (_, offset) = item.map_err(|error| damage("read what is current", folder, Offset::ZERO, error))?;
+        offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, folder))?);
+    }
+    // In the log's order, so that neighbours are read together.
+    offsets.sort_unstable();
+    let events = family(db, EVENTS)?;
+    for chunk in offsets.chunks(1024) {
+        let keys: Vec<[u8; 8]> = chunk.iter().map(|offset| key::offset(*offset)).collect();
+        for (offset, found) in chunk.iter().zip(db.batched_multi_get_cf(events, &keys, true)) {
+            let before = Offset(offset.0 - 1);
+            match found.map_err(|error| damage("read an object", folder, before, error))? {
+                Some(bytes) => visit(record(folder, *offset, &bytes)?)?,
+                None => return Err(missing(folder, *offset)),
+            }
+        }
+    }
+    Ok(())
+}
+
 fn foreign(family: &str, folder: &Path) -> Fault {
     Fault::Unreadable { what: format!("{family:?} in {} holds a key that Holdfast did not write", folder.display()) }
 }
@@ -253,27 +304,7 @@ impl EventLog for RocksLog {
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        let db = self.db()?;
-        let mut offsets = Vec::new();
-        for item in db.iterator_cf(family(&db, CURRENT)?, IteratorMode::Start) {
-            let (_, offset) =
-                item.map_err(|error| damage("read what is current", &self.folder, Offset::ZERO, error))?;
-            offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, &self.folder))?);
-        }
-        // In the log's order, so that neighbours are read together.
-        offsets.sort_unstable();
-        let events = family(&db, EVENTS)?;
-        for chunk in offsets.chunks(1024) {
-            let keys: Vec<[u8; 8]> = chunk.iter().map(|offset| key::offset(*offset)).collect();
-            for (offset, found) in chunk.iter().zip(db.batched_multi_get_cf(events, &keys, true)) {
-                let before = Offset(offset.0 - 1);
-                match found.map_err(|error| damage("read an object", &self.folder, before, error))? {
-                    Some(bytes) => visit(record(&self.folder, *offset, &bytes)?)?,
-                    None => return Err(missing(&self.folder, *offset)),
-                }
-            }
-        }
-        Ok(())
+        current(&*self.db()?, &self.folder, visit)
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {

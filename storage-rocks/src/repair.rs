@@ -60,6 +60,7 @@ const PIECE: usize = 1000;
 
 /// Repairs the log of a data folder that no server uses. An intact log is left as it is.
 pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
+    crate::import::check_whole(folder)?;
     let _lock = FolderLock::take(folder)?;
     let path = folder.join("log");
     let opens = crate::log::check(folder);
@@ -101,8 +102,7 @@ impl Found {
     fn read(db: &DB, folder: &Path) -> Result<Found, Fault> {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
-        let repaired = db.get_cf(family(db, META)?, META_REPAIRED).ok().flatten();
-        let repaired = repaired.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO);
+        let repaired = crate::log::repaired(db).unwrap_or(Offset::ZERO);
         // What was let go is not missed, either.
         let repaired = repaired.max(crate::log::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {

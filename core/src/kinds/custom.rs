@@ -76,6 +76,11 @@ impl Custom {
     }
 }
 
+/// Whether a place in storage may be one that a definition gives out: these have a group before the resource.
+pub fn is_storage(resource: &str) -> bool {
+    resource.contains('/')
+}
+
 /// Who a definition is, for telling whether it has changed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Identity {

@@ -1,54 +1,17 @@
-//! `holdfast log`: the event log of a data folder, for people.
+//! `holdfast log tail`: events, one a line, for people.
 
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
-use holdfast_storage_rocks::{LogReader, repair};
+use holdfast_storage_rocks::LogReader;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
-
-#[derive(clap::Subcommand)]
-pub enum Command {
-    /// Print events, one a line: offset, time, what was done to which object, and by whom.
-    Tail {
-        #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
-        data_dir: PathBuf,
-        /// Go on with new events as they come.
-        #[arg(short, long)]
-        follow: bool,
-        /// How many of the last events to begin with; 0 for all.
-        #[arg(short = 'n', long, default_value_t = 0)]
-        lines: u64,
-    },
-    /// Put objects whose newest event is damaged back to their last intact version. The server must be stopped.
-    Repair {
-        #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
-        data_dir: PathBuf,
-    },
-}
 
 /// How often new events are looked for.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 const PIECE: usize = 1024;
 
-pub fn run(command: Command) -> Result<()> {
-    match command {
-        Command::Tail { data_dir, follow, lines } => tail(&data_dir, follow, lines),
-        Command::Repair { data_dir } => {
-            let repairs = repair(&data_dir, jiff::Timestamp::now().as_millisecond())?;
-            for repair in &repairs {
-                println!("{repair}");
-            }
-            match repairs.len() {
-                0 => println!("the log is intact"),
-                _ => println!("the log is repaired"),
-            }
-            Ok(())
-        }
-    }
-}
-
-fn tail(folder: &std::path::Path, follow: bool, lines: u64) -> Result<()> {
+pub fn run(folder: &Path, follow: bool, lines: u64) -> Result<()> {
     let reader = LogReader::open(folder)?;
     let last = reader.last()?;
     let mut at = if lines == 0 { Offset::ZERO } else { Offset(last.0.saturating_sub(lines)) };

@@ -1,0 +1,224 @@
+//! The lines of an export: see docs/LOG-FORMAT.md, which says the same for people.
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_core::event::{Actor, Operation, Record};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+pub const FORMAT: &str = "holdfast-log";
+/// The newest version this release writes; it reads this one and all before it.
+pub const VERSION: u32 = 1;
+pub const FOOTER: &[u8] = b"{\"footer\":";
+/// The object is an event's last member. No string before it can hold these bytes, for its quotes are escaped.
+const OBJECT: &[u8] = b",\"object\":";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    pub format: String,
+    pub version: u32,
+    /// The events asked for: all from this offset on, and up to this one.
+    #[serde(default)]
+    pub from: u64,
+    #[serde(default)]
+    pub to: u64,
+    /// What was replaced or deleted up to this offset had been let go.
+    #[serde(default)]
+    pub oldest: u64,
+    /// Gaps up to this offset were left by `holdfast log repair`.
+    #[serde(default)]
+    pub repaired: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Footer {
+    pub events: u64,
+    /// The last event's offset, 0 where there is none.
+    pub last: u64,
+    /// Of all lines before this one, with their newlines.
+    pub digest: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FooterLine {
+    pub footer: Footer,
+}
+
+/// An event without its object.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Head {
+    offset: u64,
+    time_ms: i64,
+    resource: String,
+    key: String,
+    replaces: u64,
+    operation: Done,
+    actor: Who,
+    /// The stored bytes in base64, where they are not one line of JSON ended by a newline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    raw: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Done {
+    Put,
+    Delete,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Who {
+    user: String,
+    manager: String,
+    verb: String,
+    request_id: String,
+}
+
+impl Header {
+    pub fn parse(line: &[u8]) -> Result<Header> {
+        let header: Header = serde_json::from_slice(line)
+            .ok()
+            .filter(|header: &Header| header.format == FORMAT)
+            .ok_or_else(|| anyhow!("line 1 is no header of a Holdfast log: this is no export of `holdfast log`"))?;
+        ensure!(
+            (1..=VERSION).contains(&header.version),
+            "line 1: the export has version {}, which a newer release wrote; this release reads up to version {VERSION}: \
+             import it with that release, or a newer one",
+            header.version
+        );
+        Ok(header)
+    }
+}
+
+/// One event as a line, with its newline.
+pub fn event(record: &Record) -> Result<Vec<u8>> {
+    let operation = match Operation::try_from(record.operation) {
+        Ok(Operation::Put) => Done::Put,
+        Ok(Operation::Delete) => Done::Delete,
+        Err(_) => bail!("event {} has operation {}, which is unknown", record.offset, record.operation),
+    };
+    let object = record.object.strip_suffix(b"\n").filter(|object| is_line(object));
+    let head = Head {
+        offset: record.offset,
+        time_ms: record.time_ms,
+        resource: record.resource.clone(),
+        key: record.key.clone(),
+        replaces: record.replaces,
+        operation,
+        actor: Who {
+            user: record.actor.user.clone(),
+            manager: record.actor.manager.clone(),
+            verb: record.actor.verb.clone(),
+            request_id: record.actor.request_id.clone(),
+        },
+        raw: object.is_none().then(|| STANDARD.encode(&record.object)),
+    };
+    let mut line = serde_json::to_vec(&head)?;
+    if let Some(object) = object {
+        line.pop();
+        line.extend_from_slice(OBJECT);
+        line.extend_from_slice(object);
+        line.push(b'}');
+    }
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// An event's line, without its newline, read back.
+pub fn parse_event(line: &[u8]) -> Result<Record> {
+    let split = line.windows(OBJECT.len()).position(|window| window == OBJECT);
+    let (head, object) = match split {
+        None => (line.to_vec(), None),
+        Some(at) => {
+            let object = line[at + OBJECT.len()..].strip_suffix(b"}").context("the line has no end")?;
+            ensure!(is_line(object), "its object is no JSON, or not the last member");
+            ([&line[..at], b"}"].concat(), Some([object, b"\n"].concat()))
+        }
+    };
+    let head: Head = serde_json::from_slice(&head)?;
+    let object = match (object, head.raw) {
+        (Some(object), None) => object,
+        (None, Some(raw)) => STANDARD.decode(raw).context("its raw object is no base64")?,
+        _ => bail!("an event has either an object or a raw one"),
+    };
+    serde_json::from_slice::<IgnoredAny>(&object).context("its object is no JSON")?;
+    let named = |name: &str| !name.is_empty() && !name.contains('\0');
+    ensure!(head.offset > 0 && named(&head.resource) && named(&head.key), "offset, resource or key is empty");
+    ensure!(head.replaces < head.offset, "it replaces event {}, which comes later", head.replaces);
+    Ok(Record {
+        offset: head.offset,
+        time_ms: head.time_ms,
+        resource: head.resource,
+        key: head.key,
+        replaces: head.replaces,
+        operation: match head.operation {
+            Done::Put => Operation::Put,
+            Done::Delete => Operation::Delete,
+        } as i32,
+        actor: Actor {
+            user: head.actor.user,
+            manager: head.actor.manager,
+            verb: head.actor.verb,
+            request_id: head.actor.request_id,
+        },
+        object: object.into(),
+    })
+}
+
+fn is_line(object: &[u8]) -> bool {
+    !object.contains(&b'\n')
+        && object.first() == Some(&b'{')
+        && object.last() == Some(&b'}')
+        && serde_json::from_slice::<IgnoredAny>(object).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_read_back_byte_for_byte() {
+        let objects: [&[u8]; 5] =
+            [b"{\"a\":{\"object\":1.50},\"b\":\"\\u00fc\"}\n", b"{\"a\":1}", b"{\n}\n", b"{ \"x\":[] }\n", b"{}\n"];
+        for object in objects {
+            let record = Record {
+                offset: 7,
+                time_ms: -1,
+                resource: "example.com/widgets".into(),
+                key: "a/,\"object\":{}".into(),
+                replaces: 3,
+                operation: Operation::Delete as i32,
+                actor: Actor { user: "j\"\n\u{fc}".into(), ..Actor::default() },
+                object: object.to_vec().into(),
+            };
+            let line = event(&record).unwrap();
+            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+            assert_eq!(parse_event(line.strip_suffix(b"\n").unwrap()).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn damaged_lines_are_refused() {
+        let good = br#"{"offset":1,"timeMs":1,"resource":"pods","key":"a/b","replaces":0,"operation":"put","actor":{"user":"","manager":"","verb":"","requestId":""},"object":{}}"#;
+        assert!(parse_event(good).is_ok());
+        for end in 0..good.len() {
+            assert!(parse_event(&good[..end]).is_err(), "cut at {end}");
+        }
+        let good = String::from_utf8(good.to_vec()).unwrap();
+        for (from, to) in [
+            ("\"offset\":1", "\"offset\":0"),
+            ("\"put\"", "\"patch\""),
+            ("\"replaces\":0", "\"replaces\":1"),
+            ("\"object\":{}", "\"object\":[]"),
+            ("\"object\":{}", "\"object\":{},\"more\":1"),
+            ("\"object\":{}", "\"raw\":\"e30=\",\"object\":{}"),
+            ("\"key\":\"a/b\"", "\"key\":\"\""),
+            ("\"timeMs\":1", "\"timeMs\":1,\"unknown\":2"),
+        ] {
+            assert!(parse_event(good.replace(from, to).as_bytes()).is_err(), "{to}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! `holdfast log import`: a data folder from an export, resumable, and never half-made without a mark.
+
+use super::format::{self, FOOTER, FooterLine, Header};
+use super::progress::Progress;
+use super::{Folder, PIECE};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use holdfast_core::digest::Digest;
+use holdfast_core::event::{Offset, Record};
+use holdfast_core::kinds::custom::is_storage;
+use holdfast_core::kinds::registry;
+use holdfast_storage_rocks::Import;
+use sha2::{Digest as _, Sha256};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+/// No event is near as long; what has no newline for so long is no export.
+const LINE_MAX: u64 = 64 << 20;
+/// How much is made durable at a time.
+const BATCH_BYTES: usize = 4 << 20;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// An export of the whole log; `-` reads standard input.
+    file: PathBuf,
+    /// The new data folder.
+    #[command(flatten)]
+    folder: Folder,
+    /// Go on with an import that was interrupted, after its last durable event.
+    #[arg(long)]
+    resume: bool,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let (input, size): (Box<dyn Read>, _) = if args.file.as_os_str() == "-" {
+        (Box::new(std::io::stdin()), None)
+    } else {
+        let file = std::fs::File::open(&args.file).with_context(|| format!("open {}", args.file.display()))?;
+        let size = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
+        (Box::new(file), size)
+    };
+    let mut lines = Lines::new(input, size);
+    let first = lines.next()?.ok_or_else(|| anyhow!("{} is empty: it is no export", args.file.display()))?;
+    let header = Header::parse(&first)?;
+    ensure!(
+        header.from <= 1,
+        "the export begins with event {}: only one of the whole log can be imported (`holdfast log export` without \
+         --from)",
+        header.from
+    );
+    ensure!(
+        header.oldest <= header.to,
+        "the export ends with event {}, and its log holds everything only from event {} on: export again with a later \
+         --to",
+        header.to,
+        header.oldest
+    );
+    // Nothing was touched so far.
+    let import = Import::open(&args.folder.data_dir, args.resume)?;
+    let events = read(&import, &header, &mut lines).with_context(|| {
+        let folder = args.folder.data_dir.display();
+        format!(
+            "the import into {folder} is not finished (go on with an intact copy and --resume, or remove the folder)"
+        )
+    })?;
+    import.finish(Offset(header.oldest), Offset(header.repaired))?;
+    println!("{events} events are imported into {}", args.folder.data_dir.display());
+    Ok(())
+}
+
+/// Makes every event durable, and gives back how many there are.
+fn read(import: &Import, header: &Header, lines: &mut Lines) -> Result<u64> {
+    let gaps_end = header.oldest.max(header.repaired);
+    let durable = import.last()?;
+    let mut known = Known { import, at: Offset::ZERO, waiting: VecDeque::new() };
+    let (mut last, mut events, mut bytes) = (0, 0, 0);
+    let mut batch: Vec<Record> = Vec::new();
+    let mut progress = Progress::new("importing");
+    loop {
+        // Taken before the next line, because the footer does not count itself.
+        let digest = lines.digest();
+        let line = lines.next()?.ok_or_else(|| {
+            anyhow!(
+                "the export ends after line {} (event {last}) without its footer: it was cut short; export again",
+                lines.number
+            )
+        })?;
+        let number = lines.number;
+        if line.starts_with(FOOTER) {
+            let footer: FooterLine =
+                serde_json::from_slice(&line).map_err(|error| anyhow!("line {number} is damaged: {error}"))?;
+            let footer = footer.footer;
+            ensure!(
+                footer.digest == digest() && footer.events == events && footer.last == last,
+                "line {number}: the footer is of other lines ({} events up to {}): the export was changed or damaged",
+                footer.events,
+                footer.last
+            );
+            ensure!(lines.next()?.is_none(), "line {}: there is more behind the footer", lines.number);
+            import.append(&batch)?;
+            ensure!(last >= durable.0, "the folder holds events up to {durable}, and the export ends with {last}");
+            return Ok(events);
+        }
+        let record = format::parse_event(&line).map_err(|error| anyhow!("line {number} is damaged: {error:#}"))?;
+        ensure!(
+            record.offset == last + 1 || record.offset > last && last < gaps_end,
+            "line {number}: event {} comes after event {last}: lines are missing or in another order",
+            record.offset
+        );
+        ensure!(
+            is_storage(&record.resource) || registry().by_storage(&record.resource).is_some(),
+            "line {number}: event {} is on {:?}, which this release does not know: import it with the release that \
+             wrote it, or a newer one",
+            record.offset,
+            record.resource
+        );
+        last = record.offset;
+        events += 1;
+        if record.offset() <= durable {
+            known.expect(&record).with_context(|| format!("line {number}"))?;
+        } else {
+            bytes += line.len();
+            batch.push(record);
+        }
+        if bytes >= BATCH_BYTES || batch.len() >= PIECE {
+            import.append(&batch)?;
+            batch.clear();
+            bytes = 0;
+        }
+        progress.at(events, lines.read, lines.size);
+    }
+}
+
+/// What an import that is resumed finds there: the same events, or it is another log's export.
+struct Known<'a> {
+    import: &'a Import,
+    at: Offset,
+    waiting: VecDeque<Record>,
+}
+
+impl Known<'_> {
+    fn expect(&mut self, record: &Record) -> Result<()> {
+        if self.waiting.is_empty() {
+            self.waiting = self.import.scan(self.at, PIECE)?.into();
+        }
+        let found = self.waiting.pop_front();
+        self.at = record.offset();
+        if found.as_ref() != Some(record) {
+            bail!("event {} is not the one that the import was begun with: this is another export", record.offset);
+        }
+        Ok(())
+    }
+}
+
+struct Lines {
+    input: BufReader<Box<dyn Read>>,
+    digest: Sha256,
+    number: u64,
+    /// Bytes so far, and in all where that is known.
+    read: u64,
+    size: Option<u64>,
+}
+
+impl Lines {
+    fn new(input: Box<dyn Read>, size: Option<u64>) -> Lines {
+        Lines { input: BufReader::with_capacity(1 << 20, input), digest: Sha256::new(), number: 0, read: 0, size }
+    }
+
+    /// The next line without its newline. What ends without one is cut off.
+    fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line).context("read the export")?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        self.read += read as u64;
+        self.digest.update(&line);
+        let number = self.number;
+        ensure!(
+            line.pop() == Some(b'\n'),
+            "line {number} has no end: the export was cut short, or it is none; export again"
+        );
+        Ok(Some(line))
+    }
+
+    /// Of the lines so far, worked out when it is called.
+    fn digest(&self) -> impl FnOnce() -> String + use<> {
+        let digest = self.digest.clone();
+        move || Digest(digest.finalize().into()).to_string()
+    }
+}

@@ -1,0 +1,73 @@
+//! `holdfast log`: the event log of a data folder. One file a subcommand; `format` is what exports are written in.
+
+mod export;
+mod format;
+mod import;
+mod progress;
+mod stats;
+mod tail;
+mod verify;
+
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// How many records are read at a time.
+const PIECE: usize = 4096;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Print events, one a line: offset, time, what was done to which object, and by whom.
+    Tail {
+        #[command(flatten)]
+        folder: Folder,
+        /// Go on with new events as they come.
+        #[arg(short, long)]
+        follow: bool,
+        /// How many of the last events to begin with; 0 for all.
+        #[arg(short = 'n', long, default_value_t = 0)]
+        lines: u64,
+    },
+    /// Read the whole log, and prove that it gives the state that is served. Works beside a running server.
+    Verify(verify::Args),
+    /// Write the log as lines of JSON. Works beside a running server.
+    Export(export::Args),
+    /// Make a data folder from an export.
+    Import(import::Args),
+    /// Count events and bytes by kind, by actor and by hour. Works beside a running server.
+    Stats(stats::Args),
+    /// Put objects whose newest event is damaged back to their last intact version. The server must be stopped.
+    Repair {
+        #[command(flatten)]
+        folder: Folder,
+    },
+}
+
+#[derive(clap::Args)]
+pub struct Folder {
+    /// Folder of the event log.
+    #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
+    data_dir: PathBuf,
+}
+
+pub fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Tail { folder, follow, lines } => tail::run(&folder.data_dir, follow, lines),
+        Command::Verify(args) => verify::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
+        Command::Stats(args) => stats::run(args),
+        Command::Repair { folder } => repair(folder),
+    }
+}
+
+fn repair(folder: Folder) -> Result<()> {
+    let repairs = holdfast_storage_rocks::repair(&folder.data_dir, jiff::Timestamp::now().as_millisecond())?;
+    for repair in &repairs {
+        println!("{repair}");
+    }
+    match repairs.len() {
+        0 => println!("the log is intact"),
+        _ => println!("the log is repaired"),
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! A line on a terminal that says how far a long command has come; nothing where nobody looks.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+const PERIOD: Duration = Duration::from_millis(200);
+const BAR: usize = 30;
+
+pub struct Progress {
+    what: &'static str,
+    shown: bool,
+    last: Instant,
+}
+
+impl Progress {
+    pub fn new(what: &'static str) -> Progress {
+        Progress { what, shown: std::io::stderr().is_terminal(), last: Instant::now() }
+    }
+
+    /// So many events are done, and so much of the whole where that is known.
+    pub fn at(&mut self, events: u64, done: u64, whole: Option<u64>) {
+        if !self.shown || self.last.elapsed() < PERIOD {
+            return;
+        }
+        self.last = Instant::now();
+        let bar = whole.filter(|whole| *whole > 0).map_or(String::new(), |whole| {
+            let part = done.min(whole) as f64 / whole as f64;
+            let filled = (part * BAR as f64) as usize;
+            format!("[{}{}] {:3.0}% ", "=".repeat(filled), " ".repeat(BAR - filled), part * 100.0)
+        });
+        // A courtesy: a terminal that is gone does not stop the work.
+        let _ = write!(std::io::stderr(), "\r\x1b[K{} {bar}{events} events", self.what);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `holdfast log stats`: what the log is made of.
+
+use super::{Folder, PIECE};
+use anyhow::Result;
+use holdfast_core::event::Offset;
+use holdfast_storage_rocks::LogReader;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    folder: Folder,
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Count {
+    events: u64,
+    /// Of whole records, as they are stored before compression.
+    bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, bytes: u64) {
+        self.events += 1;
+        self.bytes += bytes;
+    }
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let reader = LogReader::open(&args.folder.data_dir)?;
+    let mut all = Count::default();
+    let mut kinds: BTreeMap<String, Count> = BTreeMap::new();
+    let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();
+    let mut hours: BTreeMap<i64, Count> = BTreeMap::new();
+    let (mut at, mut first) = (Offset::ZERO, None);
+    loop {
+        let records = reader.scan(at, PIECE)?;
+        let Some(end) = records.last() else { break };
+        at = end.offset();
+        for record in records {
+            let bytes = record.encode_record().len() as u64;
+            first.get_or_insert(record.offset);
+            all.add(bytes);
+            kinds.entry(record.resource).or_default().add(bytes);
+            actors.entry((record.actor.user, record.actor.manager)).or_default().add(bytes);
+            hours.entry(record.time_ms.div_euclid(3_600_000)).or_default().add(bytes);
+        }
+    }
+    let first = first.unwrap_or(0);
+    let hours: Vec<_> = hours.into_iter().map(|(hour, count)| (hour_name(hour), count)).collect();
+    let kinds = largest_first(kinds);
+    let actors = largest_first(actors);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let counted = |name: Value, count: &Count| {
+            let mut row = name;
+            row["events"] = count.events.into();
+            row["bytes"] = count.bytes.into();
+            row
+        };
+        let stats = json!({
+            "events": all.events,
+            "bytes": all.bytes,
+            "first": first,
+            "last": at.0,
+            "kinds": kinds.iter().map(|(name, count)| counted(json!({"resource": name}), count)).collect::<Vec<_>>(),
+            "actors": actors
+                .iter()
+                .map(|((user, manager), count)| counted(json!({"user": user, "manager": manager}), count))
+                .collect::<Vec<_>>(),
+            "hours": hours.iter().map(|(hour, count)| counted(json!({"hour": hour}), count)).collect::<Vec<_>>(),
+        });
+        return quietly(writeln!(out, "{stats:#}"));
+    }
+    let actors: Vec<_> = actors
+        .into_iter()
+        .map(|((user, manager), count)| {
+            (format!("{user} ({})", if manager.is_empty() { "-" } else { &manager }), count)
+        })
+        .collect();
+    let mut text = format!("{} events, {} bytes, offsets {first} to {at}\n", all.events, all.bytes);
+    for (title, rows) in [("KIND", &kinds), ("ACTOR", &actors), ("HOUR", &hours)] {
+        text.push_str(&table(title, rows));
+    }
+    quietly(write!(out, "{text}"))
+}
+
+fn largest_first<K: Ord>(counts: BTreeMap<K, Count>) -> Vec<(K, Count)> {
+    let mut rows: Vec<_> = counts.into_iter().collect();
+    rows.sort_by_key(|(_, count)| std::cmp::Reverse(count.events));
+    rows
+}
+
+fn table(title: &str, rows: &[(String, Count)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).chain([title.len()]).max().unwrap_or(0);
+    let mut text = format!("\n{title:width$}  {:>12}  {:>14}\n", "EVENTS", "BYTES");
+    for (name, count) in rows {
+        text.push_str(&format!("{name:width$}  {:>12}  {:>14}\n", count.events, count.bytes));
+    }
+    text
+}
+
+fn hour_name(hour: i64) -> String {
+    let time = jiff::Timestamp::from_second(hour.saturating_mul(3600));
+    time.map(|time| time.strftime("%Y-%m-%dT%H:00Z").to_string()).unwrap_or_else(|_| hour.to_string())
+}
+
+/// The reader of a pipe may have seen enough.
+fn quietly(written: std::io::Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}

@@ -1,0 +1,171 @@
+//! `holdfast log verify`: folds the whole log again, and compares what comes out with what a server loads.
+
+use super::progress::Progress;
+use super::{Folder, PIECE};
+use anyhow::{Result, anyhow, bail};
+use holdfast_core::apply::replay;
+use holdfast_core::digest::{Digest, differences};
+use holdfast_core::event::{Offset, Operation, Record};
+use holdfast_core::kinds::registry;
+use holdfast_core::state::State;
+use holdfast_engine::load_current;
+use holdfast_storage_rocks::LogReader;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    folder: Folder,
+    /// Print the digest of the state after every so many events, too.
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many problems are told of before the rest is only counted.
+const TOLD_MAX: usize = 20;
+
+/// What has been found on the way through the log.
+struct Fold {
+    state: State,
+    events: u64,
+    oldest: Offset,
+    /// Gaps up to this offset were told of when they were made.
+    told_of: Offset,
+    /// Offsets that are missing, as the events before and behind them.
+    gaps: Vec<(Offset, Offset)>,
+    problems: Vec<String>,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let began = Instant::now();
+    let reader = LogReader::open(&args.folder.data_dir)?;
+    let last = reader.last()?;
+    let oldest = reader.oldest()?;
+    let registry = Arc::new(registry().clone());
+    let mut fold = Fold {
+        state: State::new(registry.clone()),
+        events: 0,
+        oldest,
+        told_of: oldest.max(reader.repaired()?),
+        gaps: Vec::new(),
+        problems: Vec::new(),
+    };
+    let mut checkpoints = Vec::new();
+    let mut progress = Progress::new("verifying");
+    loop {
+        let records = reader.scan(fold.state.offset, PIECE)?;
+        if records.is_empty() {
+            break;
+        }
+        for record in &records {
+            fold.take(record)?;
+            if args.every.is_some_and(|every| fold.events.is_multiple_of(every)) {
+                let digest = Digest::of(&fold.state).to_string();
+                if !args.json {
+                    println!("{} {digest}", record.offset);
+                }
+                checkpoints.push(json!({"offset": record.offset, "digest": digest}));
+            }
+        }
+        progress.at(fold.events, fold.state.offset.0, Some(last.0));
+    }
+    drop(progress);
+    let folded_in = began.elapsed();
+    let digest = Digest::of(&fold.state);
+    let served = load_current(registry, last, |visit| reader.current(visit))?;
+    let served_digest = Digest::of(&served);
+    if served_digest != digest {
+        fold.problems.extend(differences(&fold.state, &served, TOLD_MAX));
+    }
+    let objects: usize = fold.state.collections().map(|(_, objects)| objects.len()).sum();
+    if args.json {
+        let verdict = json!({
+            "intact": fold.problems.is_empty(),
+            "events": fold.events,
+            "last": last.0,
+            "oldest": oldest.0,
+            "gaps": fold.gaps.iter().map(|(after, before)| json!({"after": after.0, "before": before.0}))
+                .collect::<Vec<_>>(),
+            "checkpoints": checkpoints,
+            "objects": objects,
+            "digest": digest.to_string(),
+            "servedDigest": served_digest.to_string(),
+            "problems": fold.problems.iter().take(TOLD_MAX).collect::<Vec<_>>(),
+            "seconds": folded_in.as_secs_f64(),
+        });
+        println!("{verdict:#}");
+    } else {
+        fold.tell();
+        let rate = fold.events as f64 / folded_in.as_secs_f64().max(1e-9);
+        println!(
+            "{} events up to {last} give {objects} objects ({rate:.0} events a second)\nfolded {digest}\nserved \
+             {served_digest}",
+            fold.events
+        );
+    }
+    match fold.problems.len() {
+        0 if args.json => Ok(()),
+        0 => {
+            println!("the log is intact");
+            Ok(())
+        }
+        problems => bail!(
+            "the log has {problems} problems, the first: {}. The way out: restore the folder from a backup, or from \
+             an export with `holdfast log import`",
+            fold.problems[0]
+        ),
+    }
+}
+
+impl Fold {
+    /// Checks one record against all before it, and folds it in.
+    fn take(&mut self, record: &Record) -> Result<()> {
+        let offset = record.offset();
+        if offset != self.state.offset.next() {
+            let before = self.state.offset;
+            self.gaps.push((before, offset));
+            if before >= self.told_of {
+                self.problems.push(format!("events {} to {} are missing", before.next(), offset.0 - 1));
+            }
+        }
+        if Operation::try_from(record.operation).is_err() {
+            self.problems.push(format!("event {offset} has operation {}, which is unknown", record.operation));
+        }
+        serde_json::from_slice::<IgnoredAny>(&record.object).map_err(|error| {
+            anyhow!("the object of event {offset} is no JSON, so nothing behind it can be told: {error}")
+        })?;
+        let newest = self.state.newest(&record.resource, &record.key).unwrap_or_default();
+        // Where events are missing since then, one of them may be what was replaced.
+        let explained = self.gaps.last().is_some_and(|(_, behind)| *behind > newest);
+        if record.replaces != newest.0 && !explained {
+            self.problems.push(format!(
+                "event {offset} replaces event {} of {}/{}, whose newest was {newest}",
+                record.replaces, record.resource, record.key
+            ));
+        }
+        self.events += 1;
+        replay(&mut self.state, record)
+            .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it"))
+    }
+
+    fn tell(&self) {
+        if self.oldest > Offset::ZERO {
+            println!(
+                "what was replaced or deleted up to event {} was let go: the log is verified from there on, and before \
+                 it only what is left",
+                self.oldest
+            );
+        }
+        for (after, before) in self.gaps.iter().filter(|(after, _)| *after >= self.oldest && *after < self.told_of) {
+            println!("events {} to {} are missing: `holdfast log repair` left this gap", after.next(), before.0 - 1);
+        }
+        for problem in self.problems.iter().take(TOLD_MAX) {
+            println!("{problem}");
+        }
+    }
+}
