@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
+use holdfast_engine::EventLog;
 use holdfast_storage_rocks::{LogReader, repair};
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,7 +55,7 @@ fn tail(folder: &std::path::Path, follow: bool, lines: u64) -> Result<()> {
     let mut at = if lines == 0 { Offset::ZERO } else { Offset(last.0.saturating_sub(lines)) };
     let mut out = std::io::stdout().lock();
     loop {
-        let records = reader.scan(at, PIECE)?;
+        let records = reader.scan(None, at, PIECE)?;
         for record in &records {
             at = record.offset();
             match writeln!(out, "{}", line(record)) {

@@ -222,6 +222,45 @@ pub(crate) fn scan(
     Ok(found)
 }
 
+pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+    let mut offsets = Vec::new();
+    for item in db.iterator_cf(family(db, CURRENT)?, IteratorMode::Start) {
+        let (_, offset) = item.map_err(|error| damage("read what is current", folder, Offset::ZERO, error))?;
+        offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, folder))?);
+    }
+    // In the log's order, so that neighbours are read together.
+    offsets.sort_unstable();
+    let events = family(db, EVENTS)?;
+    for chunk in offsets.chunks(1024) {
+        let keys: Vec<[u8; 8]> = chunk.iter().map(|offset| key::offset(*offset)).collect();
+        for (offset, found) in chunk.iter().zip(db.batched_multi_get_cf(events, &keys, true)) {
+            let before = Offset(offset.0 - 1);
+            match found.map_err(|error| damage("read an object", folder, before, error))? {
+                Some(bytes) => visit(record(folder, *offset, &bytes)?)?,
+                None => return Err(missing(folder, *offset)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The offsets of one object's events.
+pub(crate) fn versions(db: &DB, folder: &Path, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+    let object = key::object(resource, key);
+    let start = key::versioned(&object, Offset::ZERO);
+    let mut end = object;
+    end.push(1);
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(end);
+    let mut found = Vec::new();
+    for item in db.iterator_cf_opt(family(db, HISTORY)?, bounds, IteratorMode::From(&start, Direction::Forward)) {
+        let last = found.last().copied().unwrap_or(Offset::ZERO);
+        let (entry, _) = item.map_err(|error| damage("read a history", folder, last, error))?;
+        found.push(key::parse_versioned(&entry).ok_or_else(|| foreign(HISTORY, folder))?.1);
+    }
+    Ok(found)
+}
+
 fn foreign(family: &str, folder: &Path) -> Fault {
     Fault::Unreadable { what: format!("{family:?} in {} holds a key that Holdfast did not write", folder.display()) }
 }
@@ -253,31 +292,15 @@ impl EventLog for RocksLog {
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        let db = self.db()?;
-        let mut offsets = Vec::new();
-        for item in db.iterator_cf(family(&db, CURRENT)?, IteratorMode::Start) {
-            let (_, offset) =
-                item.map_err(|error| damage("read what is current", &self.folder, Offset::ZERO, error))?;
-            offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, &self.folder))?);
-        }
-        // In the log's order, so that neighbours are read together.
-        offsets.sort_unstable();
-        let events = family(&db, EVENTS)?;
-        for chunk in offsets.chunks(1024) {
-            let keys: Vec<[u8; 8]> = chunk.iter().map(|offset| key::offset(*offset)).collect();
-            for (offset, found) in chunk.iter().zip(db.batched_multi_get_cf(events, &keys, true)) {
-                let before = Offset(offset.0 - 1);
-                match found.map_err(|error| damage("read an object", &self.folder, before, error))? {
-                    Some(bytes) => visit(record(&self.folder, *offset, &bytes)?)?,
-                    None => return Err(missing(&self.folder, *offset)),
-                }
-            }
-        }
-        Ok(())
+        current(&*self.db()?, &self.folder, visit)
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         scan(&*self.db()?, &self.folder, resource, after, limit)
+    }
+
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        versions(&*self.db()?, &self.folder, resource, key)
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {

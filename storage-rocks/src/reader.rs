@@ -1,9 +1,9 @@
-//! Reading a log beside the server that writes it: for `holdfast log tail`.
+//! Reading a log beside the server that writes it: for the commands that look at a data folder.
 
 use crate::fault::fault;
-use crate::log::{descriptors, last, options, scan};
+use crate::log::{current, descriptors, last, oldest, options, read, scan, versions};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::Fault;
+use holdfast_engine::{EventLog, Fault};
 use rocksdb::DB;
 use std::path::{Path, PathBuf};
 
@@ -35,12 +35,47 @@ impl LogReader {
     pub fn catch_up(&self) -> Result<(), Fault> {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
     }
+}
 
-    pub fn last(&self) -> Result<Offset, Fault> {
+/// The log as it was when it was opened or last caught up with. It takes no writes.
+impl EventLog for LogReader {
+    fn append(&self, _: &[Record]) -> Result<(), Fault> {
+        Err(read_only("append"))
+    }
+
+    fn last(&self) -> Result<Offset, Fault> {
         last(&self.db, &self.folder)
     }
 
-    pub fn scan(&self, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        scan(&self.db, &self.folder, None, after, limit)
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        read(&self.db, &self.folder, offset)
     }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        current(&self.db, &self.folder, visit)
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        scan(&self.db, &self.folder, resource, after, limit)
+    }
+
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        versions(&self.db, &self.folder, resource, key)
+    }
+
+    fn forget(&self, _: Offset) -> Result<(), Fault> {
+        Err(read_only("let go of old events"))
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        oldest(&self.db)
+    }
+
+    fn recover(&self) -> Result<(), Fault> {
+        Err(read_only("recover"))
+    }
+}
+
+fn read_only(operation: &'static str) -> Fault {
+    Fault::io(operation, std::io::Error::new(std::io::ErrorKind::PermissionDenied, "it is open for reading only"))
 }
