@@ -79,3 +79,62 @@ impl EventLog for LogReader {
 fn read_only(operation: &'static str) -> Fault {
     Fault::io(operation, std::io::Error::new(std::io::ErrorKind::PermissionDenied, "it is open for reading only"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RocksLog;
+    use holdfast_core::event::{Actor, Operation};
+
+    fn put(offset: u64, resource: &str, key: &str) -> Record {
+        Record {
+            offset,
+            resource: resource.into(),
+            key: key.into(),
+            operation: Operation::Put as i32,
+            actor: Actor::default(),
+            object: format!("{offset}").into(),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_reader_beside_the_writer_sees_the_same_and_writes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = RocksLog::open(folder.path()).expect("a log");
+        // Names that begin alike, in one resource and in one whose name begins alike.
+        let names = [("pods", "a/b"), ("pods", "a/bc"), ("pods", "a/b"), ("podspecs", "a/b"), ("pods", "a/b")];
+        let records: Vec<Record> =
+            (1..).zip(names).map(|(offset, (resource, key))| put(offset, resource, key)).collect();
+        log.append(&records[..3]).expect("written");
+        let reader = LogReader::open(folder.path()).expect("a reader");
+        assert_eq!(reader.last().expect("a last event"), Offset(3));
+        log.append(&records[3..]).expect("written");
+        reader.catch_up().expect("caught up");
+        let logs: [&dyn EventLog; 2] = [&log, &reader];
+        for log in logs {
+            for (resource, key, expected) in [
+                ("pods", "a/b", &[1, 3, 5][..]),
+                ("pods", "a/bc", &[2]),
+                ("podspecs", "a/b", &[4]),
+                ("pods", "a", &[]),
+                ("pod", "s/a/b", &[]),
+            ] {
+                let offsets: Vec<u64> = log.versions(resource, key).expect("versions").iter().map(|at| at.0).collect();
+                assert_eq!(offsets, expected, "{resource}/{key}");
+            }
+            assert_eq!(log.scan(Some("pods"), Offset(1), 9).expect("events").len(), 3);
+            assert_eq!(log.read(Offset(4)).expect("an event").as_ref(), Some(&records[3]));
+            let mut current = Vec::new();
+            log.current(&mut |record| {
+                current.push(record.offset);
+                Ok(())
+            })
+            .expect("objects");
+            assert_eq!(current, [2, 4, 5]);
+        }
+        assert!(reader.append(&[put(6, "pods", "x")]).is_err());
+        assert!(reader.forget(Offset(3)).is_err());
+        assert_eq!(log.last().expect("a last event"), Offset(5));
+    }
+}

@@ -257,3 +257,73 @@ impl Report for Diff {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{config_map, deleted, log, put, view};
+    use super::*;
+
+    #[test]
+    fn what_lies_between_two_versions_is_summed_up() {
+        let with_uid = |name: &str, uid: &str| {
+            let mut map = config_map(name, "x");
+            map["metadata"]["uid"] = uid.into();
+            map
+        };
+        let log = log(&[
+            put(1, "changed", 0, config_map("changed", "one")),
+            put(2, "same", 0, config_map("same", "one")),
+            put(3, "deleted", 0, config_map("deleted", "one")),
+            put(4, "again", 0, with_uid("again", "1")),
+            put(5, "changed", 1, config_map("changed", "two")),
+            put(6, "same", 2, config_map("same", "two")),
+            put(7, "same", 6, config_map("same", "one")),
+            deleted(8, "deleted", 3, config_map("deleted", "one")),
+            deleted(9, "again", 4, with_uid("again", "1")),
+            put(10, "again", 0, with_uid("again", "2")),
+            put(11, "made", 0, config_map("made", "one")),
+            put(12, "passed", 0, config_map("passed", "one")),
+            deleted(13, "passed", 12, config_map("passed", "one")),
+        ]);
+        let told = |from: &str, to: Option<&str>, filters: Filters| {
+            let diff = look(&view(&log), from, to, &filters).expect("a difference");
+            let line = |object: &Object| format!("{} {}", object.event, object.key);
+            let mut lines: Vec<String> = diff.objects.iter().map(line).collect();
+            lines.push(diff.summary.line(diff.from, diff.to));
+            lines
+        };
+        let none = Filters::default;
+        assert_eq!(
+            told("4", None, none()),
+            [
+                "recreated default/again",
+                "changed default/changed",
+                "deleted default/deleted",
+                "created default/made",
+                "1 created, 1 changed, 1 recreated, 1 deleted, 1 came and went, 1 written and the same \
+             (9 events from version 4 to 13)",
+            ]
+        );
+        assert_eq!(
+            told("4", Some("5"), none()),
+            ["changed default/changed", "1 changed (1 event from version 4 to 5)"]
+        );
+        assert_eq!(told("13", None, none()), ["nothing changed (0 events from version 13 to 13)"]);
+        for filters in [
+            Filters { name: Some("made".into()), ..none() },
+            Filters { user: Some("user-11".into()), ..none() },
+            Filters { name: Some("made".into()), kind: vec!["cm".into(), "po".into()], ..none() },
+        ] {
+            assert_eq!(told("4", None, filters), ["created default/made", "1 created (1 event from version 4 to 13)"]);
+        }
+        for filters in [
+            Filters { namespace: Some("other".into()), ..none() },
+            Filters { kind: vec!["pods".into()], ..none() },
+            Filters { user: Some("nobody".into()), ..none() },
+        ] {
+            assert_eq!(told("4", None, filters), ["nothing changed (0 events from version 4 to 13)"]);
+        }
+        let backwards = look(&view(&log), "9", Some("4"), &none()).err().expect("a refusal").to_string();
+        assert!(backwards.ends_with("give the earlier moment first, `holdfast diff 4 9`"), "{backwards}");
+    }
+}

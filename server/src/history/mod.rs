@@ -290,3 +290,98 @@ fn table(rows: &[Vec<String>]) -> Vec<String> {
     };
     rows.iter().map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::{Actor, Operation};
+    use holdfast_engine::memory::MemoryLog;
+
+    pub fn config_map(name: &str, text: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+            "data": {"text": text}})
+    }
+
+    /// An event on a ConfigMap of the namespace `default`, a second after the one before.
+    pub fn put(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
+        Record {
+            offset,
+            time_ms: NOW_SECONDS * 1000 - 3_600_000 + offset as i64 * 1000,
+            resource: "configmaps".into(),
+            key: format!("default/{name}"),
+            replaces,
+            operation: Operation::Put as i32,
+            actor: Actor { user: format!("user-{offset}"), verb: "update".into(), ..Actor::default() },
+            object: object.to_string().into(),
+        }
+    }
+
+    pub fn deleted(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
+        Record { operation: Operation::Delete as i32, ..put(offset, name, replaces, object) }
+    }
+
+    pub fn log(records: &[Record]) -> MemoryLog {
+        let log = MemoryLog::default();
+        log.append(records).expect("a log in memory takes records");
+        log
+    }
+
+    const NOW_SECONDS: i64 = 1_795_000_000;
+
+    pub fn view(log: &MemoryLog) -> View<'_> {
+        View::new(log, Timestamp::from_second(NOW_SECONDS).expect("a time"), false).expect("a state")
+    }
+
+    pub fn named(object: &str) -> Named {
+        Named { object: object.split(' ').map(String::from).collect(), namespace: "default".into() }
+    }
+
+    #[test]
+    fn moments_are_versions_that_can_still_be_told() {
+        let records: Vec<Record> = (1..=9).map(|n| put(n, "a", n - 1, config_map("a", &n.to_string()))).collect();
+        let log = log(&records);
+        let version = |text: &str| view(&log).version(text).map(|version| version.0).map_err(|error| error.to_string());
+        for (text, expected) in [("0", 0), ("9", 9), ("-1h", 0), ("-59m55s", 5), ("-1m", 9), ("-2h", 0)] {
+            assert_eq!(version(text), Ok(expected), "{text}");
+        }
+        assert_eq!(version("10"), Err("version 10 is in the future: the newest one is 9".into()));
+        log.forget(Offset(4)).expect("a log in memory forgets");
+        assert_eq!(version("4"), Ok(4));
+        for (text, meant) in [("3", "version 3"), ("-59m57s", "version 3 (which -59m57s means)")] {
+            let expected = format!(
+                "{meant} was let go: the oldest one that can still be told is 4, of 2026-11-18T10:06:44.000Z; give that \
+                 or a later one"
+            );
+            assert_eq!(version(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_are_found_or_said_not_to_be() {
+        let log = log(&[
+            put(1, "web", 0, config_map("web", "1")),
+            put(2, "gone", 0, config_map("gone", "1")),
+            deleted(3, "gone", 2, config_map("gone", "1")),
+        ]);
+        let versions = |object: &str, namespace: &str| {
+            let view = view(&log);
+            let named = Named { namespace: namespace.into(), ..named(object) };
+            let found = view.place(&named).and_then(|place| view.versions(&place));
+            found.map(|versions| versions.len()).map_err(|error| error.to_string())
+        };
+        let error = |text: &str| Err(text.to_owned());
+        for (object, namespace, expected) in [
+            ("cm web", "default", Ok(1)),
+            ("ConfigMap/web", "default", Ok(1)),
+            ("cm gone", "default", Ok(2)),
+            ("cm wep", "default", error("configmaps/default/wep was never there: did you mean web?")),
+            ("cm web", "other", error("configmaps/other/web was never there: did you mean web -n default?")),
+            ("cm x", "default", error("configmaps/default/x was never there")),
+            ("namespaces web", "default", error("namespaces/web was never there")),
+            ("cm", "default", error("name the object, too: cm NAME or cm/NAME")),
+            ("confgmap web", "default", error("there is no kind \"confgmap\": did you mean configmaps?")),
+        ] {
+            assert_eq!(versions(object, namespace), expected, "{object} in {namespace}");
+        }
+    }
+}

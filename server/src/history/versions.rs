@@ -52,7 +52,7 @@ fn look(view: &View, named: &Named, limit: Option<usize>, diff: bool) -> Result<
     let left_out = offsets.len().saturating_sub(limit.unwrap_or(usize::MAX));
     let mut versions = Vec::new();
     let mut before: Option<(Record, Value)> = None;
-    let mut was_there = left_out > 1;
+    let mut was_there = false;
     for (index, offset) in offsets.iter().enumerate().skip(left_out.saturating_sub(1)) {
         let record = view.record(*offset)?;
         let document = view.document(&record)?;
@@ -141,7 +141,8 @@ impl Report for History {
             }
         }
         if self.left_out > 0 {
-            out.push_str(&format!("{} older versions are left out by --limit\n", self.left_out));
+            let versions = if self.left_out == 1 { "version is" } else { "versions are" };
+            out.push_str(&format!("{} older {versions} left out by --limit\n", self.left_out));
         } else if self.versions.first().is_some_and(|first| first.changes.is_none()) {
             out.push_str(&format!("older versions were let go: the log is whole from version {} on\n", self.oldest));
         }
@@ -167,5 +168,48 @@ impl Report for History {
         let versions: Vec<Value> = self.versions.iter().map(version).collect();
         json!({"object": self.title, "namespace": namespace, "name": name, "oldest": self.oldest.0,
             "leftOut": self.left_out, "versions": versions})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{config_map, deleted, log, named, put, view};
+    use super::*;
+    use holdfast_engine::EventLog;
+
+    fn told(history: &History) -> Vec<String> {
+        let line = |version: &Version| format!("{} {} {}", version.record.offset, version.event, version.counts());
+        history.versions.iter().map(line).collect()
+    }
+
+    #[test]
+    fn versions_are_told_with_what_was_let_go() {
+        let log = log(&[
+            put(1, "a", 0, config_map("a", "one")),
+            put(2, "a", 1, config_map("a", "two")),
+            put(3, "b", 0, config_map("b", "one")),
+            deleted(4, "a", 2, config_map("a", "two")),
+            put(5, "a", 0, config_map("a", "two")),
+            put(6, "a", 5, config_map("a", "six")),
+        ]);
+        let look = |limit| look(&view(&log), &named("cm/a"), limit, false).expect("a history");
+        let all = ["1 created +5", "2 changed ~1", "4 deleted -5", "5 recreated +5", "6 changed ~1"];
+        assert_eq!(told(&look(None)), all);
+        for limit in 0..=6 {
+            let history = look(Some(limit));
+            let left_out = all.len().saturating_sub(limit);
+            assert_eq!(
+                (told(&history), history.left_out),
+                (all[left_out..].iter().map(|line| line.to_string()).collect(), left_out)
+            );
+        }
+        log.forget(Offset(5)).expect("a log in memory forgets");
+        let history = look(None);
+        assert_eq!(told(&history), ["5 created +5", "6 changed ~1"]);
+        log.forget(Offset(6)).expect("a log in memory forgets");
+        let history = look(None);
+        assert_eq!(told(&history), ["6 changed ?"]);
+        assert!(history.text(Paint(false)).ends_with("the log is whole from version 6 on\n"));
+        assert_eq!(history.value()["versions"][0]["changes"], Value::Null);
     }
 }
