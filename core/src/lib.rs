@@ -4,6 +4,7 @@
 //! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
 //! `merge` the patches, `select` the selectors, `authz` who may do what, `wire` what goes out.
+//! [`history`] tells what happened, for people.
 
 pub mod apiservices;
 pub mod apply;
@@ -13,6 +14,7 @@ pub mod decide;
 pub mod digest;
 pub mod event;
 pub mod expiry;
+pub mod history;
 pub mod kinds;
 pub mod list;
 pub mod merge;

@@ -11,7 +11,7 @@ use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
 use holdfast_core::apply::{hold, undo};
 use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View};
-use holdfast_core::event::{Actor, Offset, Record};
+use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
@@ -427,19 +427,10 @@ impl Engine {
 
 /// Folds what the log holds now.
 pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
-    load_current(registry, log.last()?, |visit| log.current(visit))
-}
-
-/// The same of a log that is only read: its last offset, and what visits the newest record of every object.
-pub fn load_current(
-    registry: Arc<Registry>,
-    last: Offset,
-    current: impl FnOnce(&mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault>,
-) -> Result<State, Fault> {
     let mut changes = Vec::new();
     let mut custom = Vec::new();
     let mut orphans = 0;
-    current(&mut |record| {
+    log.current(&mut |record| {
         match Change::from_record(&registry, &record) {
             Ok(change) => changes.push(change),
             // Of a kind that one of the definitions makes.
@@ -466,7 +457,7 @@ pub fn load_current(
     if orphans > 0 {
         tracing::warn!(orphans, "objects are kept whose kinds nothing defines; a definition brings them back");
     }
-    state.offset = last;
+    state.offset = log.last()?;
     Ok(state)
 }
 

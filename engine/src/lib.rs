@@ -14,7 +14,7 @@ pub mod registrar;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Converter, Engine, Options, Reply, load, load_current};
+pub use engine::{Clock, Converter, Engine, Options, Reply, load};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{EventLog, Fault};
 pub use watch::{Watch, WatchStart};

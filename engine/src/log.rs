@@ -24,6 +24,21 @@ pub trait EventLog: Send + Sync + 'static {
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
+    /// The offsets of one object's events, in order. Takes the time of all events on the resource, unless the backend
+    /// knows better.
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        const PIECE: usize = 1024;
+        let (mut found, mut after) = (Vec::new(), Offset::ZERO);
+        loop {
+            let records = self.scan(Some(resource), after, PIECE)?;
+            found.extend(records.iter().filter(|record| record.key == key).map(Record::offset));
+            match records.last() {
+                Some(record) if records.len() == PIECE => after = record.offset(),
+                _ => return Ok(found),
+            }
+        }
+    }
+
     /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and
     /// every event since, stays.
     fn forget(&self, through: Offset) -> Result<(), Fault>;

@@ -5,6 +5,7 @@ mod apiserver;
 mod clock;
 mod flags;
 mod gates;
+mod history;
 mod log;
 mod logging;
 mod not_built;
@@ -38,6 +39,12 @@ enum Command {
     /// Read the event log of a data folder.
     #[command(subcommand)]
     Log(log::Command),
+    /// Show the versions of an object: when, who, what changed.
+    History(Box<history::versions::Args>),
+    /// Show every field of an object with the version, time and actor that set it last.
+    Blame(Box<history::blame::Args>),
+    /// Show what changed in the cluster between two moments.
+    Diff(Box<history::diff::Args>),
     /// Measure any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
     /// Print the version.
@@ -55,6 +62,9 @@ fn main() -> std::process::ExitCode {
         Command::Up(args) => up::run(*args),
         Command::Apiserver(args) => apiserver::run(*args),
         Command::Log(command) => log::run(command),
+        Command::History(args) => history::versions::run(&args),
+        Command::Blame(args) => history::blame::run(&args),
+        Command::Diff(args) => history::diff::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),
         Command::Version => {
             println!(

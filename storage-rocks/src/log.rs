@@ -273,6 +273,23 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
     Ok(())
 }
 
+/// The offsets of one object's events.
+pub(crate) fn versions(db: &DB, folder: &Path, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+    let object = key::object(resource, key);
+    let start = key::versioned(&object, Offset::ZERO);
+    let mut end = object;
+    end.push(1);
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(end);
+    let mut found = Vec::new();
+    for item in db.iterator_cf_opt(family(db, HISTORY)?, bounds, IteratorMode::From(&start, Direction::Forward)) {
+        let last = found.last().copied().unwrap_or(Offset::ZERO);
+        let (entry, _) = item.map_err(|error| damage("read a history", folder, last, error))?;
+        found.push(key::parse_versioned(&entry).ok_or_else(|| foreign(HISTORY, folder))?.1);
+    }
+    Ok(found)
+}
+
 fn foreign(family: &str, folder: &Path) -> Fault {
     Fault::Unreadable { what: format!("{family:?} in {} holds a key that Holdfast did not write", folder.display()) }
 }
@@ -309,6 +326,10 @@ impl EventLog for RocksLog {
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         scan(&*self.db()?, &self.folder, resource, after, limit)
+    }
+
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        versions(&*self.db()?, &self.folder, resource, key)
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {

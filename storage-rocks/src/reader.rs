@@ -1,9 +1,9 @@
-//! Reading a log beside the server that writes it: for the subcommands of `holdfast log` that only read.
+//! Reading a log beside the server that writes it: for the commands that look at a data folder.
 
 use crate::fault::fault;
-use crate::log::{check_format, current, descriptors, last, oldest, options, repaired, scan};
+use crate::log::{check_format, current, descriptors, last, oldest, options, read, repaired, scan, versions};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::Fault;
+use holdfast_engine::{EventLog, Fault};
 use rocksdb::DB;
 use std::path::{Path, PathBuf};
 
@@ -38,26 +38,110 @@ impl LogReader {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
     }
 
-    pub fn last(&self) -> Result<Offset, Fault> {
-        last(&self.db, &self.folder)
-    }
-
-    /// From this version on everything is there; zero when nothing was ever let go.
-    pub fn oldest(&self) -> Result<Offset, Fault> {
-        oldest(&self.db)
-    }
-
     /// Gaps up to this one were left by repairs, which told of them.
     pub fn repaired(&self) -> Result<Offset, Fault> {
         repaired(&self.db)
     }
+}
 
-    /// The newest record of every object that exists, as of the last time that this reader caught up.
-    pub fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+/// The log as it was when it was opened or last caught up with. It takes no writes.
+impl EventLog for LogReader {
+    fn append(&self, _: &[Record]) -> Result<(), Fault> {
+        Err(read_only("append"))
+    }
+
+    fn last(&self) -> Result<Offset, Fault> {
+        last(&self.db, &self.folder)
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        read(&self.db, &self.folder, offset)
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
         current(&self.db, &self.folder, visit)
     }
 
-    pub fn scan(&self, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        scan(&self.db, &self.folder, None, after, limit)
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        scan(&self.db, &self.folder, resource, after, limit)
+    }
+
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        versions(&self.db, &self.folder, resource, key)
+    }
+
+    fn forget(&self, _: Offset) -> Result<(), Fault> {
+        Err(read_only("let go of old events"))
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        oldest(&self.db)
+    }
+
+    fn recover(&self) -> Result<(), Fault> {
+        Err(read_only("recover"))
+    }
+}
+
+fn read_only(operation: &'static str) -> Fault {
+    Fault::io(operation, std::io::Error::new(std::io::ErrorKind::PermissionDenied, "it is open for reading only"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RocksLog;
+    use holdfast_core::event::{Actor, Operation};
+
+    fn put(offset: u64, resource: &str, key: &str) -> Record {
+        Record {
+            offset,
+            resource: resource.into(),
+            key: key.into(),
+            operation: Operation::Put as i32,
+            actor: Actor::default(),
+            object: format!("{offset}").into(),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_reader_beside_the_writer_sees_the_same_and_writes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = RocksLog::open(folder.path()).expect("a log");
+        // Names that begin alike, in one resource and in one whose name begins alike.
+        let names = [("pods", "a/b"), ("pods", "a/bc"), ("pods", "a/b"), ("podspecs", "a/b"), ("pods", "a/b")];
+        let records: Vec<Record> =
+            (1..).zip(names).map(|(offset, (resource, key))| put(offset, resource, key)).collect();
+        log.append(&records[..3]).expect("written");
+        let reader = LogReader::open(folder.path()).expect("a reader");
+        assert_eq!(reader.last().expect("a last event"), Offset(3));
+        log.append(&records[3..]).expect("written");
+        reader.catch_up().expect("caught up");
+        let logs: [&dyn EventLog; 2] = [&log, &reader];
+        for log in logs {
+            for (resource, key, expected) in [
+                ("pods", "a/b", &[1, 3, 5][..]),
+                ("pods", "a/bc", &[2]),
+                ("podspecs", "a/b", &[4]),
+                ("pods", "a", &[]),
+                ("pod", "s/a/b", &[]),
+            ] {
+                let offsets: Vec<u64> = log.versions(resource, key).expect("versions").iter().map(|at| at.0).collect();
+                assert_eq!(offsets, expected, "{resource}/{key}");
+            }
+            assert_eq!(log.scan(Some("pods"), Offset(1), 9).expect("events").len(), 3);
+            assert_eq!(log.read(Offset(4)).expect("an event").as_ref(), Some(&records[3]));
+            let mut current = Vec::new();
+            log.current(&mut |record| {
+                current.push(record.offset);
+                Ok(())
+            })
+            .expect("objects");
+            assert_eq!(current, [2, 4, 5]);
+        }
+        assert!(reader.append(&[put(6, "pods", "x")]).is_err());
+        assert!(reader.forget(Offset(3)).is_err());
+        assert_eq!(log.last().expect("a last event"), Offset(5));
     }
 }

@@ -12,6 +12,6 @@ pub mod managed;
 pub mod strategic;
 #[cfg(test)]
 mod testing;
-mod typed;
+pub(crate) mod typed;
 
 pub use field_set::FieldSet;

@@ -19,7 +19,7 @@ use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero, schema}
 
 /// A schema and where in it to start from.
 #[derive(Clone, Copy)]
-pub(super) struct Typed<'s> {
+pub(crate) struct Typed<'s> {
     schema: &'s Schema,
     root: Node<'s>,
     /// Fields that the schema does not know may be there.
@@ -27,7 +27,7 @@ pub(super) struct Typed<'s> {
 }
 
 #[derive(Clone, Copy)]
-enum Node<'s> {
+pub(crate) enum Node<'s> {
     Leaf,
     Struct(&'s Message),
     /// A map by free keys.
@@ -83,7 +83,7 @@ impl<'s> Node<'s> {
         }
     }
 
-    fn is_list(self) -> bool {
+    pub(crate) fn is_list(self) -> bool {
         matches!(self, Node::Set | Node::SetOf(_) | Node::Keyed(_) | Node::KeyedItems(_))
     }
 
@@ -98,7 +98,7 @@ impl<'s> Node<'s> {
 }
 
 impl<'s> Typed<'s> {
-    pub(super) fn new(layout: Layout<'s>) -> Self {
+    pub(crate) fn new(layout: Layout<'s>) -> Self {
         match layout {
             Layout::Table(schema, message) => Self { schema, root: Node::Struct(schema.message(message)), open: false },
             Layout::Custom(custom) => {
@@ -108,12 +108,12 @@ impl<'s> Typed<'s> {
         }
     }
 
-    fn root(self) -> Node<'s> {
+    pub(crate) fn root(self) -> Node<'s> {
         self.root
     }
 
     /// The node of a field, or of what a map holds at a key.
-    fn inside(self, node: Node<'s>, key: &str) -> Node<'s> {
+    pub(crate) fn inside(self, node: Node<'s>, key: &str) -> Node<'s> {
         match node {
             Node::Struct(message) => match message.field(key) {
                 Some(field) => self.of_field(field),
@@ -152,7 +152,7 @@ impl<'s> Typed<'s> {
     }
 
     /// The text that tells an element of a list from its neighbours, as `fieldsV1` writes it.
-    fn element(self, node: Node<'s>, item: &Value) -> Result<String, String> {
+    pub(crate) fn element(self, node: Node<'s>, item: &Value) -> Result<String, String> {
         let keys = match node {
             Node::Keyed(field) => field.list_map_keys.as_slice(),
             Node::KeyedItems(list) => list_map_keys(list),
@@ -226,7 +226,7 @@ impl<'s> Typed<'s> {
         (false, set)
     }
 
-    fn element_node(self, list: Node<'s>) -> Node<'s> {
+    pub(crate) fn element_node(self, list: Node<'s>) -> Node<'s> {
         match list {
             Node::Keyed(field) => self.of_type(field.ty),
             Node::KeyedItems(list) | Node::SetOf(list) => list.items.as_deref().map_or(Node::Leaf, of_structural),

@@ -6,6 +6,7 @@ use super::{Folder, PIECE};
 use anyhow::{Context, Result, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
+use holdfast_engine::EventLog;
 use holdfast_storage_rocks::LogReader;
 use sha2::{Digest as _, Sha256};
 use std::io::{BufWriter, Write};
@@ -77,7 +78,7 @@ fn write(reader: &LogReader, header: &Header, out: impl Write) -> Result<()> {
     let mut progress = Progress::new("exporting");
     let (mut at, mut last, mut events) = (Offset(header.from - 1), 0, 0);
     while at.0 < header.to {
-        let records = reader.scan(at, PIECE)?;
+        let records = reader.scan(None, at, PIECE)?;
         for record in records.iter().take_while(|record| record.offset <= header.to) {
             put(&mut out, &format::event(record)?)?;
             last = record.offset;

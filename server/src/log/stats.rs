@@ -3,6 +3,7 @@
 use super::{Folder, PIECE};
 use anyhow::Result;
 use holdfast_core::event::Offset;
+use holdfast_engine::EventLog;
 use holdfast_storage_rocks::LogReader;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut hours: BTreeMap<i64, Count> = BTreeMap::new();
     let (mut at, mut first) = (Offset::ZERO, None);
     loop {
-        let records = reader.scan(at, PIECE)?;
+        let records = reader.scan(None, at, PIECE)?;
         let Some(end) = records.last() else { break };
         at = end.offset();
         for record in records {

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
+use holdfast_engine::EventLog;
 use holdfast_storage_rocks::LogReader;
 use std::io::Write;
 use std::path::Path;
@@ -17,7 +18,7 @@ pub fn run(folder: &Path, follow: bool, lines: u64) -> Result<()> {
     let mut at = if lines == 0 { Offset::ZERO } else { Offset(last.0.saturating_sub(lines)) };
     let mut out = std::io::stdout().lock();
     loop {
-        let records = reader.scan(at, PIECE)?;
+        let records = reader.scan(None, at, PIECE)?;
         for record in &records {
             at = record.offset();
             match writeln!(out, "{}", line(record)) {

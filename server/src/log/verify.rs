@@ -8,7 +8,7 @@ use holdfast_core::digest::{Digest, differences};
 use holdfast_core::event::{Offset, Operation, Record};
 use holdfast_core::kinds::registry;
 use holdfast_core::state::State;
-use holdfast_engine::load_current;
+use holdfast_engine::{EventLog, load};
 use holdfast_storage_rocks::LogReader;
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -58,7 +58,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut checkpoints = Vec::new();
     let mut progress = Progress::new("verifying");
     loop {
-        let records = reader.scan(fold.state.offset, PIECE)?;
+        let records = reader.scan(None, fold.state.offset, PIECE)?;
         if records.is_empty() {
             break;
         }
@@ -77,7 +77,7 @@ pub fn run(args: Args) -> Result<()> {
     drop(progress);
     let folded_in = began.elapsed();
     let digest = Digest::of(&fold.state);
-    let served = load_current(registry, last, |visit| reader.current(visit))?;
+    let served = load(&reader, registry)?;
     let served_digest = Digest::of(&served);
     if served_digest != digest {
         fold.problems.extend(differences(&fold.state, &served, TOLD_MAX));

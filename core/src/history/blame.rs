@@ -1,0 +1,134 @@
+//! Which version set each field of an object last.
+
+use super::difference::{Shape, leaves};
+use super::path::Path;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A field of the present object and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Set {
+    pub path: Path,
+    pub value: Value,
+    pub origin: Origin,
+}
+
+/// Which of the versions set a field, by its place among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    pub version: usize,
+    /// The version is the oldest that is left, and replaced one that is not: the field may be older.
+    pub or_before: bool,
+}
+
+/// The fields of one object, as its versions go by.
+pub struct Blame<'s> {
+    shape: Shape<'s>,
+    is_whole: bool,
+    versions: usize,
+    known: BTreeMap<Path, (Value, Origin)>,
+}
+
+impl<'s> Blame<'s> {
+    /// `is_whole` says that nothing went before the first version that will be told.
+    pub fn new(shape: Shape<'s>, is_whole: bool) -> Self {
+        Blame { shape, is_whole, versions: 0, known: BTreeMap::new() }
+    }
+
+    /// Takes the next version; a deletion is `None`, so that nothing comes from before it.
+    pub fn next(&mut self, document: Option<&Value>) {
+        let here = Origin { version: self.versions, or_before: self.versions == 0 && !self.is_whole };
+        self.versions += 1;
+        let fields = document.map(|document| leaves(self.shape, document)).unwrap_or_default();
+        let mut before = std::mem::take(&mut self.known);
+        let known = fields.into_iter().map(|(path, value)| {
+            let kept = before.remove(&path).filter(|(old, _)| old == value);
+            (path, kept.unwrap_or_else(|| (value.clone(), here)))
+        });
+        self.known = known.collect();
+    }
+
+    /// Every field of the newest version, with the version since which it has had its value without a break.
+    /// Nothing is left of an object that is deleted.
+    pub fn fields(self) -> Vec<Set> {
+        self.known.into_iter().map(|(path, (value, origin))| Set { path, value, origin }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::difference::tests::with_kind;
+    use super::*;
+    use serde_json::json;
+
+    fn told(versions: &[Value], is_whole: bool) -> Vec<String> {
+        let versions: Vec<Option<Value>> =
+            versions.iter().map(|version| Some(version.clone()).filter(|version| !version.is_null())).collect();
+        with_kind("", "v1", "pods", |shape| {
+            let line = |set: Set| {
+                let sign = if set.origin.or_before { "<=" } else { "" };
+                format!("{} {} {sign}{}", set.path, set.value, set.origin.version)
+            };
+            let mut blame = Blame::new(shape, is_whole);
+            versions.iter().for_each(|version| blame.next(version.as_ref()));
+            blame.fields().into_iter().map(line).collect()
+        })
+    }
+
+    #[test]
+    fn fields_come_from_the_version_that_set_them_last() {
+        let labels = |labels: Value| json!({"metadata": {"labels": labels}});
+        let images = |list: &[(&str, &str)]| {
+            let list: Vec<Value> = list.iter().map(|(name, image)| json!({"name": name, "image": image})).collect();
+            json!({"spec": {"containers": list}})
+        };
+        for (versions, expected) in [
+            (vec![], vec![]),
+            (vec![labels(json!({"a": "1", "b": "1"}))], vec!["metadata.labels.a \"1\" 0", "metadata.labels.b \"1\" 0"]),
+            (
+                vec![labels(json!({"a": "1", "b": "1"})), labels(json!({"a": "2", "b": "1"}))],
+                vec!["metadata.labels.a \"2\" 1", "metadata.labels.b \"1\" 0"],
+            ),
+            // Set to something else and back again.
+            (
+                vec![labels(json!({"a": "1"})), labels(json!({"a": "2"})), labels(json!({"a": "1"}))],
+                vec!["metadata.labels.a \"1\" 2"],
+            ),
+            // Gone, and came again with the value it had.
+            (
+                vec![
+                    labels(json!({"a": "1", "b": "1"})),
+                    labels(json!({"b": "1"})),
+                    labels(json!({"a": "1", "b": "1"})),
+                ],
+                vec!["metadata.labels.a \"1\" 2", "metadata.labels.b \"1\" 0"],
+            ),
+            // The object itself was deleted and made again.
+            (
+                vec![labels(json!({"a": "1"})), Value::Null, labels(json!({"a": "1"}))],
+                vec!["metadata.labels.a \"1\" 2"],
+            ),
+            (vec![labels(json!({"a": "1"})), Value::Null], vec![]),
+            // An element keeps its origin when others come before it.
+            (
+                vec![images(&[("a", "a:1")]), images(&[("b", "b:1"), ("a", "a:1")])],
+                vec![
+                    "spec.containers[name=a].image \"a:1\" 0",
+                    "spec.containers[name=a].name \"a\" 0",
+                    "spec.containers[name=b].image \"b:1\" 1",
+                    "spec.containers[name=b].name \"b\" 1",
+                ],
+            ),
+            // What becomes empty is set to nothing.
+            (vec![labels(json!({"a": "1"})), labels(json!({}))], vec!["metadata.labels {} 1"]),
+        ] {
+            assert_eq!(told(&versions, true), expected, "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_version_left_may_not_be_where_a_field_comes_from() {
+        let versions = [json!({"a": 1, "b": 1}), json!({"a": 2, "b": 1})];
+        assert_eq!(told(&versions, false), ["a 2 1", "b 1 <=0"]);
+    }
+}

@@ -1,0 +1,234 @@
+//! Differences as text: like a unified diff, with a hunk for each place in the document.
+
+use super::difference::{Change, What};
+use super::path::{Path, Step};
+use serde_json::{Map, Value};
+use std::fmt::Write;
+
+/// Lines that stay the same around those of a long text that do not.
+const CONTEXT_LINES: usize = 3;
+
+/// Whether text is coloured, with the escapes of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Paint(pub bool);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    Bold,
+    Red,
+    Green,
+    Yellow,
+    Cyan,
+}
+
+impl Paint {
+    pub fn paint(self, colour: Colour, text: &str) -> String {
+        let code = match colour {
+            Colour::Bold => 1,
+            Colour::Red => 31,
+            Colour::Green => 32,
+            Colour::Yellow => 33,
+            Colour::Cyan => 36,
+        };
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The hunks of a difference; `titles` are what the old and the new document are called.
+pub fn unified(titles: (&str, &str), changes: &[Change], paint: Paint) -> String {
+    let mut out = String::new();
+    line(&mut out, paint, Colour::Bold, &format!("--- {}", titles.0));
+    line(&mut out, paint, Colour::Bold, &format!("+++ {}", titles.1));
+    let mut place = None;
+    for change in changes {
+        let (parent, step) = match change.path.split() {
+            Some((parent, step)) => (parent, Some(step)),
+            None => (Path::default(), None),
+        };
+        if let What::Changed { old: Value::String(old), new: Value::String(new) } = &change.what
+            && is_long(old)
+            && is_long(new)
+        {
+            lines(&mut out, paint, &change.path, old, new);
+            place = None;
+            continue;
+        }
+        if place.as_ref() != Some(&parent) {
+            line(&mut out, paint, Colour::Cyan, &format!("@@ {parent} @@"));
+        }
+        place = Some(parent);
+        match &change.what {
+            What::Added(value) => signed(&mut out, paint, '+', &yaml(&below(step, value))),
+            What::Removed(value) => signed(&mut out, paint, '-', &yaml(&below(step, value))),
+            What::Changed { old, new } => {
+                signed(&mut out, paint, '-', &yaml(&below(step, old)));
+                signed(&mut out, paint, '+', &yaml(&below(step, new)));
+            }
+            What::Reordered { old, new } => {
+                let order = |keys: &[String]| {
+                    let shown = |key: &String| Path(vec![Step::Key(key.clone())]).to_string();
+                    let keys: Vec<String> = keys.iter().map(shown).collect();
+                    let name = change.path.to_string();
+                    format!("# order of {name}: {}", keys.join(" "))
+                };
+                signed(&mut out, paint, '-', &order(old));
+                signed(&mut out, paint, '+', &order(new));
+            }
+        }
+    }
+    out
+}
+
+/// A value as YAML, as kubectl writes it; ended by a newline.
+pub fn yaml(value: &Value) -> String {
+    // What came from JSON has text for keys, so that all of it can be written.
+    serde_yaml_ng::to_string(value).unwrap_or_else(|never| format!("{never}\n"))
+}
+
+/// The value with its field's name, or the dash of its list.
+fn below(step: Option<&Step>, value: &Value) -> Value {
+    match step {
+        None => value.clone(),
+        Some(Step::Field(name)) => Value::Object(Map::from_iter([(name.clone(), value.clone())])),
+        Some(Step::Key(_) | Step::Index(_)) => Value::Array(vec![value.clone()]),
+    }
+}
+
+fn is_long(text: &str) -> bool {
+    text.contains('\n')
+}
+
+/// A text of several lines: those that differ, with a few around them.
+fn lines(out: &mut String, paint: Paint, path: &Path, old: &str, new: &str) {
+    let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
+    let same = olds.iter().zip(&news).take_while(|(old, new)| old == new).count();
+    let rest = olds.len().min(news.len()) - same;
+    let tail = olds.iter().rev().zip(news.iter().rev()).take(rest).take_while(|(old, new)| old == new).count();
+    line(out, paint, Colour::Cyan, &format!("@@ {path}, line {} @@", same + 1));
+    for text in &olds[same.saturating_sub(CONTEXT_LINES)..same] {
+        plain(out, &format!(" {text}"));
+    }
+    for text in &olds[same..olds.len() - tail] {
+        line(out, paint, Colour::Red, &format!("-{text}"));
+    }
+    for text in &news[same..news.len() - tail] {
+        line(out, paint, Colour::Green, &format!("+{text}"));
+    }
+    let after = olds.len() - tail;
+    for text in &olds[after..olds.len().min(after + CONTEXT_LINES)] {
+        plain(out, &format!(" {text}"));
+    }
+}
+
+fn signed(out: &mut String, paint: Paint, sign: char, text: &str) {
+    let colour = if sign == '+' { Colour::Green } else { Colour::Red };
+    for text in text.lines() {
+        line(out, paint, colour, &format!("{sign}{text}"));
+    }
+}
+
+fn line(out: &mut String, paint: Paint, colour: Colour, text: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{}", paint.paint(colour, &printable(text)));
+}
+
+fn plain(out: &mut String, text: &str) {
+    let _ = writeln!(out, "{}", printable(text));
+}
+
+/// The text without what a terminal would obey: objects hold whatever strangers put in them.
+pub fn printable(text: &str) -> String {
+    let harmless = |c: char| !c.is_control() || c == '\t';
+    if text.chars().all(harmless) {
+        return text.to_owned();
+    }
+    text.chars().map(|c| if harmless(c) { c.to_string() } else { c.escape_default().to_string() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::difference::difference;
+    use super::super::difference::tests::with_kind;
+    use super::*;
+    use expect_test::expect;
+    use serde_json::json;
+
+    fn shown(old: Value, new: Value, paint: bool) -> String {
+        let changes = with_kind("", "v1", "pods", |shape| difference(shape, &old, &new));
+        unified(("a", "b"), &changes, Paint(paint))
+    }
+
+    #[test]
+    fn changes_are_gathered_by_place() {
+        let old = json!({
+            "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x/y"]},
+            "spec": {"containers": [{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}], "hostname": "h"},
+        });
+        let new = json!({
+            "metadata": {"labels": {"a": "2", "c": "3"}},
+            "spec": {"containers": [{"name": "b", "image": "b:1"}, {"name": "a", "image": "a:2"}, {"name": "c"}]},
+        });
+        expect![[r#"
+            --- a
+            +++ b
+            @@ metadata @@
+            -finalizers:
+            -- x/y
+            @@ metadata.labels @@
+            -a: '1'
+            +a: '2'
+            -b: '2'
+            +c: '3'
+            @@ spec @@
+            -# order of spec.containers: [name=a] [name=b]
+            +# order of spec.containers: [name=b] [name=a]
+            @@ spec.containers[name=a] @@
+            -image: a:1
+            +image: a:2
+            @@ spec.containers @@
+            +- name: c
+            @@ spec @@
+            -hostname: h
+        "#]]
+        .assert_eq(&shown(old, new, false));
+    }
+
+    #[test]
+    fn of_long_texts_the_lines_that_differ_are_shown() {
+        let text = |middle: &str| json!({"data": {"file": format!("1\n2\n3\n4\n{middle}6\n7\n8\n9\n")}});
+        expect![[r#"
+            --- a
+            +++ b
+            @@ data.file, line 5 @@
+             2
+             3
+             4
+            -5
+            +five
+            +and more
+             6
+             7
+             8
+        "#]]
+        .assert_eq(&shown(text("5\n"), text("five\nand more\n"), false));
+        expect![[r#"
+            --- a
+            +++ b
+            @@ data.file, line 5 @@
+             2
+             3
+             4
+            -5
+             6
+             7
+             8
+        "#]]
+        .assert_eq(&shown(text("5\n"), text(""), false));
+    }
+
+    #[test]
+    fn colours_are_the_terminals_and_nothing_else_gets_through() {
+        let shown = shown(json!({"a": "x\n\u{1b}[2J"}), json!({"a": "x\n\u{7}"}), true);
+        assert!(shown.contains("\x1b[31m-\\u{1b}[2J\x1b[0m\n\x1b[32m+\\u{7}\x1b[0m\n"), "{shown:?}");
+    }
+}

@@ -1,0 +1,387 @@
+//! `holdfast history`, `blame` and `diff`: what the log of a data folder tells about objects.
+//!
+//! One file a subcommand. Each reads through [`EventLog`], makes a report, and writes it as text, JSON or YAML. What
+//! they have in common is here: the options, the [`View`] of a log, and how kinds, objects and moments are found.
+
+pub mod blame;
+pub mod diff;
+pub mod versions;
+
+use anyhow::{Result, anyhow, bail};
+use clap::ValueEnum;
+use holdfast_core::event::{Offset, Record};
+use holdfast_core::history::moment::{self, Moment};
+use holdfast_core::history::render::{self, Paint};
+use holdfast_core::history::{Change, Shape, What, find, without_bookkeeping};
+use holdfast_core::kinds::{Kind, Scope, registry};
+use holdfast_core::object::meta::{key, split_key};
+use holdfast_core::state::State;
+use holdfast_engine::{EventLog, load};
+use holdfast_storage_rocks::LogReader;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What all of them take.
+#[derive(clap::Args)]
+pub struct Common {
+    /// The data folder of a server, which may be running.
+    #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
+    data_dir: PathBuf,
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Whether to colour text; auto colours on a terminal.
+    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
+    color: When,
+    /// Count `metadata.managedFields` and `metadata.resourceVersion` as fields, too.
+    #[arg(long)]
+    show_managed_fields: bool,
+}
+
+/// One object.
+#[derive(clap::Args)]
+pub struct Named {
+    /// The object, as kubectl takes it: `deploy web` or `deploy/web`.
+    #[arg(value_names = ["KIND", "NAME"], num_args = 1..=2, required = true)]
+    object: Vec<String>,
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+    Yaml,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+/// What a subcommand found out.
+trait Report {
+    fn text(&self, paint: Paint) -> String;
+    fn value(&self) -> Value;
+}
+
+impl Common {
+    /// Has a subcommand look at the log, and writes what it found.
+    fn run<R: Report>(&self, look: impl FnOnce(&View) -> Result<R>) -> Result<()> {
+        let hint = "name the data folder of a server with --data-dir";
+        let log = LogReader::open(&self.data_dir).map_err(|fault| anyhow!("{fault}: {hint}"))?;
+        let report = look(&View::new(&log, Timestamp::now(), self.show_managed_fields)?)?;
+        let text = match self.output {
+            Output::Text => report.text(Paint(self.is_coloured())),
+            Output::Json => format!("{:#}\n", report.value()),
+            Output::Yaml => render::yaml(&report.value()),
+        };
+        match std::io::stdout().lock().write_all(text.as_bytes()) {
+            // The reader of a pipe has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn is_coloured(&self) -> bool {
+        match self.color {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        }
+    }
+}
+
+/// A log as it is now.
+struct View<'l> {
+    log: &'l dyn EventLog,
+    state: State,
+    last: Offset,
+    oldest: Offset,
+    now: Timestamp,
+    bookkeeping: bool,
+}
+
+/// Where an object's events stand in the log.
+#[derive(Debug)]
+struct Place {
+    storage: String,
+    key: String,
+}
+
+impl<'l> View<'l> {
+    fn new(log: &'l dyn EventLog, now: Timestamp, bookkeeping: bool) -> Result<View<'l>> {
+        let state = load(log, Arc::new(registry().clone()))?;
+        Ok(View { log, last: state.offset, oldest: log.oldest()?, state, now, bookkeeping })
+    }
+
+    fn kind(&self, asked: &str) -> Result<&Kind> {
+        Ok(self.state.kind(find::find(&self.state.registry, asked)?))
+    }
+
+    /// The kind whose objects stand at a place, if anything still defines it.
+    fn kind_at(&self, storage: &str) -> Option<&Kind> {
+        self.state.registry.by_storage(storage).map(|id| self.state.kind(id))
+    }
+
+    fn place(&self, named: &Named) -> Result<Place> {
+        let (kind, name) = match named.object.as_slice() {
+            [kind, name] => (kind.as_str(), name.as_str()),
+            [both] => {
+                both.split_once('/').ok_or_else(|| anyhow!("name the object, too: {both} NAME or {both}/NAME"))?
+            }
+            _ => bail!("name one object: KIND NAME or KIND/NAME"),
+        };
+        if name.is_empty() || name.contains('/') {
+            bail!("{name:?} is no name of an object: give KIND NAME or KIND/NAME, and the namespace with -n");
+        }
+        let kind = self.kind(kind)?;
+        let namespace = Some(named.namespace.as_str()).filter(|_| kind.scope == Scope::Namespaced);
+        Ok(Place { storage: kind.storage.clone(), key: key(namespace, name) })
+    }
+
+    /// What an object is called in a report: `deployments.apps/default/web`.
+    fn title(&self, storage: &str, key: &str) -> String {
+        match self.kind_at(storage) {
+            Some(kind) => match kind.versions[0].group.as_str() {
+                "" => format!("{}/{key}", kind.resource),
+                group => format!("{}.{group}/{key}", kind.resource),
+            },
+            None => format!("{storage}/{key}"),
+        }
+    }
+
+    /// The offsets of an object's events that are left; at least one.
+    fn versions(&self, place: &Place) -> Result<Vec<Offset>> {
+        let versions = self.log.versions(&place.storage, &place.key)?;
+        if !versions.is_empty() {
+            return Ok(versions);
+        }
+        let mut text = format!("{} was never there", self.title(&place.storage, &place.key));
+        let (_, name) = split_key(&place.key);
+        let elsewhere = self.elsewhere(place, name);
+        if !elsewhere.is_empty() {
+            text.push_str(&format!(": did you mean {}?", elsewhere.join(" or ")));
+        }
+        if self.oldest > Offset::ZERO {
+            text.push_str(&format!(" (what was deleted before version {} was let go)", self.oldest));
+        }
+        bail!(text)
+    }
+
+    /// Objects of the kind that have the name in other namespaces, or much the same name.
+    fn elsewhere(&self, place: &Place, name: &str) -> Vec<String> {
+        const SHOWN_MAX: usize = 3;
+        let Some(id) = self.state.registry.by_storage(&place.storage) else { return Vec::new() };
+        let far = name.chars().count().div_ceil(4).min(3);
+        let mut found: Vec<(usize, String)> = Vec::new();
+        for (key, _) in self.state.scan(id, "", None) {
+            let (namespace, other) = split_key(key);
+            let is_here = namespace == split_key(&place.key).0;
+            let distance = if is_here { find::distance(name, other, far) } else { (name == other).then_some(0) };
+            if let Some(distance) = distance {
+                let option = namespace.filter(|_| !is_here).map(|namespace| format!(" -n {namespace}"));
+                found.push((distance, format!("{other}{}", option.unwrap_or_default())));
+            }
+        }
+        found.sort();
+        found.into_iter().take(SHOWN_MAX).map(|(_, name)| name).collect()
+    }
+
+    fn record(&self, offset: Offset) -> Result<Record> {
+        let found = self.log.read(offset)?;
+        found.ok_or_else(|| anyhow!("event {offset} was let go while it was looked for: try again"))
+    }
+
+    /// The object as an event left it, or as it was when the event deleted it.
+    fn document(&self, record: &Record) -> Result<Value> {
+        let document = serde_json::from_slice(&record.object)
+            .map_err(|error| anyhow!("event {} holds an object that is no JSON: {error}", record.offset))?;
+        Ok(if self.bookkeeping { document } else { without_bookkeeping(document) })
+    }
+
+    /// How documents of a kind look, in the version that this one has.
+    fn shape<'s>(&'s self, storage: &str, document: &Value) -> Shape<'s> {
+        let layout = self.kind_at(storage).and_then(|kind| {
+            let named = document["apiVersion"].as_str().and_then(|version| kind.version_named(version));
+            kind.layout(named.unwrap_or(0))
+        });
+        Shape::new(layout)
+    }
+
+    /// The version that somebody names, if the state at it can still be told.
+    fn version(&self, text: &str) -> Result<Offset> {
+        let version = match moment::parse(text, self.now)? {
+            Moment::Version(version) if version > self.last => {
+                bail!("version {version} is in the future: the newest one is {}", self.last)
+            }
+            Moment::Version(version) => version,
+            Moment::Time(time) => {
+                let event_from = |offset: Offset| -> Result<Option<(Offset, i64)>> {
+                    let found = self.log.scan(None, Offset(offset.0 - 1), 1)?;
+                    Ok(found.first().map(|record| (record.offset(), record.time_ms)))
+                };
+                moment::version_at(time.as_millisecond(), self.last, event_from)?
+            }
+        };
+        if version < self.oldest {
+            let meant = if text == version.to_string() { String::new() } else { format!(" (which {text} means)") };
+            bail!(
+                "version {version}{meant} was let go: the oldest one that can still be told is {oldest}, {}; give that \
+                 or a later one",
+                self.time_of(self.oldest)?,
+                oldest = self.oldest
+            );
+        }
+        Ok(version)
+    }
+
+    /// When a version came to be, for people.
+    fn time_of(&self, version: Offset) -> Result<String> {
+        let at = self.log.scan(None, Offset(version.0.saturating_sub(1)), 1)?;
+        Ok(at.first().map_or_else(|| "which is empty".into(), |record| format!("of {}", shown_time(record.time_ms))))
+    }
+}
+
+/// `2026-11-21T10:00:00.120Z`
+fn shown_time(time_ms: i64) -> String {
+    Timestamp::from_millisecond(time_ms)
+        .map(|time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
+        .unwrap_or_else(|_| time_ms.to_string())
+}
+
+/// A change as it stands in JSON and YAML.
+fn change_value(change: &Change) -> Value {
+    let path = change.path.to_string();
+    match &change.what {
+        What::Added(new) => json!({"path": path, "change": "added", "new": new}),
+        What::Removed(old) => json!({"path": path, "change": "removed", "old": old}),
+        What::Changed { old, new } => json!({"path": path, "change": "changed", "old": old, "new": new}),
+        What::Reordered { old, new } => json!({"path": path, "change": "reordered", "old": old, "new": new}),
+    }
+}
+
+/// `jane (kubectl-create)`
+fn by(record: &Record) -> String {
+    let actor = &record.actor;
+    let user = dash(&actor.user);
+    if actor.manager.is_empty() { user } else { format!("{user} ({})", render::printable(&actor.manager)) }
+}
+
+/// What a cell shows: nothing is a dash.
+fn dash(text: &str) -> String {
+    if text.is_empty() { "-".into() } else { render::printable(text) }
+}
+
+/// Columns as wide as their widest cell; the last one ends where it ends.
+fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}", width = *width)).collect();
+        cells.join("   ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::{Actor, Operation};
+    use holdfast_engine::memory::MemoryLog;
+
+    pub fn config_map(name: &str, text: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+            "data": {"text": text}})
+    }
+
+    /// An event on a ConfigMap of the namespace `default`, a second after the one before.
+    pub fn put(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
+        Record {
+            offset,
+            time_ms: NOW_SECONDS * 1000 - 3_600_000 + offset as i64 * 1000,
+            resource: "configmaps".into(),
+            key: format!("default/{name}"),
+            replaces,
+            operation: Operation::Put as i32,
+            actor: Actor { user: format!("user-{offset}"), verb: "update".into(), ..Actor::default() },
+            object: object.to_string().into(),
+        }
+    }
+
+    pub fn deleted(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
+        Record { operation: Operation::Delete as i32, ..put(offset, name, replaces, object) }
+    }
+
+    pub fn log(records: &[Record]) -> MemoryLog {
+        let log = MemoryLog::default();
+        log.append(records).expect("a log in memory takes records");
+        log
+    }
+
+    const NOW_SECONDS: i64 = 1_795_000_000;
+
+    pub fn view(log: &MemoryLog) -> View<'_> {
+        View::new(log, Timestamp::from_second(NOW_SECONDS).expect("a time"), false).expect("a state")
+    }
+
+    pub fn named(object: &str) -> Named {
+        Named { object: object.split(' ').map(String::from).collect(), namespace: "default".into() }
+    }
+
+    #[test]
+    fn moments_are_versions_that_can_still_be_told() {
+        let records: Vec<Record> = (1..=9).map(|n| put(n, "a", n - 1, config_map("a", &n.to_string()))).collect();
+        let log = log(&records);
+        let version = |text: &str| view(&log).version(text).map(|version| version.0).map_err(|error| error.to_string());
+        for (text, expected) in [("0", 0), ("9", 9), ("-1h", 0), ("-59m55s", 5), ("-1m", 9), ("-2h", 0)] {
+            assert_eq!(version(text), Ok(expected), "{text}");
+        }
+        assert_eq!(version("10"), Err("version 10 is in the future: the newest one is 9".into()));
+        log.forget(Offset(4)).expect("a log in memory forgets");
+        assert_eq!(version("4"), Ok(4));
+        for (text, meant) in [("3", "version 3"), ("-59m57s", "version 3 (which -59m57s means)")] {
+            let expected = format!(
+                "{meant} was let go: the oldest one that can still be told is 4, of 2026-11-18T10:06:44.000Z; give that \
+                 or a later one"
+            );
+            assert_eq!(version(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_are_found_or_said_not_to_be() {
+        let log = log(&[
+            put(1, "web", 0, config_map("web", "1")),
+            put(2, "gone", 0, config_map("gone", "1")),
+            deleted(3, "gone", 2, config_map("gone", "1")),
+        ]);
+        let versions = |object: &str, namespace: &str| {
+            let view = view(&log);
+            let named = Named { namespace: namespace.into(), ..named(object) };
+            let found = view.place(&named).and_then(|place| view.versions(&place));
+            found.map(|versions| versions.len()).map_err(|error| error.to_string())
+        };
+        let error = |text: &str| Err(text.to_owned());
+        for (object, namespace, expected) in [
+            ("cm web", "default", Ok(1)),
+            ("ConfigMap/web", "default", Ok(1)),
+            ("cm gone", "default", Ok(2)),
+            ("cm wep", "default", error("configmaps/default/wep was never there: did you mean web?")),
+            ("cm web", "other", error("configmaps/other/web was never there: did you mean web -n default?")),
+            ("cm x", "default", error("configmaps/default/x was never there")),
+            ("namespaces web", "default", error("namespaces/web was never there")),
+            ("cm", "default", error("name the object, too: cm NAME or cm/NAME")),
+            ("confgmap web", "default", error("there is no kind \"confgmap\": did you mean configmaps?")),
+        ] {
+            assert_eq!(versions(object, namespace), expected, "{object} in {namespace}");
+        }
+    }
+}
