@@ -87,8 +87,10 @@ mod tests {
     use bytes::Bytes;
     use std::sync::Arc;
 
-    /// Folds events of `(offset, resource, key, text)`; no text deletes.
-    fn state(events: &[(u64, &str, &str, Option<&str>)]) -> State {
+    /// Offset, resource, key and text; no text deletes.
+    type Told = (u64, &'static str, &'static str, Option<&'static str>);
+
+    fn state(events: &[Told]) -> State {
         let mut state = State::new(Arc::new(registry().clone()));
         for (offset, resource, key, text) in events {
             let record = Record {
@@ -107,7 +109,7 @@ mod tests {
     #[test]
     fn the_digest_is_of_what_is_there_and_not_of_how_it_came() {
         let plain = state(&[(1, "configmaps", "a/b", Some("x")), (2, "secrets", "a/c", Some("y"))]);
-        let same: &[&[(u64, &str, &str, Option<&str>)]] = &[
+        let same: &[&[Told]] = &[
             &[(1, "secrets", "a/c", Some("y")), (2, "configmaps", "a/b", Some("x"))],
             &[
                 (1, "configmaps", "a/b", Some("old")),
@@ -125,7 +127,7 @@ mod tests {
             assert_eq!(Digest::of(&state(events)), Digest::of(&plain), "{events:?}");
             assert_eq!(differences(&state(events), &plain, 9), Vec::<String>::new());
         }
-        let other: &[(&[(u64, &str, &str, Option<&str>)], &str)] = &[
+        let other: &[(&[Told], &str)] = &[
             (&[(1, "configmaps", "a/b", Some("x"))], "secrets/a/c is served, and the log does not lead to it"),
             (
                 &[(1, "configmaps", "a/b", Some("x")), (2, "secrets", "a/c", Some("z"))],
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_kept_apart() {
-        let digest = |key: &str, resource: &str| Digest::of(&state(&[(1, resource, key, Some("x"))]));
+        let digest = |key: &'static str, resource: &'static str| Digest::of(&state(&[(1, resource, key, Some("x"))]));
         let all = [digest("a/b", "configmaps"), digest("a/bc", "configmaps"), digest("a/b", "secrets")];
         assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
         let empty = Digest::of(&state(&[])).to_string();
