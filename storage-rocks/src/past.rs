@@ -94,8 +94,11 @@ fn present(db: &DB, folder: &Path, offset: Offset, mark: Mark) -> Result<Option<
     Ok(there.then_some(offset))
 }
 
+/// An object's name, one of its events, and what the row says of it.
+type Row<'a> = (&'a [u8], Offset, Mark);
+
 /// The row that the iterator stands on.
-fn row<'a>(rows: &'a DBRawIterator, folder: &Path) -> Result<Option<(&'a [u8], Offset, Mark)>, Fault> {
+fn row<'a>(rows: &'a DBRawIterator, folder: &Path) -> Result<Option<Row<'a>>, Fault> {
     let Some((entry, mark)) = rows.item() else {
         let ended = rows.status().map_err(|error| damage("read a history", folder, Offset::ZERO, error));
         return ended.map(|()| None);
