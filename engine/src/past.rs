@@ -304,9 +304,7 @@ impl Engine {
 
     /// The kinds that there were: those of now, unless a definition has changed since.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
-        let Some(definitions) = newest.registry.definitions().filter(|_| newest.definitions.offset > at) else {
-            return Ok(newest.registry.clone());
-        };
+        let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
         let storage = &newest.kind(definitions).storage;
         let ended = self.log().scan(Some(storage), at, 1).map_err(fault)?;
         let Some(ended) = ended.first().map(Record::offset).filter(|ended| *ended <= newest.offset) else {
