@@ -4,14 +4,20 @@
 
 mod fault;
 mod forget;
+mod fork;
+mod identity;
 mod import;
 mod key;
 mod lock;
 mod log;
 mod reader;
 mod repair;
+mod whole;
 
-pub use import::{Import, check_whole};
-pub use log::RocksLog;
+pub use fork::{Fork, Forked};
+pub use identity::{Identity, Origin};
+pub use import::Import;
+pub use log::{Durability, RocksLog};
 pub use reader::LogReader;
 pub use repair::{Repair, repair};
+pub use whole::{check_new, check_whole};
