@@ -131,10 +131,8 @@ impl Server {
             }
             Ok(done)
         });
-        match lasting {
-            Lasting::Kept => runtime.shutdown_timeout(std::time::Duration::from_secs(1)),
-            Lasting::Fleeting => runtime.shutdown_background(),
-        }
+        // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
+        runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
         outcome
     }
