@@ -46,6 +46,11 @@ pub trait EventLog: Send + Sync + 'static {
     /// From this version on everything is there; zero when nothing was ever let go.
     fn oldest(&self) -> Result<Offset, Fault>;
 
+    /// Gaps up to this version were left by a repair, which told of them; zero when there was none.
+    fn repaired(&self) -> Result<Offset, Fault> {
+        Ok(Offset::ZERO)
+    }
+
     /// Makes the log writable again after a fault, if the cause is gone.
     fn recover(&self) -> Result<(), Fault>;
 }

@@ -341,6 +341,10 @@ impl EventLog for RocksLog {
         oldest(&*self.db()?)
     }
 
+    fn repaired(&self) -> Result<Offset, Fault> {
+        repaired(&*self.db()?)
+    }
+
     fn recover(&self) -> Result<(), Fault> {
         probe(&self.folder)?;
         let mut db = self.db.write().unwrap_or_else(|poisoned| poisoned.into_inner());

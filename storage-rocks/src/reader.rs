@@ -37,11 +37,6 @@ impl LogReader {
     pub fn catch_up(&self) -> Result<(), Fault> {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
     }
-
-    /// Gaps up to this one were left by repairs, which told of them.
-    pub fn repaired(&self) -> Result<Offset, Fault> {
-        repaired(&self.db)
-    }
 }
 
 /// The log as it was when it was opened or last caught up with. It takes no writes.
@@ -76,6 +71,10 @@ impl EventLog for LogReader {
 
     fn oldest(&self) -> Result<Offset, Fault> {
         oldest(&self.db)
+    }
+
+    fn repaired(&self) -> Result<Offset, Fault> {
+        repaired(&self.db)
     }
 
     fn recover(&self) -> Result<(), Fault> {

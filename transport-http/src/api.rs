@@ -9,7 +9,7 @@ use crate::metrics::{Counted, Metrics};
 use crate::query::{Query, delete_options};
 use crate::respond::{self, Form, Head, Response, Shape};
 use crate::websocket::{self, Socket};
-use crate::{paths, reviews, status, watch};
+use crate::{log, paths, reviews, status, watch};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
@@ -199,6 +199,9 @@ impl Api {
         };
         if let Some(server) = self.aggregator.server(&call.info) {
             return aggregate::forward(self, &server, call).await;
+        }
+        if let Some(path) = call.info.path.strip_prefix(log::PATH) {
+            return log::answer(self, &call.wire.method, path, &call.query, shape).await;
         }
         if !call.info.is_resource {
             let merged = aggregate::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, shape);

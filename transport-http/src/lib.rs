@@ -8,6 +8,7 @@ pub mod api;
 pub mod authenticate;
 pub mod conversion;
 pub mod info;
+pub mod log;
 pub mod memory;
 mod metrics;
 pub mod outbound;
