@@ -10,6 +10,7 @@ mod log;
 mod logging;
 mod not_built;
 mod pki;
+mod remote;
 mod tls;
 mod up;
 mod values;
@@ -45,6 +46,10 @@ enum Command {
     Blame(Box<history::blame::Args>),
     /// Show what changed in the cluster between two moments.
     Diff(Box<history::diff::Args>),
+    /// Put an object back to what it was, as a new event.
+    Restore(Box<history::restore::Args>),
+    /// Take back what one event changed, as a new event.
+    Undo(Box<history::undo::Args>),
     /// Measure any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
     /// Print the version.
@@ -65,6 +70,8 @@ fn main() -> std::process::ExitCode {
         Command::History(args) => history::versions::run(&args),
         Command::Blame(args) => history::blame::run(&args),
         Command::Diff(args) => history::diff::run(&args),
+        Command::Restore(args) => history::restore::run(&args),
+        Command::Undo(args) => history::undo::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),
         Command::Version => {
             println!(

@@ -78,9 +78,7 @@ fn version(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> 
     let moment = moment::parse(at, api.engine.stamp().time);
     let version = match moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))? {
         Moment::Version(version) => version,
-        Moment::Time(time) => {
-            version_by(api.engine.log().as_ref(), time.as_millisecond()).map_err(failed)?
-        }
+        Moment::Time(time) => version_by(api.engine.log().as_ref(), time.as_millisecond()).map_err(failed)?,
     };
     Ok(respond::bytes(200, json!({"version": version.0}).to_string().into(), shape))
 }

@@ -99,10 +99,11 @@ fn look(view: &View, from: &str, to: Option<&str>, filters: &Filters) -> Result<
         );
     }
     let mut diff = Diff { from: from_version, to: to_version, objects: Vec::new(), summary: Summary::default() };
-    for ((storage, key), touched) in touched(view, from_version, to_version, filters)? {
-        if filters.user.as_ref().is_some_and(|user| !touched.users.contains(user)) {
-            continue;
-        }
+    let mut touched = touched(view, from_version, to_version, filters)?;
+    touched.retain(|_, touched| filters.user.as_ref().is_none_or(|user| touched.users.contains(user)));
+    let replaced = touched.values().map(|touched| touched.replaces).filter(|replaces| *replaces > Offset::ZERO);
+    view.log.will_read(&replaced.collect::<Vec<_>>());
+    for ((storage, key), touched) in touched {
         diff.summary.events += touched.events;
         diff.add(view, &storage, key, touched)?;
     }

@@ -1,10 +1,9 @@
 //! `holdfast log stats`: what the log is made of.
 
-use super::{Folder, PIECE};
+use super::PIECE;
+use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
-use holdfast_storage_rocks::LogReader;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +11,7 @@ use std::io::Write;
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    folder: Folder,
+    source: Source,
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +31,7 @@ impl Count {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let reader = LogReader::open(&args.folder.data_dir)?;
+    let reader = args.source.open()?;
     let mut all = Count::default();
     let mut kinds: BTreeMap<String, Count> = BTreeMap::new();
     let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();
