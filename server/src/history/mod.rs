@@ -162,7 +162,7 @@ impl<'l> View<'l> {
     }
 
     /// What an object is called in a report: `deployments.apps/default/web`.
-    fn title(&self, storage: &str, key: &str) -> String {
+    pub fn title(&self, storage: &str, key: &str) -> String {
         match self.kind_at(storage) {
             Some(kind) => match kind.versions[0].group.as_str() {
                 "" => format!("{}/{key}", kind.resource),
@@ -209,20 +209,33 @@ impl<'l> View<'l> {
         found.into_iter().take(SHOWN_MAX).map(|(_, name)| name).collect()
     }
 
+    /// An event, unless a repair left a gap there.
+    pub fn event(&self, offset: Offset) -> Result<Option<Record>> {
+        Ok(self.log.read(offset)?)
+    }
+
+    /// The object as it was before an event; `None` when it was not there.
+    pub fn before(&self, record: &Record) -> Result<Option<Value>> {
+        match record.replaces {
+            0 => Ok(None),
+            replaces => Ok(Some(self.document(&self.record(Offset(replaces))?)?)),
+        }
+    }
+
     fn record(&self, offset: Offset) -> Result<Record> {
         let found = self.log.read(offset)?;
         found.ok_or_else(|| anyhow!("event {offset} was let go while it was looked for: try again"))
     }
 
     /// The object as an event left it, or as it was when the event deleted it.
-    fn document(&self, record: &Record) -> Result<Value> {
+    pub fn document(&self, record: &Record) -> Result<Value> {
         let document = serde_json::from_slice(&record.object)
             .map_err(|error| anyhow!("event {} holds an object that is no JSON: {error}", record.offset))?;
         Ok(if self.bookkeeping { document } else { without_bookkeeping(document) })
     }
 
     /// How documents of a kind look, in the version that this one has.
-    fn shape<'s>(&'s self, storage: &str, document: &Value) -> Shape<'s> {
+    pub fn shape<'s>(&'s self, storage: &str, document: &Value) -> Shape<'s> {
         let layout = self.kind_at(storage).and_then(|kind| {
             let named = document["apiVersion"].as_str().and_then(|version| kind.version_named(version));
             kind.layout(named.unwrap_or(0))
@@ -249,7 +262,7 @@ impl<'l> View<'l> {
     }
 
     /// When a version came to be, for people.
-    fn time_of(&self, version: Offset) -> Result<String> {
+    pub fn time_of(&self, version: Offset) -> Result<String> {
         let at = self.log.scan(None, Offset(version.0.saturating_sub(1)), 1)?;
         Ok(at.first().map_or_else(|| "which is empty".into(), |record| format!("of {}", shown_time(record.time_ms))))
     }
@@ -297,7 +310,7 @@ pub fn shown_time(time_ms: i64) -> String {
 }
 
 /// A change as it stands in JSON and YAML.
-fn change_value(change: &Change) -> Value {
+pub fn change_value(change: &Change) -> Value {
     let path = change.path.to_string();
     match &change.what {
         What::Added(new) => json!({"path": path, "change": "added", "new": new}),
@@ -308,7 +321,7 @@ fn change_value(change: &Change) -> Value {
 }
 
 /// `jane (kubectl-create)`
-fn by(record: &Record) -> String {
+pub fn by(record: &Record) -> String {
     let actor = &record.actor;
     let user = dash(&actor.user);
     if actor.manager.is_empty() { user } else { format!("{user} ({})", render::printable(&actor.manager)) }
