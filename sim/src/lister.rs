@@ -6,7 +6,7 @@ use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
 use crate::twin::Twin;
 use holdfast_core::Refusal;
-use holdfast_core::list::{Continue, Freshness, TokenKey, page};
+use holdfast_core::list::{Continue, Freshness, TokenKey};
 use holdfast_engine::Engine;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -43,8 +43,8 @@ impl Lister {
                 Continue::open(token, &TokenKey::default()).map_err(|refusal| self.blame(&format!("{refusal:?}")))?,
             ),
         };
-        let state = match at_once(engine.state_for(Freshness::Newest, from.as_ref())) {
-            Ok(state) => state,
+        let view = match at_once(engine.view_for(Freshness::Newest, from.as_ref())) {
+            Ok(view) => view,
             Err(Refusal::Expired { .. }) => {
                 let age = twin.record(self.offset + 1).map_or(0, |record| now_ms - record.time_ms);
                 let old = age >= TOKEN_LIFETIME_MS - 1000;
@@ -53,10 +53,12 @@ impl Lister {
             Err(refusal) => return Err(self.blame(&format!("{refusal:?}"))),
         };
         if self.token.is_empty() {
-            self.offset = state.offset.0;
-            engine.pin(&state);
+            self.offset = view.offset().0;
+            engine.pin(view.state());
         }
-        let page = page(&state, &self.pick.selection(self.sort, &state), Some(self.limit), from.as_ref());
+        let page = view
+            .page(&self.pick.selection(self.sort, view.state()), Some(self.limit), from.as_ref())
+            .map_err(|refusal| self.blame(&format!("{refusal:?}")))?;
         if page.offset.0 != self.offset || page.entries.len() as u64 > self.limit {
             return Err(self.blame(&format!("a page of {} at {}", page.entries.len(), page.offset)));
         }
@@ -90,13 +92,9 @@ impl Lister {
 }
 
 /// A past state, whole, is what it was.
-pub fn check_past(engine: &Arc<Engine>, twin: &Twin, offset: u64, now_ms: i64) -> Verdict {
-    match at_once(engine.state_for(Freshness::Exact(holdfast_core::event::Offset(offset)), None)) {
+pub fn check_past(engine: &Arc<Engine>, twin: &Twin, offset: u64) -> Verdict {
+    match engine.state_at(holdfast_core::event::Offset(offset)) {
         Ok(state) => crate::oracle::check_state(twin, &state),
-        Err(Refusal::Expired { .. }) => {
-            let age = twin.record(offset + 1).map_or(0, |record| now_ms - record.time_ms);
-            if age >= TOKEN_LIFETIME_MS - 1000 { Ok(()) } else { Err(format!("{offset} expired after {age} ms")) }
-        }
         Err(refusal) => Err(format!("version {offset} cannot be read: {refusal:?}")),
     }
 }

@@ -247,7 +247,7 @@ impl World {
                 let newest = self.server.engine.snapshot().offset.0;
                 let offset = 1 + self.dice.below(newest as usize) as u64;
                 self.note(format!("reads version {offset}"));
-                check_past(&self.server.engine, &self.twin, offset, self.clock.now_ms())
+                check_past(&self.server.engine, &self.twin, offset)
             }
             Step::Janitor => {
                 self.tidy();

@@ -12,6 +12,7 @@ pub mod log;
 pub mod memory;
 mod metrics;
 pub mod outbound;
+mod past;
 pub mod paths;
 mod query;
 mod respond;
