@@ -13,6 +13,7 @@ mod logging;
 mod not_built;
 mod pki;
 mod remote;
+mod replay;
 mod tls;
 mod up;
 mod values;
@@ -56,6 +57,8 @@ enum Command {
     Undo(Box<history::undo::Args>),
     /// Find the event after which a command fails.
     Bisect(Box<bisect::Args>),
+    /// Write again to any Kubernetes API what a log tells was written.
+    Replay(Box<replay::Args>),
     /// Measure any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
     /// Print the version.
@@ -81,6 +84,7 @@ fn main() -> std::process::ExitCode {
             Err(error) => Err(error),
         },
         Command::Bisect(args) => bisect::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Restore(args) => history::restore::run(&args),
         Command::Undo(args) => history::undo::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),

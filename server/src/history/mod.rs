@@ -333,7 +333,7 @@ fn dash(text: &str) -> String {
 }
 
 /// Columns as wide as their widest cell; the last one ends where it ends.
-fn table(rows: &[Vec<String>]) -> Vec<String> {
+pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

@@ -136,10 +136,23 @@ pub async fn send(
     path: &str,
     body: Option<&Value>,
 ) -> Result<Value, Failure> {
+    exchange(client, server, method, path, body).await.map(|(_, document)| document)
+}
+
+/// The same, with the answer's code.
+pub async fn exchange(
+    client: &kube::Client,
+    server: &str,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(u16, Value), Failure> {
     let answer = ask(client, server, method, path, body).await?;
+    let code = answer.status().as_u16();
     let bytes = answer.into_body().collect().await.map_err(|error| Failure::Unanswered(unreachable(server, &error)))?;
-    serde_json::from_slice(&bytes.to_bytes())
-        .map_err(|error| Failure::Unanswered(anyhow!("{server} answered {path} with no JSON ({error})")))
+    let document = serde_json::from_slice(&bytes.to_bytes())
+        .map_err(|error| Failure::Unanswered(anyhow!("{server} answered {path} with no JSON ({error})")))?;
+    Ok((code, document))
 }
 
 /// Sends a request; the answer is one that says yes.
