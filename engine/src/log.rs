@@ -116,6 +116,16 @@ pub trait EventLog: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Which log this is; nothing for one without a name.
+    fn identity(&self) -> Result<Identity, Fault> {
+        Ok(Identity::default())
+    }
+
+    /// Gaps up to this version were left by a repair, which told of them; zero when there was none.
+    fn repaired(&self) -> Result<Offset, Fault> {
+        Ok(Offset::ZERO)
+    }
+
     /// Makes the log writable again after a fault, if the cause is gone.
     fn recover(&self) -> Result<(), Fault>;
 }
@@ -128,6 +138,22 @@ pub struct Size {
     /// Since the log was opened.
     pub let_go_events: u64,
     pub let_go_bytes: u64,
+}
+
+/// A log's name among all logs, and where it came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// A random UUID, made with the log. A log that no server of this release has opened has none yet.
+    pub id: Option<String>,
+    /// What it was forked from.
+    pub origin: Option<Origin>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub id: Option<String>,
+    /// The two have the same events up to this one.
+    pub version: Offset,
 }
 
 /// The log failed.

@@ -2,6 +2,8 @@
 
 mod aggregation;
 mod apiserver;
+mod at;
+mod bisect;
 mod clock;
 mod flags;
 mod fork;
@@ -11,6 +13,8 @@ mod log;
 mod logging;
 mod not_built;
 mod pki;
+mod remote;
+mod replay;
 mod run;
 mod tls;
 mod up;
@@ -51,6 +55,16 @@ enum Command {
     Blame(Box<history::blame::Args>),
     /// Show what changed in the cluster between two moments.
     Diff(Box<history::diff::Args>),
+    /// Add a kubeconfig context on the whole cluster as it was, or run a command on it.
+    At(Box<at::Args>),
+    /// Put an object back to what it was, as a new event.
+    Restore(Box<history::restore::Args>),
+    /// Take back what one event changed, as a new event.
+    Undo(Box<history::undo::Args>),
+    /// Find the event after which a command fails.
+    Bisect(Box<bisect::Args>),
+    /// Write again to any Kubernetes API what a log tells was written.
+    Replay(Box<replay::Args>),
     /// Measure any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
     /// Print the version.
@@ -74,6 +88,14 @@ fn main() -> std::process::ExitCode {
         Command::History(args) => history::versions::run(&args),
         Command::Blame(args) => history::blame::run(&args),
         Command::Diff(args) => history::diff::run(&args),
+        Command::At(args) => match at::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Bisect(args) => bisect::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Restore(args) => history::restore::run(&args),
+        Command::Undo(args) => history::undo::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),
         Command::Version => {
             println!(

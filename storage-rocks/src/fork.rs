@@ -5,12 +5,13 @@
 //! all of it is durable.
 
 use crate::fault::{damage, fault};
-use crate::identity::{Identity, Origin, new_id, stage_secret};
+use crate::identity::{self, new_id, stage_secret};
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY, META, META_FORGOTTEN, META_OLDEST, META_REPAIRED};
 use crate::lock::FolderLock;
 use crate::log::{RocksLog, family, foreign, last, oldest, read, repaired, synced};
 use crate::whole::{Making, check_log, check_new};
 use holdfast_core::event::Offset;
+use holdfast_engine::log::{Identity, Origin};
 use holdfast_engine::{EventLog, Fault};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{DB, Direction, IteratorMode, ReadOptions, WriteBatch};
@@ -209,8 +210,8 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
     // What an interrupted letting go had left to do begins anew; there may be less to do here.
     batch.delete_cf(meta, META_FORGOTTEN);
     let id = new_id()?;
-    let origin = Origin { id: Identity::read(db)?.id, version };
-    Identity { id: Some(id.clone()), origin: Some(origin) }.stage(db, &mut batch)?;
+    let origin = Origin { id: identity::read(db)?.id, version };
+    identity::stage(&Identity { id: Some(id.clone()), origin: Some(origin) }, db, &mut batch)?;
     stage_secret(db, &mut batch)?;
     db.write_opt(batch, &synced()).map_err(|error| fault("write the fork", error))?;
     Ok(Forked { id, version })

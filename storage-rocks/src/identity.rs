@@ -3,50 +3,32 @@
 use crate::fault::fault;
 use crate::key::{self, META, META_ID, META_ORIGIN, META_SECRET};
 use crate::log::family;
-use holdfast_core::event::Offset;
 use holdfast_engine::Fault;
+use holdfast_engine::log::{Identity, Origin};
 use rocksdb::{DB, WriteBatch};
 
-/// A log's name, and where it came from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// A random UUID, made with the log. A log that no server of this release has opened has none yet.
-    pub id: Option<String>,
-    /// What it was forked from.
-    pub origin: Option<Origin>,
+pub(crate) fn read(db: &DB) -> Result<Identity, Fault> {
+    let meta = family(db, META)?;
+    let get = |name: &[u8]| db.get_cf(meta, name).map_err(|error| fault("read its id", error));
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().filter(|id| !id.is_empty()).map(str::to_owned);
+    let origin = get(META_ORIGIN)?.and_then(|bytes| {
+        let (version, id) = bytes.split_at_checked(8)?;
+        Some(Origin { version: key::parse_offset(version)?, id: text(id) })
+    });
+    Ok(Identity { id: get(META_ID)?.and_then(|id| text(&id)), origin })
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    pub id: Option<String>,
-    /// The two have the same events up to this one.
-    pub version: Offset,
-}
-
-impl Identity {
-    pub(crate) fn read(db: &DB) -> Result<Identity, Fault> {
-        let meta = family(db, META)?;
-        let get = |name: &[u8]| db.get_cf(meta, name).map_err(|error| fault("read its id", error));
-        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().filter(|id| !id.is_empty()).map(str::to_owned);
-        let origin = get(META_ORIGIN)?.and_then(|bytes| {
-            let (version, id) = bytes.split_at_checked(8)?;
-            Some(Origin { version: key::parse_offset(version)?, id: text(id) })
-        });
-        Ok(Identity { id: get(META_ID)?.and_then(|id| text(&id)), origin })
+pub(crate) fn stage(identity: &Identity, db: &DB, batch: &mut WriteBatch) -> Result<(), Fault> {
+    let meta = family(db, META)?;
+    if let Some(id) = &identity.id {
+        batch.put_cf(meta, META_ID, id);
     }
-
-    pub(crate) fn stage(&self, db: &DB, batch: &mut WriteBatch) -> Result<(), Fault> {
-        let meta = family(db, META)?;
-        if let Some(id) = &self.id {
-            batch.put_cf(meta, META_ID, id);
-        }
-        if let Some(Origin { id, version }) = &self.origin {
-            let mut value = key::offset(*version).to_vec();
-            value.extend_from_slice(id.as_deref().unwrap_or_default().as_bytes());
-            batch.put_cf(meta, META_ORIGIN, value);
-        }
-        Ok(())
+    if let Some(Origin { id, version }) = &identity.origin {
+        let mut value = key::offset(*version).to_vec();
+        value.extend_from_slice(id.as_deref().unwrap_or_default().as_bytes());
+        batch.put_cf(meta, META_ORIGIN, value);
     }
+    Ok(())
 }
 
 /// A random (version 4) UUID.

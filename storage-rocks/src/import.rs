@@ -1,10 +1,10 @@
 //! A log that is being written from an export: marked until it is whole, and resumable.
 
-use crate::identity::Identity;
 use crate::lock::FolderLock;
 use crate::log::RocksLog;
 use crate::whole::{Making, check_new, check_whole};
 use holdfast_core::event::{Offset, Record};
+use holdfast_engine::log::Identity;
 use holdfast_engine::{EventLog, Fault};
 use std::path::{Path, PathBuf};
 

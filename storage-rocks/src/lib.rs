@@ -16,7 +16,6 @@ mod repair;
 mod whole;
 
 pub use fork::{Fork, Forked};
-pub use identity::{Identity, Origin};
 pub use import::Import;
 pub use log::{Durability, RocksLog};
 pub use reader::LogReader;

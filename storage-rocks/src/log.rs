@@ -2,7 +2,7 @@
 
 use crate::fault::{damage, fault, record, way_out};
 use crate::forget::LetGo;
-use crate::identity::{Identity, new_id, stage_secret};
+use crate::identity::{self, new_id, stage_secret};
 use crate::key::{
     self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET,
     Mark,
@@ -10,6 +10,7 @@ use crate::key::{
 use crate::lock::FolderLock;
 use crate::past;
 use holdfast_core::event::{Offset, Record};
+use holdfast_engine::log::Identity;
 use holdfast_engine::{EventLog, Fault, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
@@ -75,15 +76,10 @@ impl RocksLog {
         })
     }
 
-    /// Which log this is.
-    pub fn identity(&self) -> Result<Identity, Fault> {
-        Identity::read(&*self.db()?)
-    }
-
     pub(crate) fn name(&self, identity: &Identity) -> Result<(), Fault> {
         let db = self.db()?;
         let mut batch = WriteBatch::default();
-        identity.stage(&db, &mut batch)?;
+        identity::stage(identity, &db, &mut batch)?;
         db.write_opt(batch, &self.writing()).map_err(|error| fault("write its id", error))
     }
 
@@ -426,8 +422,16 @@ impl EventLog for RocksLog {
         crate::forget::compact(&*self.db()?, always)
     }
 
+    fn identity(&self) -> Result<Identity, Fault> {
+        identity::read(&*self.db()?)
+    }
+
     fn oldest(&self) -> Result<Offset, Fault> {
         oldest(&*self.db()?)
+    }
+
+    fn repaired(&self) -> Result<Offset, Fault> {
+        repaired(&*self.db()?)
     }
 
     fn recover(&self) -> Result<(), Fault> {

@@ -1,11 +1,11 @@
 //! Reading a log beside the server that writes it: for the commands that look at a data folder.
 
 use crate::fault::fault;
-use crate::identity::Identity;
 use crate::log::{check_format, current, descriptors, last, oldest, options, read, repaired, scan, versions};
 use crate::past;
 use crate::whole::check_log;
 use holdfast_core::event::{Offset, Record};
+use holdfast_engine::log::Identity;
 use holdfast_engine::{EventLog, Fault, Size};
 use rocksdb::DB;
 use std::ops::ControlFlow;
@@ -37,16 +37,6 @@ impl LogReader {
     /// Takes in what the server has written since.
     pub fn catch_up(&self) -> Result<(), Fault> {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
-    }
-
-    /// Which log this is.
-    pub fn identity(&self) -> Result<Identity, Fault> {
-        Identity::read(&self.db)
-    }
-
-    /// Gaps up to this one were left by repairs, which told of them.
-    pub fn repaired(&self) -> Result<Offset, Fault> {
-        repaired(&self.db)
     }
 }
 
@@ -101,6 +91,14 @@ impl EventLog for LogReader {
 
     fn size(&self) -> Result<Size, Fault> {
         crate::forget::size(&self.db, None)
+    }
+
+    fn identity(&self) -> Result<Identity, Fault> {
+        crate::identity::read(&self.db)
+    }
+
+    fn repaired(&self) -> Result<Offset, Fault> {
+        repaired(&self.db)
     }
 
     fn recover(&self) -> Result<(), Fault> {

@@ -9,6 +9,7 @@ pub mod authenticate;
 pub mod conversion;
 pub mod forks;
 pub mod info;
+pub mod log;
 pub mod memory;
 mod metrics;
 pub mod outbound;

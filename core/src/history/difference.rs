@@ -37,20 +37,20 @@ impl<'s> Shape<'s> {
         Shape(layout.map(Typed::new))
     }
 
-    fn root(self) -> Option<Node<'s>> {
+    pub(super) fn root(self) -> Option<Node<'s>> {
         self.0.map(Typed::root)
     }
 
-    fn inside(self, node: Option<Node<'s>>, key: &str) -> Option<Node<'s>> {
+    pub(super) fn inside(self, node: Option<Node<'s>>, key: &str) -> Option<Node<'s>> {
         Some(self.0?.inside(node?, key))
     }
 
-    fn element(self, node: Option<Node<'s>>) -> Option<Node<'s>> {
+    pub(super) fn element(self, node: Option<Node<'s>>) -> Option<Node<'s>> {
         Some(self.0?.element_node(node?))
     }
 
     /// The keys of a list's elements, in the list's order; `None` where elements have none, or not one each.
-    fn keys(self, node: Option<Node<'s>>, items: &[Value]) -> Option<Vec<String>> {
+    pub(super) fn keys(self, node: Option<Node<'s>>, items: &[Value]) -> Option<Vec<String>> {
         let (typed, node) = (self.0?, node?);
         if !node.is_list() {
             return None;
@@ -67,6 +67,18 @@ impl Change {
         match &self.what {
             What::Added(value) | What::Removed(value) => leaf_count(value),
             What::Changed { .. } | What::Reordered { .. } => 1,
+        }
+    }
+}
+
+impl What {
+    /// The values before and after; `None` where there was none.
+    pub fn sides(self) -> (Option<Value>, Option<Value>) {
+        match self {
+            What::Added(new) => (None, Some(new)),
+            What::Removed(old) => (Some(old), None),
+            What::Changed { old, new } => (Some(old), Some(new)),
+            What::Reordered { old, new } => (Some(old.into()), Some(new.into())),
         }
     }
 }
@@ -304,7 +316,7 @@ pub(super) mod tests {
         assert_eq!(change(What::Changed { old: json!({"a": 1, "b": 2}), new: json!(1) }), 1);
     }
 
-    fn documents() -> impl Strategy<Value = Value> {
+    pub(crate) fn documents() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![Just(json!(null)), (0..3i64).prop_map(Value::from), "[ab]{0,2}".prop_map(Value::from)];
         let name = || prop_oneof![Just("spec"), Just("containers"), Just("name"), Just("ports"), Just("x")];
         leaf.prop_recursive(5, 40, 4, move |inner| {

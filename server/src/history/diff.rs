@@ -24,9 +24,9 @@ pub struct Args {
 }
 
 #[derive(clap::Args, Default)]
-struct Filters {
+pub struct Filters {
     /// Only objects of these kinds.
-    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    #[arg(long, alias = "resource", value_delimiter = ',', value_name = "KIND")]
     kind: Vec<String>,
     /// Only objects in this namespace.
     #[arg(short, long)]
@@ -37,6 +37,50 @@ struct Filters {
     /// Only objects that this user wrote in between.
     #[arg(long)]
     user: Option<String>,
+}
+
+impl Filters {
+    pub fn is_empty(&self) -> bool {
+        self.kind.is_empty() && self.namespace.is_none() && self.name.is_none() && self.user.is_none()
+    }
+
+    /// Visits the events after one version up to another that are on such objects, whoever wrote them.
+    fn events(&self, view: &View, from: Offset, to: Offset, visit: &mut dyn FnMut(Record)) -> Result<()> {
+        let kinds = self.kind.iter().map(|kind| Ok(view.kind(kind)?.storage.clone())).collect::<Result<Vec<_>>>()?;
+        let only = if let [kind] = kinds.as_slice() { Some(kind.as_str()) } else { None };
+        let mut after = from;
+        loop {
+            let records = view.log.scan(only, after, PIECE)?;
+            let is_last = records.len() < PIECE;
+            for record in records {
+                after = record.offset();
+                if after > to {
+                    return Ok(());
+                }
+                let (namespace, name) = split_key(&record.key);
+                let is_meant = (kinds.is_empty() || kinds.contains(&record.resource))
+                    && self.namespace.as_ref().is_none_or(|only| namespace == Some(only))
+                    && self.name.as_ref().is_none_or(|only| name == only);
+                if is_meant {
+                    visit(record);
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The versions after one up to another that are events on such objects by such users.
+pub fn versions(view: &View, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
+    let mut versions = Vec::new();
+    filters.events(view, from, to, &mut |record| {
+        if filters.user.as_ref().is_none_or(|user| *user == record.actor.user) {
+            versions.push(record.offset());
+        }
+    })?;
+    Ok(versions)
 }
 
 /// How many events are read at a time.
@@ -99,10 +143,11 @@ fn look(view: &View, from: &str, to: Option<&str>, filters: &Filters) -> Result<
         );
     }
     let mut diff = Diff { from: from_version, to: to_version, objects: Vec::new(), summary: Summary::default() };
-    for ((storage, key), touched) in touched(view, from_version, to_version, filters)? {
-        if filters.user.as_ref().is_some_and(|user| !touched.users.contains(user)) {
-            continue;
-        }
+    let mut touched = touched(view, from_version, to_version, filters)?;
+    touched.retain(|_, touched| filters.user.as_ref().is_none_or(|user| touched.users.contains(user)));
+    let replaced = touched.values().map(|touched| touched.replaces).filter(|replaces| *replaces > Offset::ZERO);
+    view.log.will_read(&replaced.collect::<Vec<_>>());
+    for ((storage, key), touched) in touched {
         diff.summary.events += touched.events;
         diff.add(view, &storage, key, touched)?;
     }
@@ -111,40 +156,20 @@ fn look(view: &View, from: &str, to: Option<&str>, filters: &Filters) -> Result<
 
 /// The objects that have events in between, by resource and key.
 fn touched(view: &View, from: Offset, to: Offset, filters: &Filters) -> Result<BTreeMap<(String, String), Touched>> {
-    let kinds = filters.kind.iter().map(|kind| Ok(view.kind(kind)?.storage.clone())).collect::<Result<Vec<_>>>()?;
-    let only = if let [kind] = kinds.as_slice() { Some(kind.as_str()) } else { None };
     let mut found: BTreeMap<(String, String), Touched> = BTreeMap::new();
-    let mut after = from;
-    loop {
-        let records = view.log.scan(only, after, PIECE)?;
-        let is_last = records.len() < PIECE;
-        for record in records {
-            after = record.offset();
-            if after > to {
-                return Ok(found);
-            }
-            let (namespace, name) = split_key(&record.key);
-            let is_meant = (kinds.is_empty() || kinds.contains(&record.resource))
-                && filters.namespace.as_ref().is_none_or(|only| namespace == Some(only))
-                && filters.name.as_ref().is_none_or(|only| name == only);
-            if !is_meant {
-                continue;
-            }
-            let user = record.actor.user.clone();
-            let touched = found.entry((record.resource.clone(), record.key.clone())).or_insert_with(|| Touched {
-                replaces: Offset(record.replaces),
-                newest: record.clone(),
-                users: BTreeSet::new(),
-                events: 0,
-            });
-            touched.users.insert(user);
-            touched.events += 1;
-            touched.newest = record;
-        }
-        if is_last {
-            return Ok(found);
-        }
-    }
+    filters.events(view, from, to, &mut |record| {
+        let user = record.actor.user.clone();
+        let touched = found.entry((record.resource.clone(), record.key.clone())).or_insert_with(|| Touched {
+            replaces: Offset(record.replaces),
+            newest: record.clone(),
+            users: BTreeSet::new(),
+            events: 0,
+        });
+        touched.users.insert(user);
+        touched.events += 1;
+        touched.newest = record;
+    })?;
+    Ok(found)
 }
 
 impl Diff {

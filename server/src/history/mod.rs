@@ -1,43 +1,53 @@
-//! `holdfast history`, `blame` and `diff`: what the log of a data folder tells about objects.
+//! `holdfast history`, `blame` and `diff`: what the log of a server or of a data folder tells about objects; and
+//! `restore` and `undo`, which put back what it tells.
 //!
-//! One file a subcommand. Each reads through [`EventLog`], makes a report, and writes it as text, JSON or YAML. What
-//! they have in common is here: the options, the [`View`] of a log, and how kinds, objects and moments are found.
+//! One file a subcommand. Each reads through [`EventLog`](holdfast_engine::EventLog), makes a report, and writes it as
+//! text, JSON or YAML. What they have in common is here: the options, the [`View`] of a log, and how kinds, objects and
+//! moments are found.
 
 pub mod blame;
 pub mod diff;
+mod put;
+pub mod restore;
+pub mod undo;
 pub mod versions;
 
+use crate::remote::{Readable, Source};
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
+use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
-use holdfast_core::history::moment::{self, Moment};
 use holdfast_core::history::render::{self, Paint};
 use holdfast_core::history::{Change, Shape, What, find, without_bookkeeping};
-use holdfast_core::kinds::{Kind, Scope, registry};
+use holdfast_core::kinds::{Kind, Registry, Scope, registry};
 use holdfast_core::object::meta::{key, split_key};
-use holdfast_core::state::State;
-use holdfast_engine::{EventLog, load};
-use holdfast_storage_rocks::LogReader;
+use holdfast_core::state::{Change as Event, State};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What all of them take.
+/// What all that look take.
 #[derive(clap::Args)]
 pub struct Common {
-    /// The data folder of a server, which may be running.
-    #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    pub source: Source,
+    #[command(flatten)]
+    pub shown: Shown,
+    /// Count `metadata.managedFields` and `metadata.resourceVersion` as fields, too.
+    #[arg(long)]
+    show_managed_fields: bool,
+}
+
+/// How a report is written.
+#[derive(clap::Args, Clone)]
+pub struct Shown {
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Whether to colour text; auto colours on a terminal.
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     color: When,
-    /// Count `metadata.managedFields` and `metadata.resourceVersion` as fields, too.
-    #[arg(long)]
-    show_managed_fields: bool,
 }
 
 /// One object.
@@ -65,7 +75,7 @@ enum When {
 }
 
 /// What a subcommand found out.
-trait Report {
+pub trait Report {
     fn text(&self, paint: Paint) -> String;
     fn value(&self) -> Value;
 }
@@ -73,9 +83,14 @@ trait Report {
 impl Common {
     /// Has a subcommand look at the log, and writes what it found.
     fn run<R: Report>(&self, look: impl FnOnce(&View) -> Result<R>) -> Result<()> {
-        let hint = "name the data folder of a server with --data-dir";
-        let log = LogReader::open(&self.data_dir).map_err(|fault| anyhow!("{fault}: {hint}"))?;
-        let report = look(&View::new(&log, Timestamp::now(), self.show_managed_fields)?)?;
+        let log = self.source.open()?;
+        let report = look(&View::new(log.as_ref(), Timestamp::now(), self.show_managed_fields)?)?;
+        self.shown.write(&report)
+    }
+}
+
+impl Shown {
+    pub fn write(&self, report: &impl Report) -> Result<()> {
         let text = match self.output {
             Output::Text => report.text(Paint(self.is_coloured())),
             Output::Json => format!("{:#}\n", report.value()),
@@ -98,9 +113,10 @@ impl Common {
 }
 
 /// A log as it is now.
-struct View<'l> {
-    log: &'l dyn EventLog,
-    state: State,
+pub struct View<'l> {
+    log: &'l dyn Readable,
+    /// The kinds, with those that definitions make.
+    registry: Arc<Registry>,
     last: Offset,
     oldest: Offset,
     now: Timestamp,
@@ -115,18 +131,18 @@ struct Place {
 }
 
 impl<'l> View<'l> {
-    fn new(log: &'l dyn EventLog, now: Timestamp, bookkeeping: bool) -> Result<View<'l>> {
-        let state = load(log, Arc::new(registry().clone()))?;
-        Ok(View { log, last: state.offset, oldest: log.oldest()?, state, now, bookkeeping })
+    pub fn new(log: &'l dyn Readable, now: Timestamp, bookkeeping: bool) -> Result<View<'l>> {
+        let (last, oldest) = (log.last()?, log.oldest()?);
+        Ok(View { log, last, oldest, registry: kinds(log)?, now, bookkeeping })
     }
 
     fn kind(&self, asked: &str) -> Result<&Kind> {
-        Ok(self.state.kind(find::find(&self.state.registry, asked)?))
+        Ok(self.registry.get(find::find(&self.registry, asked)?))
     }
 
     /// The kind whose objects stand at a place, if anything still defines it.
     fn kind_at(&self, storage: &str) -> Option<&Kind> {
-        self.state.registry.by_storage(storage).map(|id| self.state.kind(id))
+        self.registry.by_storage(storage).map(|id| self.registry.get(id))
     }
 
     fn place(&self, named: &Named) -> Result<Place> {
@@ -146,7 +162,7 @@ impl<'l> View<'l> {
     }
 
     /// What an object is called in a report: `deployments.apps/default/web`.
-    fn title(&self, storage: &str, key: &str) -> String {
+    pub fn title(&self, storage: &str, key: &str) -> String {
         match self.kind_at(storage) {
             Some(kind) => match kind.versions[0].group.as_str() {
                 "" => format!("{}/{key}", kind.resource),
@@ -177,11 +193,11 @@ impl<'l> View<'l> {
     /// Objects of the kind that have the name in other namespaces, or much the same name.
     fn elsewhere(&self, place: &Place, name: &str) -> Vec<String> {
         const SHOWN_MAX: usize = 3;
-        let Some(id) = self.state.registry.by_storage(&place.storage) else { return Vec::new() };
         let far = name.chars().count().div_ceil(4).min(3);
         let mut found: Vec<(usize, String)> = Vec::new();
-        for (key, _) in self.state.scan(id, "", None) {
-            let (namespace, other) = split_key(key);
+        // A hint is not worth a fault.
+        for (key, _) in present(self.log, &place.storage).unwrap_or_default() {
+            let (namespace, other) = split_key(&key);
             let is_here = namespace == split_key(&place.key).0;
             let distance = if is_here { find::distance(name, other, far) } else { (name == other).then_some(0) };
             if let Some(distance) = distance {
@@ -193,20 +209,33 @@ impl<'l> View<'l> {
         found.into_iter().take(SHOWN_MAX).map(|(_, name)| name).collect()
     }
 
+    /// An event, unless a repair left a gap there.
+    pub fn event(&self, offset: Offset) -> Result<Option<Record>> {
+        Ok(self.log.read(offset)?)
+    }
+
+    /// The object as it was before an event; `None` when it was not there.
+    pub fn before(&self, record: &Record) -> Result<Option<Value>> {
+        match record.replaces {
+            0 => Ok(None),
+            replaces => Ok(Some(self.document(&self.record(Offset(replaces))?)?)),
+        }
+    }
+
     fn record(&self, offset: Offset) -> Result<Record> {
         let found = self.log.read(offset)?;
         found.ok_or_else(|| anyhow!("event {offset} was let go while it was looked for: try again"))
     }
 
     /// The object as an event left it, or as it was when the event deleted it.
-    fn document(&self, record: &Record) -> Result<Value> {
+    pub fn document(&self, record: &Record) -> Result<Value> {
         let document = serde_json::from_slice(&record.object)
             .map_err(|error| anyhow!("event {} holds an object that is no JSON: {error}", record.offset))?;
         Ok(if self.bookkeeping { document } else { without_bookkeeping(document) })
     }
 
     /// How documents of a kind look, in the version that this one has.
-    fn shape<'s>(&'s self, storage: &str, document: &Value) -> Shape<'s> {
+    pub fn shape<'s>(&'s self, storage: &str, document: &Value) -> Shape<'s> {
         let layout = self.kind_at(storage).and_then(|kind| {
             let named = document["apiVersion"].as_str().and_then(|version| kind.version_named(version));
             kind.layout(named.unwrap_or(0))
@@ -215,20 +244,11 @@ impl<'l> View<'l> {
     }
 
     /// The version that somebody names, if the state at it can still be told.
-    fn version(&self, text: &str) -> Result<Offset> {
-        let version = match moment::parse(text, self.now)? {
-            Moment::Version(version) if version > self.last => {
-                bail!("version {version} is in the future: the newest one is {}", self.last)
-            }
-            Moment::Version(version) => version,
-            Moment::Time(time) => {
-                let event_from = |offset: Offset| -> Result<Option<(Offset, i64)>> {
-                    let found = self.log.scan(None, Offset(offset.0 - 1), 1)?;
-                    Ok(found.first().map(|record| (record.offset(), record.time_ms)))
-                };
-                moment::version_at(time.as_millisecond(), self.last, event_from)?
-            }
-        };
+    pub fn version(&self, text: &str) -> Result<Offset> {
+        let version = self.log.named(text, self.now)?;
+        if version > self.last {
+            bail!("version {version} is in the future: the newest one is {}", self.last);
+        }
         if version < self.oldest {
             let meant = if text == version.to_string() { String::new() } else { format!(" (which {text} means)") };
             bail!(
@@ -242,21 +262,55 @@ impl<'l> View<'l> {
     }
 
     /// When a version came to be, for people.
-    fn time_of(&self, version: Offset) -> Result<String> {
+    pub fn time_of(&self, version: Offset) -> Result<String> {
         let at = self.log.scan(None, Offset(version.0.saturating_sub(1)), 1)?;
         Ok(at.first().map_or_else(|| "which is empty".into(), |record| format!("of {}", shown_time(record.time_ms))))
     }
 }
 
+/// The built-in kinds, and those that the log's definitions make.
+fn kinds(log: &dyn Readable) -> Result<Arc<Registry>> {
+    let mut state = State::new(Arc::new(registry().clone()));
+    let definitions = state.registry.definitions().map(|id| state.kind(id).storage.clone());
+    let mut records: Vec<Record> =
+        definitions.map(|storage| present(log, &storage)).transpose()?.unwrap_or_default().into_values().collect();
+    records.sort_by_key(|record| record.offset);
+    for record in &records {
+        let event = Event::from_record(&state.registry, record).map_err(|unknown| anyhow!("{unknown}"))?;
+        hold(&mut state, &event);
+    }
+    Ok(state.registry)
+}
+
+/// The newest record of every object of a resource, by key.
+fn present(log: &dyn Readable, storage: &str) -> Result<BTreeMap<String, Record>> {
+    const PIECE: usize = 1024;
+    let (mut found, mut after) = (BTreeMap::new(), Offset::ZERO);
+    loop {
+        let records = log.scan(Some(storage), after, PIECE)?;
+        let is_last = records.len() < PIECE;
+        for record in records {
+            after = record.offset();
+            match record.is_delete() {
+                true => found.remove(&record.key),
+                false => found.insert(record.key.clone(), record),
+            };
+        }
+        if is_last {
+            return Ok(found);
+        }
+    }
+}
+
 /// `2026-11-21T10:00:00.120Z`
-fn shown_time(time_ms: i64) -> String {
+pub fn shown_time(time_ms: i64) -> String {
     Timestamp::from_millisecond(time_ms)
         .map(|time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
         .unwrap_or_else(|_| time_ms.to_string())
 }
 
 /// A change as it stands in JSON and YAML.
-fn change_value(change: &Change) -> Value {
+pub fn change_value(change: &Change) -> Value {
     let path = change.path.to_string();
     match &change.what {
         What::Added(new) => json!({"path": path, "change": "added", "new": new}),
@@ -267,7 +321,7 @@ fn change_value(change: &Change) -> Value {
 }
 
 /// `jane (kubectl-create)`
-fn by(record: &Record) -> String {
+pub fn by(record: &Record) -> String {
     let actor = &record.actor;
     let user = dash(&actor.user);
     if actor.manager.is_empty() { user } else { format!("{user} ({})", render::printable(&actor.manager)) }
@@ -279,7 +333,7 @@ fn dash(text: &str) -> String {
 }
 
 /// Columns as wide as their widest cell; the last one ends where it ends.
-fn table(rows: &[Vec<String>]) -> Vec<String> {
+pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -295,6 +349,7 @@ fn table(rows: &[Vec<String>]) -> Vec<String> {
 mod tests {
     use super::*;
     use holdfast_core::event::{Actor, Operation};
+    use holdfast_engine::EventLog;
     use holdfast_engine::memory::MemoryLog;
 
     pub fn config_map(name: &str, text: &str) -> Value {

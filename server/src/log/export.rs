@@ -1,13 +1,14 @@
 //! `holdfast log export`: the log as lines of JSON, between a header and a footer.
 
+use super::PIECE;
 use super::format::{self, FooterLine, Header};
 use super::progress::Progress;
-use super::{Folder, PIECE};
+use crate::remote::Source;
 use anyhow::{Context, Result, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
 use holdfast_engine::EventLog;
-use holdfast_storage_rocks::{Identity, LogReader};
+use holdfast_engine::log::Identity;
 use sha2::{Digest as _, Sha256};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    folder: Folder,
+    source: Source,
     /// The first event to write [default: the log's first]. Only an export from the first can be imported.
     #[arg(long, value_name = "OFFSET")]
     from: Option<u64>,
@@ -28,7 +29,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let reader = LogReader::open(&args.folder.data_dir)?;
+    let reader = args.source.open()?;
     let last = reader.last()?.0;
     let Identity { id, origin } = reader.identity()?;
     let header = Header {
@@ -43,8 +44,9 @@ pub fn run(args: Args) -> Result<()> {
     };
     ensure!(header.to <= last, "--to {}: the log ends with event {last}", header.to);
     ensure!(header.from <= header.to.max(1), "--from {} is behind --to {}", header.from, header.to);
+    let reader: &dyn EventLog = reader.as_ref();
     match &args.output {
-        None => match write(&reader, &header, std::io::stdout().lock()) {
+        None => match write(reader, &header, std::io::stdout().lock()) {
             // The reader of a pipe has seen enough.
             Err(error) if is_broken_pipe(&error) => Ok(()),
             outcome => outcome,
@@ -52,7 +54,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(file) => {
             let part = part(file);
             let made = std::fs::File::create(&part).with_context(|| format!("make {}", part.display()))?;
-            let written = write(&reader, &header, &made).and_then(|()| Ok(made.sync_all()?));
+            let written = write(reader, &header, &made).and_then(|()| Ok(made.sync_all()?));
             let named = written.and_then(|()| Ok(std::fs::rename(&part, file)?));
             named.with_context(|| {
                 let _ = std::fs::remove_file(&part);
@@ -68,7 +70,7 @@ fn part(file: &Path) -> PathBuf {
     name.into()
 }
 
-fn write(reader: &LogReader, header: &Header, out: impl Write) -> Result<()> {
+fn write(reader: &dyn EventLog, header: &Header, out: impl Write) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, out);
     let mut digest = Sha256::new();
     let mut put = |out: &mut BufWriter<_>, line: &[u8]| -> Result<()> {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
-use holdfast_storage_rocks::{Identity, Origin};
+use holdfast_engine::log::{Identity, Origin};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 

@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let (input, size): (Box<dyn Read>, _) = if args.file.as_os_str() == "-" {
+    let (input, size): (Box<dyn Read + Send>, _) = if args.file.as_os_str() == "-" {
         (Box::new(std::io::stdin()), None)
     } else {
         let file = std::fs::File::open(&args.file).with_context(|| format!("open {}", args.file.display()))?;
@@ -152,22 +152,22 @@ impl Known<'_> {
     }
 }
 
-struct Lines {
-    input: BufReader<Box<dyn Read>>,
+pub struct Lines {
+    input: BufReader<Box<dyn Read + Send>>,
     digest: Sha256,
-    number: u64,
+    pub number: u64,
     /// Bytes so far, and in all where that is known.
-    read: u64,
+    pub read: u64,
     size: Option<u64>,
 }
 
 impl Lines {
-    fn new(input: Box<dyn Read>, size: Option<u64>) -> Lines {
+    pub fn new(input: Box<dyn Read + Send>, size: Option<u64>) -> Lines {
         Lines { input: BufReader::with_capacity(1 << 20, input), digest: Sha256::new(), number: 0, read: 0, size }
     }
 
     /// The next line without its newline. What ends without one is cut off.
-    fn next(&mut self) -> Result<Option<Vec<u8>>> {
+    pub fn next(&mut self) -> Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line).context("read the export")?;
         if read == 0 {
@@ -185,7 +185,7 @@ impl Lines {
     }
 
     /// Of the lines so far, worked out when it is called.
-    fn digest(&self) -> impl FnOnce() -> String + use<> {
+    pub fn digest(&self) -> impl FnOnce() -> String + use<> {
         let digest = self.digest.clone();
         move || Digest(digest.finalize().into()).to_string()
     }

@@ -1,14 +1,15 @@
-//! `holdfast log`: the event log of a data folder. One file a subcommand; `format` is what exports are written in.
+//! `holdfast log`: the event log of a server or of a data folder. One file a subcommand; `format` is what exports are written in.
 
 mod compact;
 mod export;
-mod format;
-mod import;
-mod progress;
+pub mod format;
+pub mod import;
+pub mod progress;
 mod stats;
 mod tail;
 mod verify;
 
+use crate::remote::Source;
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ pub enum Command {
     /// Print events, one a line: offset, time, what was done to which object, and by whom.
     Tail {
         #[command(flatten)]
-        folder: Folder,
+        source: Source,
         /// Go on with new events as they come.
         #[arg(short, long)]
         follow: bool,
@@ -55,7 +56,7 @@ pub struct Folder {
 
 pub fn run(command: Command) -> Result<()> {
     match command {
-        Command::Tail { folder, follow, lines } => tail::run(&folder.data_dir, follow, lines),
+        Command::Tail { source, follow, lines } => tail::run(&source, follow, lines),
         Command::Verify(args) => verify::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),

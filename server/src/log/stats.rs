@@ -1,10 +1,10 @@
 //! `holdfast log stats`: what the log is made of.
 
-use super::{Folder, PIECE, format};
+use super::{PIECE, format};
+use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
-use holdfast_storage_rocks::{Identity, LogReader};
+use holdfast_engine::log::Identity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use std::io::Write;
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    folder: Folder,
+    source: Source,
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ impl Count {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let reader = LogReader::open(&args.folder.data_dir)?;
+    let reader = args.source.open()?;
     let mut all = Count::default();
     let mut kinds: BTreeMap<String, Count> = BTreeMap::new();
     let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();

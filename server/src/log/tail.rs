@@ -1,19 +1,14 @@
 //! `holdfast log tail`: events, one a line, for people.
 
+use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::EventLog;
-use holdfast_storage_rocks::LogReader;
 use std::io::Write;
-use std::path::Path;
-use std::time::Duration;
 
-/// How often new events are looked for.
-const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 const PIECE: usize = 1024;
 
-pub fn run(folder: &Path, follow: bool, lines: u64) -> Result<()> {
-    let reader = LogReader::open(folder)?;
+pub fn run(source: &Source, follow: bool, lines: u64) -> Result<()> {
+    let reader = source.open()?;
     let last = reader.last()?;
     let mut at = if lines == 0 { Offset::ZERO } else { Offset(last.0.saturating_sub(lines)) };
     let mut out = std::io::stdout().lock();
@@ -34,8 +29,7 @@ pub fn run(folder: &Path, follow: bool, lines: u64) -> Result<()> {
             return Ok(());
         }
         out.flush()?;
-        std::thread::sleep(FOLLOW_PERIOD);
-        reader.catch_up()?;
+        reader.follow(at)?;
     }
 }
 

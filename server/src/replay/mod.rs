@@ -1,0 +1,101 @@
+//! `holdfast replay`: what a log tells was written is written again, to any Kubernetes API, at the pace of then.
+//!
+//! [`source`] reads the log, [`plan`] says what each event asks for, [`target`] asks the other server, [`drive`] keeps
+//! the pace and the order, and [`report`] tells what came of it.
+
+mod drive;
+mod plan;
+mod report;
+mod source;
+mod target;
+
+use crate::history::Shown;
+use anyhow::{Result, bail};
+use source::Source;
+use std::path::PathBuf;
+use std::str::FromStr;
+use target::Target;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// What is replayed: an export of `holdfast log`, a data folder, or the kubeconfig of a running Holdfast.
+    #[arg(value_name = "LOG")]
+    log: PathBuf,
+    /// The server that is written to: a kubeconfig, or the URL of one that asks for no credentials.
+    #[arg(long, value_name = "KUBECONFIG|URL")]
+    against: String,
+    /// That kubeconfig's context [default: its current one].
+    #[arg(long, value_name = "NAME")]
+    against_context: Option<String>,
+    /// How many times as fast as it was: 1, 0.5, 60; max is as fast as it goes.
+    #[arg(long, value_name = "X", default_value = "1")]
+    speed: Speed,
+    /// The first event.
+    #[arg(long, value_name = "VERSION", default_value_t = 1)]
+    from: u64,
+    /// The last event [default: the log's last].
+    #[arg(long, value_name = "VERSION")]
+    to: Option<u64>,
+    /// How many requests are on their way at once; those about one object never are.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    /// Succeed although the server refused something.
+    #[arg(long)]
+    tolerate: bool,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Speed {
+    Times(f64),
+    Max,
+}
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Speed, String> {
+        if text == "max" {
+            return Ok(Speed::Max);
+        }
+        let times = text.parse().ok().filter(|times: &f64| times.is_finite() && *times > 0.0);
+        times.map(Speed::Times).ok_or_else(|| "give how many times as fast (1, 0.5, 60), or max".into())
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let source = Source::open(&args.log, args.from, args.to)?;
+    let runtime = crate::runtime()?;
+    let summary = runtime.block_on(async {
+        let target = Target::connect(&args.against, args.against_context.as_deref()).await?;
+        if source.server() == Some(target.server.as_str()) {
+            bail!("{} is the server that the log is of: replay it against another one", target.server);
+        }
+        drive::drive(source, target, args.speed, usize::from(args.concurrency)).await
+    })?;
+    let refused = summary.refused();
+    args.shown.write(&summary)?;
+    if refused > 0 && !args.tolerate {
+        let events = if refused == 1 { "event" } else { "events" };
+        bail!("{} refused {refused} {events}; --tolerate accepts that", summary.server);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_positive_numbers_or_the_most_there_is() {
+        for (text, expected) in
+            [("1", Some(Speed::Times(1.0))), ("0.5", Some(Speed::Times(0.5))), ("max", Some(Speed::Max))]
+        {
+            assert_eq!(text.parse().ok(), expected, "{text}");
+        }
+        for text in ["0", "-1", "inf", "NaN", "fast", ""] {
+            assert!(text.parse::<Speed>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What an event asks for, when somebody wants it to happen again.
+//!
+//! Events hold whole objects, so what a request said is found by comparing with the event before: whether the status
+//! changed or the rest, or a deletion began. Of each object only digests are kept.
+
+use holdfast_core::event::Record;
+use holdfast_core::history::settable;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// As whom a server writes what it makes by itself: the other server does the same by itself.
+const SERVER: &str = "system:apiserver";
+
+/// One event as something to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Work {
+    pub offset: u64,
+    pub time_ms: i64,
+    /// `configmaps/default/web`
+    pub object: String,
+    /// The object after the event, or its last state; without what only a server sets.
+    pub document: Value,
+    /// Of the object where it was recorded.
+    pub uid: String,
+    pub deed: Deed,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deed {
+    Create,
+    /// The parts that changed.
+    Change {
+        main: bool,
+        status: bool,
+        bind: bool,
+    },
+    /// A deletion begins, or happens at once.
+    Delete {
+        grace_seconds: Option<i64>,
+        propagation: Option<&'static str>,
+    },
+    /// A deletion that had begun ends.
+    Finish,
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Planned {
+    Work(Box<Work>),
+    /// The server did it by itself.
+    ServersOwn,
+    /// Nothing that a client sets changed.
+    Nothing,
+}
+
+#[derive(Default)]
+pub struct Plan {
+    /// By resource and key.
+    known: HashMap<(String, String), Known>,
+}
+
+struct Known {
+    main: u64,
+    status: u64,
+    is_deleting: bool,
+    is_bound: bool,
+}
+
+impl Plan {
+    pub fn next(&mut self, record: Record) -> Result<Planned, serde_json::Error> {
+        let document: Value = serde_json::from_slice(&record.object)?;
+        let id = (record.resource.clone(), record.key.clone());
+        let metadata = &document["metadata"];
+        let is_deleting = !metadata["deletionTimestamp"].is_null();
+        let finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+        let has_finalizer = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+        let grace_seconds = metadata["deletionGracePeriodSeconds"].as_i64();
+        let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
+        let is_bound = document["kind"] == "Pod" && document["spec"]["nodeName"].is_string();
+        let document = settable(document);
+        let status = digest(&document["status"]);
+        let mut rest = document.clone();
+        if let Some(rest) = rest.as_object_mut() {
+            rest.remove("status");
+        }
+        let now = Known { main: digest(&rest), status, is_deleting, is_bound };
+        let before = if record.is_delete() { self.known.remove(&id) } else { self.known.insert(id, now) };
+        if record.actor.user == SERVER {
+            return Ok(Planned::ServersOwn);
+        }
+        let deed = match before {
+            before if record.is_delete() => match before {
+                Some(before) if before.is_deleting => Deed::Finish,
+                _ => Deed::Delete { grace_seconds: Some(0), propagation: None },
+            },
+            Some(before) if is_deleting && !before.is_deleting => {
+                let propagation = match (has_finalizer("foregroundDeletion"), has_finalizer("orphan")) {
+                    (true, _) => Some("Foreground"),
+                    (_, true) => Some("Orphan"),
+                    _ => None,
+                };
+                Deed::Delete { grace_seconds: grace_seconds.filter(|seconds| *seconds > 0), propagation }
+            }
+            _ if record.replaces == 0 => Deed::Create,
+            Some(before) => {
+                let bind = is_bound && !before.is_bound;
+                let (main, status) = (before.main != digest(&rest), before.status != status);
+                if !main && !status {
+                    return Ok(Planned::Nothing);
+                }
+                Deed::Change { main: main && !bind, status, bind }
+            }
+            // What it was before lies before the first event.
+            None => Deed::Change { main: true, status: true, bind: false },
+        };
+        let object = format!("{}/{}", record.resource, record.key);
+        let work = Work { offset: record.offset, time_ms: record.time_ms, object, document, uid, deed };
+        Ok(Planned::Work(Box::new(work)))
+    }
+}
+
+impl Work {
+    pub fn kind(&self) -> &str {
+        self.document["kind"].as_str().unwrap_or_default()
+    }
+
+    pub fn api_version(&self) -> &str {
+        self.document["apiVersion"].as_str().unwrap_or_default()
+    }
+
+    pub fn name(&self) -> &str {
+        self.document["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        self.document["metadata"]["namespace"].as_str()
+    }
+
+    /// Whether others count on this having been done, and on nothing before it being under way: a namespace, a
+    /// definition, a role, what else belongs to the cluster, and the account that pods run as, when they come or go.
+    pub fn stands_alone(&self) -> bool {
+        let comes_or_goes = !matches!(self.deed, Deed::Change { .. });
+        comes_or_goes && (self.namespace().is_none() || self.kind() == "ServiceAccount")
+    }
+}
+
+fn digest(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::{Actor, Operation};
+    use serde_json::json;
+
+    fn told(events: &[(u64, Value)]) -> Vec<String> {
+        let mut plan = Plan::default();
+        let mut offset = 0;
+        let mut lines = Vec::new();
+        for (replaces, document) in events {
+            offset += 1;
+            let operation = if document["deleted"] == true { Operation::Delete } else { Operation::Put };
+            let user = document["by"].as_str().unwrap_or("jane").to_owned();
+            let record = Record {
+                offset,
+                resource: "pods".into(),
+                key: "default/a".into(),
+                replaces: *replaces,
+                operation: operation as i32,
+                actor: Actor { user, ..Actor::default() },
+                object: document["object"].to_string().into(),
+                ..Record::default()
+            };
+            lines.push(match plan.next(record).expect("JSON") {
+                Planned::Work(work) => format!("{:?}", work.deed),
+                other => format!("{other:?}"),
+            });
+        }
+        lines
+    }
+
+    #[test]
+    fn events_become_what_somebody_asked_for() {
+        let pod = |metadata: Value, spec: Value, status: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status});
+        let (plain, spec) = (json!({"name": "a"}), json!({"x": 1}));
+        let put = |object: &Value| json!({"object": object});
+        let deleted = |object: &Value| json!({"object": object, "deleted": true});
+        let created = pod(plain.clone(), spec.clone(), json!({"phase": "Pending"}));
+        let bound = pod(plain.clone(), json!({"x": 1, "nodeName": "n"}), json!({"phase": "Pending"}));
+        let running = pod(plain.clone(), json!({"x": 1, "nodeName": "n"}), json!({"phase": "Running"}));
+        let ending = pod(
+            json!({"name": "a", "deletionTimestamp": "t", "deletionGracePeriodSeconds": 30}),
+            json!({"x": 1, "nodeName": "n"}),
+            json!({"phase": "Running"}),
+        );
+        assert_eq!(
+            told(&[
+                (0, put(&created)),
+                (1, put(&bound)),
+                (2, put(&running)),
+                (3, put(&running)),
+                (4, put(&ending)),
+                (5, deleted(&ending)),
+                (0, put(&created)),
+                (7, deleted(&created)),
+            ]),
+            [
+                "Create",
+                "Change { main: false, status: false, bind: true }",
+                "Change { main: false, status: true, bind: false }",
+                "Nothing",
+                "Delete { grace_seconds: Some(30), propagation: None }",
+                "Finish",
+                "Create",
+                "Delete { grace_seconds: Some(0), propagation: None }",
+            ]
+        );
+        // Of what was there before the first event nothing is known.
+        assert_eq!(told(&[(7, put(&running))]), ["Change { main: true, status: true, bind: false }"]);
+        let foreground = pod(
+            json!({"name": "a", "deletionTimestamp": "t", "finalizers": ["foregroundDeletion"]}),
+            spec,
+            json!({"phase": "Pending"}),
+        );
+        assert_eq!(
+            told(&[(0, put(&created)), (1, put(&foreground))])[1],
+            "Delete { grace_seconds: None, propagation: Some(\"Foreground\") }"
+        );
+        let own = json!({"object": created, "by": "system:apiserver"});
+        assert_eq!(told(&[(0, own), (1, put(&running))])[0], "ServersOwn");
+    }
+}

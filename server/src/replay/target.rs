@@ -1,0 +1,454 @@
+//! The server that a log is replayed against: any Kubernetes API, of which only discovery is known beforehand.
+
+use super::plan::{Deed, Work};
+use crate::remote::Server;
+use crate::remote::client::{self, Failure, escaped};
+use anyhow::{Context, Result, anyhow, bail};
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// How long a kind whose definition was just written may take to be served, and an object that goes away to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_millis(50);
+/// How often a write is tried that others get ahead of.
+const ATTEMPTS_MAX: usize = 5;
+
+pub struct Target {
+    client: kube::Client,
+    pub server: String,
+    known: Mutex<Known>,
+    /// Told of every object that is settled.
+    settled: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    kinds: HashMap<(String, String), Resource>,
+    /// Groups that a definition was replayed for.
+    defined: HashSet<String>,
+    /// Resources that take no update without a version.
+    versioned: HashSet<String>,
+    /// Which object stands for a recorded one, by their uids; `None` while it is on its way.
+    uids: HashMap<String, Option<String>>,
+}
+
+/// How a kind is served.
+#[derive(Debug, Clone)]
+struct Resource {
+    path: String,
+    plural: String,
+    is_namespaced: bool,
+    has_status: bool,
+}
+
+/// A request that was sent: what for, what came of it, and how long it took.
+pub struct Sent {
+    pub verb: &'static str,
+    pub code: Option<u16>,
+    pub took: Duration,
+}
+
+/// What sending an event's requests came to.
+pub enum Outcome {
+    Done,
+    /// A deletion found nothing.
+    Gone,
+    Refused {
+        reason: String,
+        message: String,
+    },
+    Unanswered(String),
+}
+
+impl Target {
+    pub async fn connect(against: &str, context: Option<&str>) -> Result<Target> {
+        let (client, server) = if against.starts_with("http://") || against.starts_with("https://") {
+            if context.is_some() {
+                bail!("--against-context is for a kubeconfig, and --against is a URL");
+            }
+            let url = against.trim_end_matches('/');
+            let uri = url.parse().with_context(|| format!("--against {against}"))?;
+            let mut config = kube::Config::new(uri);
+            config.default_retry = false;
+            (kube::Client::try_from(config)?, url.to_owned())
+        } else {
+            let file = PathBuf::from(against);
+            if !file.exists() {
+                bail!("--against {against}: there is no such kubeconfig, and it is no URL (https://HOST:PORT)");
+            }
+            let server = Server { kubeconfig: Some(file), context: context.map(str::to_owned) };
+            client::connect(&server).await?
+        };
+        let target = Target { client, server, known: Mutex::default(), settled: Notify::new() };
+        target.is_kubernetes().await?;
+        Ok(target)
+    }
+
+    async fn is_kubernetes(&self) -> Result<()> {
+        match client::send(&self.client, &self.server, Method::GET, "/version", None).await {
+            Ok(version) if version["gitVersion"].is_string() => {}
+            Ok(_) => bail!("{} is no Kubernetes API: its /version tells none", self.server),
+            Err(Failure::Refused(refused)) if refused.code == 404 => {
+                bail!("{} is no Kubernetes API: it has no /version", self.server)
+            }
+            Err(Failure::Unanswered(error)) => return Err(error),
+            Err(failure) => return Err(failure.into()),
+        }
+        // Somebody who may not even list its groups replays nothing.
+        client::send(&self.client, &self.server, Method::GET, "/api/v1", None).await.map_err(|failure| {
+            anyhow!("{} does not tell what it serves: {:#}", self.server, anyhow::Error::from(failure))
+        })?;
+        Ok(())
+    }
+
+    /// Before work is handed out: others may have to wait for it.
+    pub fn begin(&self, work: &Work) {
+        if work.deed == Deed::Create {
+            self.known().uids.insert(work.uid.clone(), None);
+        }
+    }
+
+    pub async fn carry_out(&self, work: &Work, sent: &mut Vec<Sent>) -> Outcome {
+        let done = self.requests(work, sent).await;
+        {
+            let mut known = self.known();
+            if known.uids.get(&work.uid) == Some(&None) {
+                known.uids.remove(&work.uid);
+            }
+        }
+        self.settled.notify_waiters();
+        match done {
+            Ok(true) => Outcome::Done,
+            Ok(false) => Outcome::Gone,
+            Err(Failure::Refused(refused)) => {
+                let reason = if refused.reason.is_empty() { refused.code.to_string() } else { refused.reason };
+                Outcome::Refused { reason, message: refused.message }
+            }
+            Err(Failure::Unanswered(error)) => Outcome::Unanswered(format!("{error:#}")),
+        }
+    }
+
+    /// Whether there was something to do it to.
+    async fn requests(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
+        let resource = self.resource(work, sent).await?;
+        let document = self.with_owners(work).await;
+        match &work.deed {
+            Deed::Create => {
+                self.create(&resource, work, &document, sent).await?;
+                if work.kind() == "CustomResourceDefinition" {
+                    let group = document["spec"]["group"].as_str().unwrap_or_default().to_owned();
+                    self.known().defined.insert(group);
+                }
+                if resource.has_status && has_content(&document["status"]) {
+                    self.update(&resource, work, "/status", &document, sent).await?;
+                }
+                Ok(true)
+            }
+            Deed::Change { main, status, bind } => {
+                if *bind {
+                    self.bind(&resource, work, &document, sent).await?;
+                }
+                if *main || (*status && !resource.has_status) {
+                    self.update(&resource, work, "", &document, sent).await?;
+                }
+                if *status && resource.has_status {
+                    self.update(&resource, work, "/status", &document, sent).await?;
+                }
+                Ok(true)
+            }
+            Deed::Delete { grace_seconds, propagation } => {
+                let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+                if let Some(seconds) = grace_seconds {
+                    options["gracePeriodSeconds"] = (*seconds).into();
+                }
+                if let Some(propagation) = propagation {
+                    options["propagationPolicy"] = (*propagation).into();
+                }
+                self.delete(&resource, work, &options, sent).await
+            }
+            Deed::Finish => self.finish(&resource, work, sent).await,
+        }
+    }
+
+    async fn create(
+        &self,
+        resource: &Resource,
+        work: &Work,
+        document: &Value,
+        sent: &mut Vec<Sent>,
+    ) -> Result<(), Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let path = resource.collection(work);
+            match self.send("create", Method::POST, &path, Some(document), sent).await {
+                Ok(answer) => {
+                    self.stands_for(work, &answer);
+                    return Ok(());
+                }
+                Err(Failure::Refused(refused)) if refused.code == 409 && refused.message.contains("being deleted") => {
+                    if Instant::now() > deadline {
+                        return Err(Failure::Refused(refused));
+                    }
+                    tokio::time::sleep(PERIOD).await;
+                }
+                // It is on every cluster, or was there before: it gets to be what it was here.
+                Err(Failure::Refused(refused)) if refused.code == 409 => {
+                    return self.update_existing(resource, work, "", document, sent).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Writes over what is there; creates what is not.
+    async fn update(
+        &self,
+        resource: &Resource,
+        work: &Work,
+        subresource: &str,
+        document: &Value,
+        sent: &mut Vec<Sent>,
+    ) -> Result<(), Failure> {
+        match self.update_existing(resource, work, subresource, document, sent).await {
+            Err(Failure::Refused(refused)) if refused.code == 404 => {
+                let path = resource.collection(work);
+                let answer = self.send("create", Method::POST, &path, Some(document), sent).await?;
+                self.stands_for(work, &answer);
+                if resource.has_status && has_content(&document["status"]) {
+                    self.update_existing(resource, work, "/status", document, sent).await?;
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn update_existing(
+        &self,
+        resource: &Resource,
+        work: &Work,
+        subresource: &str,
+        document: &Value,
+        sent: &mut Vec<Sent>,
+    ) -> Result<(), Failure> {
+        let object = resource.object(work);
+        let path = format!("{object}{subresource}");
+        let mut document = document.clone();
+        let mut with_version = self.known().versioned.contains(&resource.path);
+        for attempt in 1.. {
+            if with_version {
+                let now = self.send("get", Method::GET, &object, None, sent).await?;
+                document["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
+            }
+            match self.send("update", Method::PUT, &path, Some(&document), sent).await {
+                Ok(answer) => {
+                    self.stands_for(work, &answer);
+                    return Ok(());
+                }
+                Err(Failure::Refused(refused))
+                    if attempt < ATTEMPTS_MAX && wants_version(refused.code, &refused.message) =>
+                {
+                    if refused.code == 422 {
+                        self.known().versioned.insert(resource.path.clone());
+                    }
+                    with_version = true;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    async fn bind(
+        &self,
+        resource: &Resource,
+        work: &Work,
+        document: &Value,
+        sent: &mut Vec<Sent>,
+    ) -> Result<(), Failure> {
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": work.name(),
+            "namespace": work.namespace()}, "target": {"apiVersion": "v1", "kind": "Node",
+            "name": document["spec"]["nodeName"]}});
+        let path = format!("{}/binding", resource.object(work));
+        self.send("create", Method::POST, &path, Some(&binding), sent).await.map(|_| ())
+    }
+
+    async fn delete(
+        &self,
+        resource: &Resource,
+        work: &Work,
+        options: &Value,
+        sent: &mut Vec<Sent>,
+    ) -> Result<bool, Failure> {
+        match self.send("delete", Method::DELETE, &resource.object(work), Some(options), sent).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Refused(refused)) if refused.code == 404 => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Lets go of what waits for finalizers; what waits for its grace to end need not.
+    async fn finish(&self, resource: &Resource, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
+        let path = resource.object(work);
+        for _ in 0..ATTEMPTS_MAX {
+            let mut now = match self.send("get", Method::GET, &path, None, sent).await {
+                Ok(now) => now,
+                Err(Failure::Refused(refused)) if refused.code == 404 => return Ok(false),
+                Err(failure) => return Err(failure),
+            };
+            if !now["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
+                let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
+                return self.delete(resource, work, &options, sent).await;
+            }
+            now["metadata"]["finalizers"] = json!([]);
+            match self.send("update", Method::PUT, &path, Some(&now), sent).await {
+                Ok(_) => return Ok(true),
+                Err(failure) if matches!(failure.code(), Some(404 | 409)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(true)
+    }
+
+    /// How the kind is served there; one whose definition was just written may take a moment.
+    async fn resource(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<Resource, Failure> {
+        let id = (work.api_version().to_owned(), work.kind().to_owned());
+        let group = id.0.rsplit_once('/').map_or("", |(group, _)| group);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(resource) = self.known().kinds.get(&id).cloned() {
+                return Ok(resource);
+            }
+            let path = if group.is_empty() { format!("/api/{}", id.0) } else { format!("/apis/{}", id.0) };
+            match self.send("get", Method::GET, &path, None, sent).await {
+                Ok(list) => self.learn(&path, &id.0, &list),
+                Err(failure) if matches!(failure.code(), Some(404 | 503)) => {}
+                Err(failure) => return Err(failure),
+            }
+            if !self.may_be_served_soon(&id, group, deadline) {
+                return Err(Failure::Refused(Box::new(client::Refused {
+                    code: 404,
+                    reason: "NotServed".into(),
+                    message: format!("{} serves no {} of {}", self.server, id.1, id.0),
+                    status: Value::Null,
+                })));
+            }
+            if self.known().kinds.contains_key(&id) {
+                continue;
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    /// Whether the kind is served, or will be once its definition has taken effect.
+    fn may_be_served_soon(&self, id: &(String, String), group: &str, deadline: Instant) -> bool {
+        let mut known = self.known();
+        if known.kinds.contains_key(id) {
+            return true;
+        }
+        if Instant::now() > deadline {
+            // Waited for once: the answer would be the same for every object of the group.
+            known.defined.remove(group);
+        }
+        known.defined.contains(group)
+    }
+
+    fn learn(&self, path: &str, api_version: &str, list: &Value) {
+        let resources = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let text = |resource: &Value, field: &str| resource[field].as_str().unwrap_or_default().to_owned();
+        let names: HashSet<String> = resources.iter().map(|resource| text(resource, "name")).collect();
+        let mut known = self.known();
+        for resource in resources.iter().filter(|resource| !text(resource, "name").contains('/')) {
+            let plural = text(resource, "name");
+            let found = Resource {
+                path: path.to_owned(),
+                is_namespaced: resource["namespaced"] == true,
+                has_status: names.contains(&format!("{plural}/status")),
+                plural,
+            };
+            known.kinds.insert((api_version.to_owned(), text(resource, "kind")), found);
+        }
+    }
+
+    /// The document with the owners that stand for the recorded ones; those that nothing stands for are left out.
+    async fn with_owners(&self, work: &Work) -> Value {
+        let mut document = work.document.clone();
+        let Some(owners) = document["metadata"]["ownerReferences"].as_array_mut() else { return document };
+        let mut left = Vec::new();
+        for mut owner in std::mem::take(owners) {
+            if let Some(uid) = self.stand_in(owner["uid"].as_str().unwrap_or_default()).await {
+                owner["uid"] = uid.into();
+                left.push(owner);
+            }
+        }
+        *owners = left;
+        document
+    }
+
+    /// Waits for an owner that is on its way: its event came before, so that nothing there waits for this one.
+    async fn stand_in(&self, uid: &str) -> Option<String> {
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if let Some(found) = self.known().uids.get(uid)?.clone() {
+                return Some(found);
+            }
+            settled.await;
+        }
+    }
+
+    fn stands_for(&self, work: &Work, answer: &Value) {
+        if let Some(uid) = answer["metadata"]["uid"].as_str() {
+            self.known().uids.insert(work.uid.clone(), Some(uid.to_owned()));
+        }
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        sent: &mut Vec<Sent>,
+    ) -> Result<Value, Failure> {
+        let began = Instant::now();
+        let answer = client::exchange(&self.client, &self.server, method, path, body).await;
+        let code = match &answer {
+            Ok((code, _)) => Some(*code),
+            Err(failure) => failure.code(),
+        };
+        sent.push(Sent { verb, code, took: began.elapsed() });
+        answer.map(|(_, document)| document)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Resource {
+    fn collection(&self, work: &Work) -> String {
+        let namespace = work.namespace().filter(|_| self.is_namespaced);
+        let within = namespace.map(|namespace| format!("/namespaces/{}", escaped(namespace))).unwrap_or_default();
+        format!("{}{within}/{}", self.path, self.plural)
+    }
+
+    fn object(&self, work: &Work) -> String {
+        format!("{}/{}", self.collection(work), escaped(work.name()))
+    }
+}
+
+fn has_content(status: &Value) -> bool {
+    status.as_object().is_some_and(|status| !status.is_empty())
+}
+
+/// Whether a refusal of an update says that it lacks the present version, or had an older one.
+fn wants_version(code: u16, message: &str) -> bool {
+    code == 409 || (code == 422 && message.contains("metadata.resourceVersion"))
+}

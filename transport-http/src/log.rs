@@ -1,0 +1,396 @@
+//! The event log over HTTP, for those who may read everything: the reading half of `EventLog`.
+//!
+//! Below [`PATH`], which is no resource, so that only rights on the path itself give it (`cluster-admin` has them all):
+//!
+//! | path | parameters | answer |
+//! | --- | --- | --- |
+//! | | | where the log begins and ends, as JSON |
+//! | `/version` | `at`: a version, a time, or how long ago | the version that it means, as JSON |
+//! | `/versions` | `resource`, `key` | the versions of one object, as JSON |
+//! | `/records` | `after`, `limit`, `resource`, `wait` (seconds, for the next event when there is none) | records |
+//! | `/records` | `offsets`: up to 1024, with commas between | those of them that are there |
+//! | `/current` | | the newest record of every object |
+//!
+//! Records go out as they are read, each as [`frame`] writes it, and an end behind them: what has none was cut short.
+
+use crate::api::Api;
+use crate::query::Query;
+use crate::respond::{self, Frames, Response, Shape};
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::stream;
+use holdfast_core::Refusal;
+use holdfast_core::event::{Damage, Offset, Record};
+use holdfast_core::history::moment::{self, Moment};
+use holdfast_engine::log::Identity;
+use holdfast_engine::{EventLog, Fault};
+use http::Method;
+use serde_json::json;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const PATH: &str = "/holdfast/v1/log";
+pub const RECORDS: &str = "application/vnd.holdfast.records";
+/// How many offsets one request may name.
+pub const OFFSETS_MAX: usize = 1024;
+/// How long a request may wait for the next event, in seconds.
+pub const WAIT_SECONDS_MAX: u64 = 30;
+
+/// How many records are read at a time.
+const PIECE: usize = 256;
+/// Stands for a length where the log failed: the text behind it says how.
+const FAILED: u32 = u32::MAX;
+/// No record is near as long.
+const FRAME_BYTES_MAX: u32 = 256 << 20;
+
+/// Answers a path below [`PATH`], without it.
+pub(crate) async fn answer(api: &Arc<Api>, method: &Method, path: &str, query: &Query, shape: Shape) -> Response {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let message = "the server does not allow this method on the requested resource".into();
+        return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
+    }
+    let answer = match path {
+        "" => about(api, shape),
+        "/version" => version(api, query, shape),
+        "/versions" => versions(api, query, shape),
+        "/records" => records(api, query).await,
+        "/current" => current(api),
+        _ => Err(Refusal::NoSuchPath),
+    };
+    answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
+}
+
+fn about(api: &Api, shape: Shape) -> Result<Response, Refusal> {
+    let log = api.engine.log();
+    let first = log.scan(None, Offset::ZERO, 1).map_err(failed)?;
+    let Identity { id, origin } = log.identity().map_err(failed)?;
+    let origin = origin.map(|origin| json!({"id": origin.id, "version": origin.version.0}));
+    let about = json!({
+        "kind": "Log",
+        "apiVersion": "holdfast/v1",
+        "id": id,
+        "origin": origin,
+        "first": first.first().map_or(0, |record| record.offset),
+        "last": log.last().map_err(failed)?.0,
+        "oldest": log.oldest().map_err(failed)?.0,
+        "repaired": log.repaired().map_err(failed)?.0,
+    });
+    Ok(respond::bytes(200, about.to_string().into(), shape))
+}
+
+fn version(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+    let at = required(query, "at")?;
+    let moment = moment::parse(at, api.engine.stamp().time);
+    let version = match moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))? {
+        Moment::Version(version) => version,
+        Moment::Time(time) => version_by(api.engine.log().as_ref(), time.as_millisecond()).map_err(failed)?,
+    };
+    Ok(respond::bytes(200, json!({"version": version.0}).to_string().into(), shape))
+}
+
+/// The version that a time means, by reading the log.
+pub fn version_by(log: &dyn EventLog, time_ms: i64) -> Result<Offset, Fault> {
+    let event_from = |offset: Offset| -> Result<Option<(Offset, i64)>, Fault> {
+        let found = log.scan(None, Offset(offset.0 - 1), 1)?;
+        Ok(found.first().map(|record| (record.offset(), record.time_ms)))
+    };
+    moment::version_at(time_ms, log.last()?, event_from)
+}
+
+fn versions(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+    let (resource, key) = (required(query, "resource")?, required(query, "key")?);
+    let versions = api.engine.log().versions(resource, key).map_err(failed)?;
+    let versions: Vec<u64> = versions.iter().map(|version| version.0).collect();
+    Ok(respond::bytes(200, json!({"versions": versions}).to_string().into(), shape))
+}
+
+async fn records(api: &Arc<Api>, query: &Query) -> Result<Response, Refusal> {
+    if let Some(offsets) = query.get("offsets") {
+        let offsets: VecDeque<Offset> =
+            offsets.split(',').map(|offset| Ok(Offset(number("offsets", offset)?))).collect::<Result<_, Refusal>>()?;
+        if offsets.len() > OFFSETS_MAX {
+            return Err(Refusal::BadRequest(format!("offsets: {} are more than {OFFSETS_MAX}", offsets.len())));
+        }
+        return Ok(streamed(Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets) }));
+    }
+    let optional = |name: &str| query.get(name).map(|text| number(name, text)).transpose();
+    let after = Offset(optional("after")?.unwrap_or(0));
+    let limit = optional("limit")?.unwrap_or(u64::MAX);
+    let wait = Duration::from_secs(optional("wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX));
+    if !wait.is_zero() {
+        let _ = tokio::time::timeout(wait, passed(api, after)).await;
+    }
+    let resource = query.get("resource").map(str::to_owned);
+    Ok(streamed(Source { log: api.engine.log().clone(), rest: Rest::After { resource, after, limit } }))
+}
+
+/// Ends when there is an event after this version, or when the server stops.
+async fn passed(api: &Api, after: Offset) {
+    let mut stopping = api.stopping.subscribe();
+    loop {
+        let committed = api.engine.hub().committed().notified();
+        if api.engine.snapshot().offset > after || *stopping.borrow_and_update() {
+            return;
+        }
+        tokio::select! {
+            () = committed => {}
+            _ = stopping.changed() => {}
+        }
+    }
+}
+
+fn current(api: &Arc<Api>) -> Result<Response, Refusal> {
+    // From the snapshot, which knows the newest event of every object without reading any.
+    let state = api.engine.snapshot();
+    let mut offsets: Vec<Offset> = Vec::new();
+    for (_, collection) in state.collections() {
+        offsets.extend(collection.iter().map(|(_, entry)| entry.offset));
+    }
+    offsets.sort_unstable();
+    Ok(streamed(Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets.into()) }))
+}
+
+/// What is still to go out.
+struct Source {
+    log: Arc<dyn EventLog>,
+    rest: Rest,
+}
+
+enum Rest {
+    After { resource: Option<String>, after: Offset, limit: u64 },
+    Offsets(VecDeque<Offset>),
+    Nothing,
+}
+
+impl Source {
+    /// The next records, and what comes after them; the end where there are no more.
+    fn piece(mut self) -> (Bytes, Source) {
+        let mut out = Vec::new();
+        let rest = std::mem::replace(&mut self.rest, Rest::Nothing);
+        match self.read(rest, &mut out) {
+            Ok(Rest::Nothing) => out.extend_from_slice(&0u32.to_le_bytes()),
+            Ok(rest) => self.rest = rest,
+            Err(fault) => {
+                let text = fault.to_string();
+                out.extend_from_slice(&FAILED.to_le_bytes());
+                out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+        (out.into(), self)
+    }
+
+    fn read(&self, rest: Rest, out: &mut Vec<u8>) -> Result<Rest, Fault> {
+        match rest {
+            Rest::Nothing => Ok(Rest::Nothing),
+            Rest::After { resource, after, limit } => {
+                let piece = PIECE.min(usize::try_from(limit).unwrap_or(PIECE));
+                let records = self.log.scan(resource.as_deref(), after, piece)?;
+                records.iter().for_each(|record| frame(record, out));
+                let limit = limit - records.len() as u64;
+                match records.last() {
+                    Some(last) if records.len() == piece && limit > 0 => {
+                        Ok(Rest::After { resource, after: last.offset(), limit })
+                    }
+                    _ => Ok(Rest::Nothing),
+                }
+            }
+            Rest::Offsets(mut offsets) => {
+                for offset in offsets.drain(..offsets.len().min(PIECE)) {
+                    if let Some(record) = self.log.read(offset)? {
+                        frame(&record, out);
+                    }
+                }
+                Ok(if offsets.is_empty() { Rest::Nothing } else { Rest::Offsets(offsets) })
+            }
+        }
+    }
+}
+
+fn streamed(source: Source) -> Response {
+    let frames = stream::unfold(Some(source), async |source| {
+        // Reading waits for a disk: not on a thread that answers others.
+        let (piece, source) = tokio::task::spawn_blocking(move || source.map(Source::piece)).await.ok()??;
+        let is_end = matches!(source.rest, Rest::Nothing);
+        Some((Ok(piece), Some(source).filter(|_| !is_end)))
+    });
+    let frames: Frames = Box::pin(frames);
+    respond::streamed(200, frames, RECORDS, false)
+}
+
+/// A record on the wire: its length in four bytes, little endian, and then as the log stores it, with its checksum.
+/// The end is a length of zero.
+pub fn frame(record: &Record, out: &mut Vec<u8>) {
+    let bytes = record.encode_record();
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(&bytes);
+}
+
+/// Takes records out of an answer as its bytes come.
+#[derive(Debug, Default)]
+pub struct Unframed {
+    bytes: BytesMut,
+    ended: bool,
+}
+
+/// Why an answer gives no more records.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Broken {
+    #[error("the answer was cut short")]
+    CutShort,
+    #[error("the server could not read on: {0}")]
+    Failed(String),
+    #[error("a record in the answer is damaged: {0}")]
+    Damaged(Damage),
+}
+
+impl Unframed {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next record, if all of it has come.
+    pub fn next(&mut self) -> Result<Option<Record>, Broken> {
+        let Some(length) = self.length(0).filter(|_| !self.ended) else { return Ok(None) };
+        match length {
+            0 => {
+                self.bytes.advance(4);
+                self.ended = true;
+                Ok(None)
+            }
+            FAILED => match self.length(4) {
+                Some(length) if self.bytes.len() >= 8 + length as usize => {
+                    Err(Broken::Failed(String::from_utf8_lossy(&self.bytes[8..8 + length as usize]).into_owned()))
+                }
+                _ => Ok(None),
+            },
+            FRAME_BYTES_MAX.. => Err(Broken::Damaged(Damage::Body(format!("a record of {length} bytes")))),
+            length if self.bytes.len() >= 4 + length as usize => {
+                self.bytes.advance(4);
+                let record = self.bytes.split_to(length as usize);
+                Record::decode_record(&record).map(Some).map_err(Broken::Damaged)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Says whether everything came, once there is nothing more to push.
+    pub fn finish(&self) -> Result<(), Broken> {
+        if self.ended { Ok(()) } else { Err(Broken::CutShort) }
+    }
+
+    fn length(&self, at: usize) -> Option<u32> {
+        let bytes = self.bytes.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    }
+}
+
+fn required<'q>(query: &'q Query, name: &str) -> Result<&'q str, Refusal> {
+    let found = query.get(name).filter(|text| !text.is_empty());
+    found.ok_or_else(|| Refusal::BadRequest(format!("the parameter {name} is missing")))
+}
+
+fn number(name: &str, text: &str) -> Result<u64, Refusal> {
+    text.parse().map_err(|_| Refusal::BadRequest(format!("{name}: {text:?} is no number")))
+}
+
+fn failed(fault: Fault) -> Refusal {
+    Refusal::Internal(fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::{Actor, Operation};
+    use holdfast_engine::memory::MemoryLog;
+
+    fn record(offset: u64) -> Record {
+        Record {
+            offset,
+            time_ms: 1_795_000_000_000 + offset as i64,
+            resource: if offset.is_multiple_of(2) { "pods" } else { "configmaps" }.into(),
+            key: format!("default/{offset}"),
+            replaces: 0,
+            operation: Operation::Put as i32,
+            actor: Actor::default(),
+            object: format!("{{\"offset\":{offset}}}").into(),
+        }
+    }
+
+    fn log(last: u64) -> Arc<dyn EventLog> {
+        let log = MemoryLog::default();
+        log.append(&(1..=last).map(record).collect::<Vec<_>>()).expect("a log in memory takes records");
+        Arc::new(log)
+    }
+
+    /// Everything that goes out, and in how many pieces.
+    fn sent(rest: Rest) -> (Vec<u8>, usize) {
+        let mut source = Source { log: log(600), rest };
+        let (mut out, mut pieces) = (Vec::new(), 0);
+        loop {
+            let (piece, next) = source.piece();
+            out.extend_from_slice(&piece);
+            pieces += 1;
+            source = next;
+            if matches!(source.rest, Rest::Nothing) {
+                return (out, pieces);
+            }
+        }
+    }
+
+    fn received(bytes: &[u8], at_a_time: usize) -> (Vec<u64>, Result<(), Broken>) {
+        let (mut unframed, mut offsets) = (Unframed::default(), Vec::new());
+        for piece in bytes.chunks(at_a_time) {
+            unframed.push(piece);
+            loop {
+                match unframed.next() {
+                    Ok(Some(found)) => {
+                        assert_eq!(found, record(found.offset));
+                        offsets.push(found.offset);
+                    }
+                    Ok(None) => break,
+                    Err(broken) => return (offsets, Err(broken)),
+                }
+            }
+        }
+        (offsets, unframed.finish())
+    }
+
+    #[test]
+    fn records_arrive_as_they_were_however_they_are_cut() {
+        let after = |resource: Option<&str>, after, limit| {
+            let resource = resource.map(str::to_owned);
+            Rest::After { resource, after: Offset(after), limit }
+        };
+        for (rest, expected, pieces) in [
+            (after(None, 0, u64::MAX), (1..=600).collect(), 3),
+            (after(None, 590, u64::MAX), (591..=600).collect(), 1),
+            (after(None, 600, u64::MAX), Vec::new(), 1),
+            (after(None, 0, 0), Vec::new(), 1),
+            (after(None, 0, 256), (1..=256).collect(), 1),
+            (after(Some("pods"), 3, 300), (2..=300).map(|half| half * 2).collect(), 2),
+            (Rest::Offsets([3, 700, 5].map(Offset).into()), vec![3, 5], 1),
+        ] {
+            let (bytes, count) = sent(rest);
+            for at_a_time in [1, 7, 1 << 20] {
+                assert_eq!(received(&bytes, at_a_time), (Vec::clone(&expected), Ok(())));
+            }
+            assert_eq!(count, pieces);
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_or_damaged_is_told() {
+        let (bytes, _) = sent(Rest::Offsets([1, 2].map(Offset).into()));
+        for end in 0..bytes.len() {
+            assert_eq!(received(&bytes[..end], 16).1, Err(Broken::CutShort), "cut at {end}");
+        }
+        let mut damaged = bytes.clone();
+        damaged[20] ^= 1;
+        assert!(matches!(received(&damaged, 16).1, Err(Broken::Damaged(Damage::Checksum { .. }))));
+        let endless = received(&(FAILED - 1).to_le_bytes(), 16).1;
+        assert!(matches!(endless, Err(Broken::Damaged(Damage::Body(_)))), "{endless:?}");
+        let failure = [&FAILED.to_le_bytes()[..], &4u32.to_le_bytes(), b"disk"].concat();
+        assert_eq!(received(&failure, 5).1, Err(Broken::Failed("disk".into())));
+    }
+}
