@@ -22,7 +22,7 @@ pub struct Retention {
 /// How often the log is looked at.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
-/// How often it is looked at whether much was written, and how many events are much.
+/// How often it is looked at whether a pass is due sooner, for the log's size or for so many new events.
 const GLANCE: Duration = Duration::from_secs(1);
 const MUCH_EVENTS: u64 = 50_000;
 /// How many versions go at a time when it is not known how many must.
@@ -40,7 +40,10 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         tokio::time::sleep(period.min(GLANCE)).await;
         let Some(engine) = engine.upgrade() else { return };
         let newest = engine.snapshot().offset;
-        if looked.elapsed() < period && newest.0 - seen.0.min(newest.0) < MUCH_EVENTS {
+        // Where what is current is too much already, looking more often helps nobody.
+        let is_full =
+            !too_large && retention.bytes.is_some_and(|most| engine.log().size().is_ok_and(|size| size.bytes > most));
+        if looked.elapsed() < period && newest.0.saturating_sub(seen.0) < MUCH_EVENTS && !is_full {
             continue;
         }
         (looked, seen) = (Instant::now(), newest);

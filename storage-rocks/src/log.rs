@@ -26,6 +26,10 @@ const FORMAT: u8 = 1;
 /// What must fit on the disk again before writes are taken after it was full.
 const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
+/// From so many events on a scan is of a whole log, or of much of it.
+const LONG_SCAN: usize = 1024;
+const READ_AHEAD_BYTES: usize = 1 << 20;
+
 pub struct RocksLog {
     folder: PathBuf,
     /// What faults name: the folder, or the one that it is becoming a copy of.
@@ -289,13 +293,23 @@ pub(crate) fn scan(
     let mut found = Vec::new();
     let from = after.next();
     let Some(resource) = resource else {
-        let start = key::offset(from);
-        for item in db.iterator_cf(family(db, EVENTS)?, IteratorMode::From(&start, Direction::Forward)).take(limit) {
-            let last = found.last().map_or(after, Record::offset);
-            let (offset, bytes) = item.map_err(|error| damage("read events", folder, last, error))?;
-            let offset = key::parse_offset(&offset).ok_or_else(|| foreign(EVENTS, folder))?;
-            found.push(record(folder, offset, &bytes)?);
+        let mut reading = ReadOptions::default();
+        if limit >= LONG_SCAN {
+            // Neighbours are read ahead of time, and what is read once does not push out what is read often.
+            reading.set_readahead_size(READ_AHEAD_BYTES);
+            reading.fill_cache(false);
         }
+        let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading);
+        entries.seek(key::offset(from));
+        while found.len() < limit
+            && let Some((offset, bytes)) = entries.item()
+        {
+            let offset = key::parse_offset(offset).ok_or_else(|| foreign(EVENTS, folder))?;
+            found.push(record(folder, offset, bytes)?);
+            entries.next();
+        }
+        let last = found.last().map_or(after, Record::offset);
+        entries.status().map_err(|error| damage("read events", folder, last, error))?;
         return Ok(found);
     };
     let start = key::versioned(resource.as_bytes(), from);

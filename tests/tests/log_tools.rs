@@ -193,8 +193,13 @@ fn bad_exports_are_refused_by_line() {
         refused(import(&good, &target, &[]), &["is not finished", "--resume"]);
     }
 
-    // What was cut short goes on with the whole.
+    // What was cut short does not go on with another cluster's.
+    let other = files.join("other");
+    Server::start(&other, &[]).stop();
     let target = files.join("target-0");
+    let foreign = done(log(&other, &["export"]));
+    refused(import(&foreign, &target, &["--resume"]), &["begun with an export of the log", "go on with the other"]);
+    // What was cut short goes on with the whole.
     done(import(&good, &target, &["--resume"]));
     assert_eq!(verified(&target)["digest"], verified(&folder)["digest"]);
     Server::start(&target, &[]).stop();

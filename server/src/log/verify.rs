@@ -78,11 +78,20 @@ pub fn run(args: Args) -> Result<()> {
     drop(progress);
     let folded_in = began.elapsed();
     let digest = Digest::of(&fold.state);
-    let served = load(&reader, registry)?;
-    let served_digest = Digest::of(&served);
-    if served_digest != digest {
-        fold.problems.extend(differences(&fold.state, &served, TOLD_MAX));
-    }
+    let served_digest = match load(&reader, registry) {
+        Ok(served) => {
+            let served_digest = Digest::of(&served);
+            if served_digest != digest {
+                fold.problems.extend(differences(&fold.state, &served, TOLD_MAX));
+            }
+            served_digest.to_string()
+        }
+        // Told behind what the log itself is found to lack, which is mostly why.
+        Err(fault) => {
+            fold.problems.push(format!("no server can load it: {fault}"));
+            "nothing".to_owned()
+        }
+    };
     let objects: usize = fold.state.collections().map(|(_, objects)| objects.len()).sum();
     if args.json {
         let Identity { id, origin } = reader.identity()?;
@@ -98,7 +107,7 @@ pub fn run(args: Args) -> Result<()> {
             "checkpoints": checkpoints,
             "objects": objects,
             "digest": digest.to_string(),
-            "servedDigest": served_digest.to_string(),
+            "servedDigest": served_digest,
             "problems": fold.problems.iter().take(TOLD_MAX).collect::<Vec<_>>(),
             "seconds": folded_in.as_secs_f64(),
         });
