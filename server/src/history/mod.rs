@@ -56,8 +56,9 @@ pub struct Named {
     /// The object, as kubectl takes it: `deploy web` or `deploy/web`.
     #[arg(value_names = ["KIND", "NAME"], num_args = 1..=2, required = true)]
     object: Vec<String>,
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    /// Its namespace [default: that of the kubeconfig's context, or default].
+    #[arg(short, long)]
+    namespace: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -157,7 +158,8 @@ impl<'l> View<'l> {
             bail!("{name:?} is no name of an object: give KIND NAME or KIND/NAME, and the namespace with -n");
         }
         let kind = self.kind(kind)?;
-        let namespace = Some(named.namespace.as_str()).filter(|_| kind.scope == Scope::Namespaced);
+        let namespace = named.namespace.as_deref().unwrap_or(self.log.namespace());
+        let namespace = Some(namespace).filter(|_| kind.scope == Scope::Namespaced);
         Ok(Place { storage: kind.storage.clone(), key: key(namespace, name) })
     }
 
@@ -388,7 +390,7 @@ mod tests {
     }
 
     pub fn named(object: &str) -> Named {
-        Named { object: object.split(' ').map(String::from).collect(), namespace: "default".into() }
+        Named { object: object.split(' ').map(String::from).collect(), namespace: None }
     }
 
     #[test]
@@ -420,7 +422,7 @@ mod tests {
         ]);
         let versions = |object: &str, namespace: &str| {
             let view = view(&log);
-            let named = Named { namespace: namespace.into(), ..named(object) };
+            let named = Named { namespace: Some(namespace.into()), ..named(object) };
             let found = view.place(&named).and_then(|place| view.versions(&place));
             found.map(|versions| versions.len()).map_err(|error| error.to_string())
         };

@@ -75,6 +75,11 @@ impl Client {
         Client { client, runtime, server: name }
     }
 
+    /// The namespace of the kubeconfig's context.
+    pub fn namespace(&self) -> &str {
+        self.client.default_namespace()
+    }
+
     /// The document that a path gives.
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
         self.send(Method::GET, path, None)

@@ -48,6 +48,9 @@ impl RemoteLog {
     fn explained(&self, failure: Failure) -> anyhow::Error {
         let server = &self.client.server;
         match failure {
+            Failure::Refused(refused) if refused.code == 404 && server.contains("/at/") => anyhow!(
+                "{server} shows the past, which has no log of its own: name the context of the present with --context"
+            ),
             Failure::Refused(refused) if refused.code == 404 => anyhow!(
                 "{server} is no Holdfast, or an older one: it has no {PATH}. Name a Holdfast server with --kubeconfig or \
                  --context, or a data folder with --data-dir"
@@ -169,6 +172,10 @@ impl EventLog for RemoteLog {
 }
 
 impl Readable for RemoteLog {
+    fn namespace(&self) -> &str {
+        self.client.namespace()
+    }
+
     fn will_read(&self, offsets: &[Offset]) {
         let places = offsets.iter().enumerate().map(|(place, offset)| (*offset, place)).collect();
         *self.ahead() = Ahead { order: offsets.to_vec(), places, fetched: BTreeMap::new() };

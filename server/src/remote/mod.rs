@@ -48,6 +48,11 @@ pub trait Readable: EventLog {
     /// The version that a text names, whether the log holds it or not.
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset>;
 
+    /// The namespace that is meant where none is named.
+    fn namespace(&self) -> &str {
+        "default"
+    }
+
     /// Tells which records will be read one after the other: who is far away fetches many at once.
     fn will_read(&self, _: &[Offset]) {}
 }

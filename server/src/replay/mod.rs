@@ -67,13 +67,11 @@ impl FromStr for Speed {
 pub fn run(args: &Args) -> Result<()> {
     let source = Source::open(&args.log, args.from, args.to)?;
     let runtime = crate::runtime()?;
-    let summary = runtime.block_on(async {
-        let target = Target::connect(&args.against, args.against_context.as_deref()).await?;
-        if source.server() == Some(target.server.as_str()) {
-            bail!("{} is the server that the log is of: replay it against another one", target.server);
-        }
-        drive::drive(source, target, args.speed, usize::from(args.concurrency)).await
-    })?;
+    let target = runtime.block_on(Target::connect(&args.against, args.against_context.as_deref()))?;
+    if source.server() == Some(target.server.as_str()) {
+        bail!("{} is the server that the log is of: replay it against another one", target.server);
+    }
+    let summary = runtime.block_on(drive::drive(source, target, args.speed, usize::from(args.concurrency)))?;
     let refused = summary.refused();
     args.shown.write(&summary)?;
     if refused > 0 && !args.tolerate {

@@ -184,24 +184,27 @@ impl Target {
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let path = resource.collection(work);
-            match self.send("create", Method::POST, &path, Some(document), sent).await {
+            let refused = match self.send("create", Method::POST, &resource.collection(work), Some(document), sent).await {
                 Ok(answer) => {
                     self.stands_for(work, &answer);
                     return Ok(());
                 }
-                Err(Failure::Refused(refused)) if refused.code == 409 && refused.message.contains("being deleted") => {
-                    if Instant::now() > deadline {
-                        return Err(Failure::Refused(refused));
-                    }
-                    tokio::time::sleep(PERIOD).await;
-                }
-                // It is on every cluster, or was there before: it gets to be what it was here.
-                Err(Failure::Refused(refused)) if refused.code == 409 => {
-                    return self.update_existing(resource, work, "", document, sent).await;
-                }
+                Err(Failure::Refused(refused)) if refused.code == 409 => refused,
                 Err(failure) => return Err(failure),
+            };
+            let now = match self.send("get", Method::GET, &resource.object(work), None, sent).await {
+                Ok(now) => now,
+                Err(failure) if failure.code() == Some(404) && Instant::now() < deadline => continue,
+                Err(_) => return Err(Failure::Refused(refused)),
+            };
+            if now["metadata"].get("deletionTimestamp").is_none() {
+                // It is on every cluster, or was there before: it gets to be what it was here.
+                return self.update_existing(resource, work, "", document, sent).await;
             }
+            if Instant::now() > deadline {
+                return Err(Failure::Refused(refused));
+            }
+            tokio::time::sleep(PERIOD).await;
         }
     }
 
