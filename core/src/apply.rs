@@ -80,17 +80,3 @@ fn index_roles(state: &mut State, change: &Change) {
         state.rbac.put(&kind, namespace.unwrap_or(""), name, &change.entry.document());
     }
 }
-
-/// Takes one event back: the state before it, given the event that it replaced.
-///
-/// The caller undoes events newest first, and sets the offset it has come back to.
-pub fn undo(state: &mut State, change: &Change, previous: Option<&Change>) {
-    let before = previous.filter(|previous| !previous.deleted);
-    match before {
-        Some(before) => state.put(change.kind, change.key.clone(), before.entry.clone()),
-        None => state.remove(change.kind, &change.key),
-    }
-    let restored = Change { deleted: before.is_none(), ..before.unwrap_or(change).clone() };
-    index_roles(state, &restored);
-    define(state, &restored);
-}

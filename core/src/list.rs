@@ -139,6 +139,9 @@ pub struct Continue {
     /// How many of an unfiltered list are left.
     #[serde(rename = "left", default, skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
+    /// The list was asked for at a version of the past: the token is good for as long as the log remembers it.
+    #[serde(rename = "past", default, skip_serializing_if = "std::ops::Not::not")]
+    pub past: bool,
 }
 
 const CONTINUE_API: &str = "meta.k8s.io/v1";
@@ -186,7 +189,17 @@ impl Continue {
 
     /// Goes on after a key in the state of another version.
     pub fn fresh(version: Offset, after: String) -> Continue {
-        Continue { api: CONTINUE_API.into(), version: version.0, after, left: None }
+        Continue { api: CONTINUE_API.into(), version: version.0, after, left: None, past: false }
+    }
+
+    /// Where the page after this one begins, `given` objects having been given out with this one.
+    pub fn next(&self, after: String, given: u64) -> Continue {
+        Continue { after, left: self.left.map(|left| left.saturating_sub(given)), ..self.clone() }
+    }
+
+    /// How many of an unfiltered list are left, if anybody counted.
+    pub fn left(&self) -> Option<u64> {
+        self.left
     }
 
     /// The token as clients get it.
@@ -248,11 +261,14 @@ fn left_after<'a>(
 
 /// The object that the path names.
 pub fn get<'a>(state: &'a State, request: &Request) -> Result<&'a Arc<Entry>, Refusal> {
+    state.get(request.target.kind, &request.key()).ok_or_else(|| missing(state, request))
+}
+
+/// There is no object where the path points.
+pub fn missing(state: &State, request: &Request) -> Refusal {
     let kind = state.kind(request.target.kind);
-    state.get(request.target.kind, &request.key()).ok_or_else(|| {
-        let group = &kind.versions[request.target.version].group;
-        Refusal::NotFound(Subject::new(group, &kind.resource, request.name()))
-    })
+    let group = &kind.versions[request.target.version].group;
+    Refusal::NotFound(Subject::new(group, &kind.resource, request.name()))
 }
 
 /// What a resource version on a list asks for.

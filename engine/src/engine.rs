@@ -2,6 +2,7 @@
 
 use crate::hub::Hub;
 use crate::log::{EventLog, Fault};
+use crate::past::{Memory, View};
 use crate::pins::Pins;
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Work, Writer};
@@ -9,8 +10,8 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
-use holdfast_core::apply::{hold, undo};
-use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View};
+use holdfast_core::apply::hold;
+use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View as Shown};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
@@ -32,8 +33,6 @@ const QUEUE_COMMANDS_MAX: usize = 4096;
 const RACES_MAX: usize = 4;
 /// How many objects a webhook is given at a time.
 const CONVERSIONS_MAX: usize = 500;
-/// How far back a list at an exact version is answered by undoing events.
-const UNDO_EVENTS_MAX: u64 = 200_000;
 /// How long a read of a version that is not there yet waits for it.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
@@ -68,13 +67,15 @@ pub struct Engine {
     commands: Sender<Input>,
     writer: Mutex<Option<JoinHandle<()>>>,
     pins: Pins,
+    past: Memory,
+    built_in: Arc<Registry>,
     options: Options,
     converter: OnceLock<Arc<dyn Converter>>,
 }
 
 /// What a mutation came to.
 pub enum Reply {
-    Object { entry: Arc<Entry>, code: u16, view: View, warnings: Vec<String> },
+    Object { entry: Arc<Entry>, code: u16, view: Shown, warnings: Vec<String> },
     Document { document: Document, code: u16, warnings: Vec<String> },
     Deleted { subject: Subject, uid: String, warnings: Vec<String> },
 }
@@ -98,6 +99,7 @@ impl Engine {
         options: Options,
         hub: Hub,
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
+        let built_in = registry.clone();
         let state = load(log.as_ref(), registry)?;
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
@@ -111,6 +113,8 @@ impl Engine {
             commands,
             writer: Mutex::new(None),
             pins: Pins::default(),
+            past: Memory::default(),
+            built_in,
             options,
             converter: OnceLock::new(),
         };
@@ -161,17 +165,7 @@ impl Engine {
         let mut races = 0;
         while races < RACES_MAX {
             let snapshot = self.snapshot();
-            let decided = decide::decide_with(&snapshot, &self.options.settings, request, stamp, &conversions);
-            let decision = match decided {
-                Err(Refusal::Unconverted(conversion)) => {
-                    let kind = snapshot.kind(request.target.kind);
-                    let object = conversion.object.clone();
-                    let converted = self.convert(kind, &conversion.to, vec![object]).await?;
-                    converted.into_iter().for_each(|converted| conversions.add(*conversion.clone(), converted));
-                    continue;
-                }
-                decided => decided?,
-            };
+            let decision = self.decide(&snapshot, request, stamp, &mut conversions).await?;
             if request.options.dry_run {
                 return Ok(rehearse(decision));
             }
@@ -324,22 +318,58 @@ impl Engine {
         Ok(count)
     }
 
-    /// The state that a list wants to read, and where in it to go on.
-    pub async fn state_for(&self, freshness: Freshness, from: Option<&Continue>) -> Result<Arc<State>, Refusal> {
-        if let Some(token) = from {
-            return self.state_at(Offset(token.version));
-        }
-        match freshness {
-            Freshness::Newest => Ok(self.snapshot()),
-            Freshness::NotOlderThan(offset) => {
+    /// What a list wants to read, and where in it to go on.
+    pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
+        match (from, freshness) {
+            (Some(token), _) => self.view_of(token),
+            (None, Freshness::Newest) => Ok(View::of(self.snapshot())),
+            (None, Freshness::NotOlderThan(offset)) => {
                 self.reach(offset).await?;
-                Ok(self.snapshot())
+                Ok(View::of(self.snapshot()))
             }
-            Freshness::Exact(offset) => {
+            (None, Freshness::Exact(offset)) => {
                 self.reach(offset).await?;
-                self.state_at(offset)
+                self.kept(offset).map_or_else(|| self.past(offset), |state| Ok(View::of(state).named(true)))
             }
         }
+    }
+
+    /// What a list goes on with. One that began with the newest state must go on soon, whatever the log remembers.
+    fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
+        let offset = Offset(token.version);
+        if let Some(state) = self.kept(offset) {
+            return Ok(View::of(state).named(token.past));
+        }
+        let expired = || Refusal::Expired {
+            message: format!("The provided resource version {offset} is too old to be listed at."),
+            continue_token: None,
+        };
+        if offset > self.snapshot().offset {
+            return Err(expired());
+        }
+        if !token.past {
+            let since = self.log.scan(None, offset, 1).map_err(|fault| Refusal::Internal(fault.to_string()))?;
+            let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
+            if since.first().is_some_and(|record| record.time_ms < limit_ms) {
+                return Err(expired());
+            }
+        }
+        Ok(self.past(offset)?.named(token.past))
+    }
+
+    /// The newest state or one that was kept, if it is of this version.
+    pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
+        let newest = self.snapshot();
+        if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
+    }
+
+    pub(crate) fn past_memory(&self) -> &Memory {
+        &self.past
+    }
+
+    /// The kinds that there are before any definition.
+    pub(crate) fn built_in(&self) -> &Arc<Registry> {
+        &self.built_in
     }
 
     /// Keeps the snapshot for the pages that follow.
@@ -365,55 +395,41 @@ impl Engine {
         }
     }
 
-    /// The state as it was at `offset`: a kept snapshot, or the newest one with the events since undone.
-    fn state_at(&self, offset: Offset) -> Result<Arc<State>, Refusal> {
-        let newest = self.snapshot();
-        if newest.offset == offset {
-            return Ok(newest);
-        }
-        if let Some(state) = self.pins.get(offset) {
-            return Ok(state);
-        }
-        let expired = || Refusal::Expired {
-            message: format!("The provided resource version {offset} is too old to be listed at."),
-            continue_token: None,
-        };
-        if offset > newest.offset || newest.offset.0 - offset.0 > UNDO_EVENTS_MAX {
-            return Err(expired());
-        }
-        let fault = |fault: Fault| Refusal::Internal(fault.to_string());
-        if offset < self.log.oldest().map_err(fault)? {
-            return Err(expired());
-        }
-        let records = self.log.scan(None, offset, UNDO_EVENTS_MAX as usize).map_err(fault)?;
-        let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
-        if records.first().is_some_and(|record| record.time_ms < limit_ms) {
-            return Err(expired());
-        }
-        let mut state = State::clone(&newest);
-        let read = |state: &State, record: &_| {
-            Change::from_record(&state.registry, record).map_err(|unknown| Refusal::Internal(unknown.to_string()))
-        };
-        for record in records.iter().rev().filter(|record| record.offset() <= newest.offset) {
-            let previous = match record.replaces {
-                0 => None,
-                replaces => match self.log.read(Offset(replaces)).map_err(fault)? {
-                    Some(previous) => Some(read(&state, &previous)?),
-                    None => return Err(expired()),
-                },
-            };
-            let change = read(&state, record)?;
-            undo(&mut state, &change, previous.as_ref());
-        }
-        state.offset = offset;
-        let state = Arc::new(state);
-        self.pins.pin(&state);
-        Ok(state)
-    }
-
     /// Follows what the selection picks.
     pub fn watch(self: &Arc<Self>, selection: Selection, start: WatchStart) -> Watch {
         Watch::new(self.clone(), selection, start)
+    }
+
+    /// Follows what the selection picks up to the version of the view, behind which nothing comes.
+    pub fn watch_past(self: &Arc<Self>, view: View, selection: Selection, start: WatchStart) -> Result<Watch, Refusal> {
+        Watch::still(self.clone(), view, selection, start)
+    }
+
+    /// What a mutation would come to in this state.
+    pub async fn rehearse(&self, state: &State, request: &Request) -> Result<Reply, Refusal> {
+        let mut conversions = Conversions::default();
+        self.decide(state, request, self.stamp(), &mut conversions).await.map(rehearse)
+    }
+
+    /// Judges a mutation, and has converted what only a webhook can.
+    async fn decide(
+        &self,
+        state: &State,
+        request: &Request,
+        stamp: Stamp,
+        conversions: &mut Conversions,
+    ) -> Result<Decision, Refusal> {
+        loop {
+            match decide::decide_with(state, &self.options.settings, request, stamp, conversions) {
+                Err(Refusal::Unconverted(conversion)) => {
+                    let kind = state.kind(request.target.kind);
+                    let object = conversion.object.clone();
+                    let converted = self.convert(kind, &conversion.to, vec![object]).await?;
+                    converted.into_iter().for_each(|converted| conversions.add(*conversion.clone(), converted));
+                }
+                decided => return decided,
+            }
+        }
     }
 
     /// Cleans up behind namespaces that are going away and Events that are old, for as long as the engine lives.
@@ -481,7 +497,7 @@ fn rehearse(decision: Decision) -> Reply {
         .collect();
     match reply(decision.answer, &entries, decision.warnings) {
         // What was never stored has no version.
-        Reply::Object { entry, code, view: View::Object, warnings } if entry.offset == Offset::ZERO => {
+        Reply::Object { entry, code, view: Shown::Object, warnings } if entry.offset == Offset::ZERO => {
             let mut document = match entry.document() {
                 Value::Object(document) => document,
                 _ => Document::new(),

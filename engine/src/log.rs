@@ -1,6 +1,8 @@
 //! The log that everything else is a projection of, as the engine needs it.
 
 use holdfast_core::event::{Damage, Offset, Record};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 /// An append-only, durable sequence of records with dense offsets from 1.
 ///
@@ -37,6 +39,53 @@ pub trait EventLog: Send + Sync + 'static {
                 _ => return Ok(found),
             }
         }
+    }
+
+    /// The newest event on an object up to a version; `None` when it was not there then. The version is one that the
+    /// log remembers.
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        let versions = self.versions(resource, key)?;
+        let Some(found) = versions[..versions.partition_point(|version| *version <= at)].last() else {
+            return Ok(None);
+        };
+        Ok(self.read(*found)?.filter(|record| !record.is_delete()).map(|record| record.offset()))
+    }
+
+    /// What was there at a version that the log remembers: the objects of a resource whose keys begin with `prefix` and
+    /// come after `after`, in the order of their keys, each with its newest event, until `visit` has enough. Takes the
+    /// time of all events on the resource, unless the backend knows better.
+    fn as_of(
+        &self,
+        resource: &str,
+        prefix: &str,
+        after: Option<&str>,
+        at: Offset,
+        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        const PIECE: usize = 1024;
+        let mut present = BTreeMap::new();
+        let mut position = Offset::ZERO;
+        loop {
+            let records = self.scan(Some(resource), position, PIECE)?;
+            let Some(last) = records.last() else { break };
+            position = last.offset();
+            for record in records {
+                if record.offset() <= at
+                    && record.key.starts_with(prefix)
+                    && after.is_none_or(|after| *record.key > *after)
+                {
+                    match record.is_delete() {
+                        true => present.remove(&record.key),
+                        false => present.insert(record.key.clone(), record.offset()),
+                    };
+                }
+            }
+            if position >= at {
+                break;
+            }
+        }
+        let _ = present.iter().try_for_each(|(key, offset)| visit(key, *offset));
+        Ok(())
     }
 
     /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and

@@ -6,9 +6,13 @@
 use crate::engine::Engine;
 use crate::hub::{ChangeType, Delivery, Event, Subscription};
 use crate::log::Fault;
+use crate::past::View;
+use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
+use holdfast_core::kinds::KindId;
 use holdfast_core::list::Selection;
-use holdfast_core::state::{Change, State};
+use holdfast_core::object::meta;
+use holdfast_core::state::{Change, Entry, State};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -28,36 +32,81 @@ pub enum WatchStart {
 pub struct Watch {
     engine: Arc<Engine>,
     selection: Selection,
-    subscription: Subscription,
+    source: Source,
     /// Read from the log or the snapshot, not given out yet.
     pending: VecDeque<Delivery>,
     position: Offset,
-    /// The snapshot whose objects are the first events; `None` once they are given out.
-    initial: Option<Arc<State>>,
+    /// The version whose objects are the first events; `None` once they are given out.
+    initial: Option<Offset>,
+}
+
+/// Where events come from once the log has been read.
+enum Source {
+    Hub(Subscription),
+    /// Nowhere: a past version is followed up to itself.
+    Still(Arc<State>),
+}
+
+impl Source {
+    /// Events up to this one are in the log.
+    fn since(&self) -> Offset {
+        match self {
+            Source::Hub(subscription) => subscription.since,
+            Source::Still(state) => state.offset,
+        }
+    }
 }
 
 impl Watch {
     pub(crate) fn new(engine: Arc<Engine>, selection: Selection, start: WatchStart) -> Watch {
         let snapshot = engine.snapshot();
         let subscription = engine.hub().subscribe(snapshot.kind(selection.kind), &selection);
-        let mut watch =
-            Watch { engine, selection, subscription, pending: VecDeque::new(), position: Offset::ZERO, initial: None };
+        let mut watch = Watch::begin(engine, selection, Source::Hub(subscription));
         match start {
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
                 // Taken after joining: it holds everything that was delivered before.
                 let snapshot = watch.engine.snapshot();
                 watch.position = snapshot.offset;
-                watch.pending = initial_events(&snapshot, &watch.selection);
-                watch.initial = Some(snapshot);
+                let kind = snapshot.kind(watch.selection.kind);
+                let objects = snapshot.scan(watch.selection.kind, &watch.selection.prefix, None);
+                let picked = objects.filter(|(key, entry)| watch.selection.matches(kind, key, entry));
+                watch.pending =
+                    picked.map(|(key, entry)| added(watch.selection.kind, key.clone(), entry.clone())).collect();
+                watch.initial = Some(snapshot.offset);
             }
         }
         watch
     }
 
+    /// A watch in which nothing comes behind the version of the view.
+    pub(crate) fn still(
+        engine: Arc<Engine>,
+        view: View,
+        selection: Selection,
+        start: WatchStart,
+    ) -> Result<Watch, Refusal> {
+        let mut watch = Watch::begin(engine, selection, Source::Still(view.state().clone()));
+        match start {
+            WatchStart::After(offset) => watch.position = offset,
+            WatchStart::Now => {
+                let page = view.page(&watch.selection, None, None)?;
+                watch.position = view.offset();
+                let kind = watch.selection.kind;
+                watch.pending = page.entries.into_iter().map(|entry| added(kind, key_of(&entry), entry)).collect();
+                watch.initial = Some(view.offset());
+            }
+        }
+        Ok(watch)
+    }
+
+    fn begin(engine: Arc<Engine>, selection: Selection, source: Source) -> Watch {
+        Watch { engine, selection, source, pending: VecDeque::new(), position: Offset::ZERO, initial: None }
+    }
+
     /// Whether the events that tell what was there at the beginning have all been given out; true once.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
-        if self.pending.is_empty() { self.initial.take().map(|snapshot| snapshot.offset) } else { None }
+        if self.pending.is_empty() { self.initial.take() } else { None }
     }
 
     /// The next event, waiting for it.
@@ -66,7 +115,8 @@ impl Watch {
             if let Some(delivery) = self.next_ready()? {
                 return Ok(delivery);
             }
-            match self.subscription.queue.recv().await {
+            let Source::Hub(subscription) = &mut self.source else { return std::future::pending().await };
+            match subscription.queue.recv().await {
                 Some(delivery) => {
                     if let Some(delivery) = self.accept(delivery) {
                         return Ok(delivery);
@@ -83,11 +133,12 @@ impl Watch {
             if let Some(delivery) = self.pending.pop_front() {
                 return Ok(Some(delivery));
             }
-            if self.position < self.subscription.since {
+            if self.position < self.source.since() {
                 self.catch_up()?;
                 continue;
             }
-            match self.subscription.queue.try_recv() {
+            let Source::Hub(subscription) = &mut self.source else { return Ok(None) };
+            match subscription.queue.try_recv() {
                 Ok(delivery) => {
                     if let Some(delivery) = self.accept(delivery) {
                         return Ok(Some(delivery));
@@ -101,7 +152,10 @@ impl Watch {
 
     /// A version up to which this watcher has seen everything, when nothing waits for it.
     pub fn bookmark(&mut self) -> Result<Option<Offset>, Fault> {
-        let delivered = self.engine.hub().delivered();
+        let delivered = match &self.source {
+            Source::Hub(_) => self.engine.hub().delivered(),
+            Source::Still(state) => state.offset,
+        };
         // What the hub had delivered by then is queued already: an empty queue now means all of it was seen.
         match self.next_ready()? {
             Some(delivery) => {
@@ -131,12 +185,17 @@ impl Watch {
         if !snapshot.registry.serves(self.selection.kind) {
             return Err(Fault::Redefined);
         }
-        self.subscription = self.engine.hub().subscribe(snapshot.kind(self.selection.kind), &self.selection);
+        let subscription = self.engine.hub().subscribe(snapshot.kind(self.selection.kind), &self.selection);
+        self.source = Source::Hub(subscription);
         Ok(())
     }
 
     fn catch_up(&mut self) -> Result<(), Fault> {
-        let snapshot = self.engine.snapshot();
+        let snapshot = match &self.source {
+            Source::Hub(_) => self.engine.snapshot(),
+            Source::Still(state) => state.clone(),
+        };
+        let since = self.source.since();
         if !snapshot.registry.serves(self.selection.kind) {
             return Err(Fault::Redefined);
         }
@@ -149,7 +208,7 @@ impl Watch {
         let records = log.scan(Some(&kind.storage), self.position, CATCH_UP_RECORDS)?;
         let more = records.len() == CATCH_UP_RECORDS;
         for record in &records {
-            if record.offset() > self.subscription.since {
+            if record.offset() > since {
                 break;
             }
             self.position = record.offset();
@@ -172,29 +231,22 @@ impl Watch {
                 self.pending.push_back(Delivery { event, change_type });
             }
         }
-        let behind = records.last().is_some_and(|last| last.offset() <= self.subscription.since);
+        let behind = records.last().is_some_and(|last| last.offset() <= since);
         if !(more && behind) {
-            self.position = self.position.max(self.subscription.since);
+            self.position = self.position.max(since);
         }
         Ok(())
     }
 }
 
-/// What the snapshot holds of the selection, as if it had just been added.
-fn initial_events(snapshot: &State, selection: &Selection) -> VecDeque<Delivery> {
-    let kind = snapshot.kind(selection.kind);
-    snapshot
-        .scan(selection.kind, &selection.prefix, None)
-        .filter(|(key, entry)| selection.matches(kind, key, entry))
-        .map(|(key, entry)| {
-            let change = Change {
-                offset: entry.offset,
-                kind: selection.kind,
-                key: key.clone(),
-                entry: entry.clone(),
-                deleted: false,
-            };
-            Delivery { event: Arc::new(Event::new(change, None)), change_type: ChangeType::Added }
-        })
-        .collect()
+/// An object that was there at the beginning, as if it had just been added.
+fn added(kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Delivery {
+    let change = Change { offset: entry.offset, kind, key, entry, deleted: false };
+    Delivery { event: Arc::new(Event::new(change, None)), change_type: ChangeType::Added }
+}
+
+fn key_of(entry: &Entry) -> Arc<str> {
+    let document = entry.document();
+    let text = |field: &str| document["metadata"][field].as_str();
+    meta::key(text("namespace"), text("name").unwrap_or_default()).into()
 }

@@ -4,13 +4,13 @@
 //! | --- | --- | --- | --- |
 //! | `events` | offset, 8 bytes big endian | encoded record | until compacted |
 //! | `current` | `/registry/RESOURCE/KEY` | offset of its newest event | while the object exists |
-//! | `history` | `/registry/RESOURCE/KEY`, 0, offset | nothing | as its event |
+//! | `history` | `/registry/RESOURCE/KEY`, 0, offset | a mark, see [`Mark`] | as its event |
 //! | `by_resource` | resource, 0, offset | `KEY` | as its event |
 //! | `meta` | a word | see [`META_FORMAT`] | for ever |
 //!
 //! Byte order is logical order: offsets sort by value, and the events of one key or resource are neighbours.
 
-use holdfast_core::event::Offset;
+use holdfast_core::event::{Offset, Record};
 
 pub const EVENTS: &str = "events";
 pub const CURRENT: &str = "current";
@@ -27,6 +27,37 @@ pub const META_SECRET: &[u8] = b"secret";
 pub const META_OLDEST: &[u8] = b"oldest";
 /// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it have been told of.
 pub const META_REPAIRED: &[u8] = b"repaired";
+
+/// What a row of `history` says of its event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Nothing, as rows were written at first: the event itself tells.
+    Untold,
+    Put,
+    Delete,
+}
+
+impl Mark {
+    pub fn of(record: &Record) -> Mark {
+        if record.is_delete() { Mark::Delete } else { Mark::Put }
+    }
+
+    pub fn as_bytes(self) -> &'static [u8] {
+        match self {
+            Mark::Untold => b"",
+            Mark::Put => b"+",
+            Mark::Delete => b"-",
+        }
+    }
+
+    pub fn parse(bytes: &[u8]) -> Mark {
+        match bytes {
+            b"+" => Mark::Put,
+            b"-" => Mark::Delete,
+            _ => Mark::Untold,
+        }
+    }
+}
 
 /// The root of all storage keys, as in Kubernetes.
 pub const PREFIX: &str = "/registry";

@@ -8,6 +8,7 @@ mod import;
 mod key;
 mod lock;
 mod log;
+mod past;
 mod reader;
 mod repair;
 

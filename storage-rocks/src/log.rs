@@ -3,8 +3,10 @@
 use crate::fault::{damage, fault, record, way_out};
 use crate::key::{
     self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET,
+    Mark,
 };
 use crate::lock::FolderLock;
+use crate::past;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{EventLog, Fault};
 use rocksdb::{
@@ -12,6 +14,7 @@ use rocksdb::{
     WriteBatch, WriteOptions,
 };
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{RwLock, RwLockReadGuard};
 
@@ -189,7 +192,7 @@ pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<
     let offset = record.offset();
     let object = key::object(&record.resource, &record.key);
     batch.put_cf(family(db, EVENTS)?, key::offset(offset), record.encode_record());
-    batch.put_cf(family(db, HISTORY)?, key::versioned(&object, offset), b"");
+    batch.put_cf(family(db, HISTORY)?, key::versioned(&object, offset), Mark::of(record).as_bytes());
     batch.put_cf(family(db, BY_RESOURCE)?, key::versioned(record.resource.as_bytes(), offset), record.key.as_bytes());
     if record.is_delete() {
         batch.delete_cf(family(db, CURRENT)?, object);
@@ -290,11 +293,11 @@ pub(crate) fn versions(db: &DB, folder: &Path, resource: &str, key: &str) -> Res
     Ok(found)
 }
 
-fn foreign(family: &str, folder: &Path) -> Fault {
+pub(crate) fn foreign(family: &str, folder: &Path) -> Fault {
     Fault::Unreadable { what: format!("{family:?} in {} holds a key that Holdfast did not write", folder.display()) }
 }
 
-fn missing(folder: &Path, offset: Offset) -> Fault {
+pub(crate) fn missing(folder: &Path, offset: Offset) -> Fault {
     Fault::DamagedStore {
         after: Offset(offset.0 - 1),
         what: format!("event {offset} is pointed at, and is not there"),
@@ -330,6 +333,21 @@ impl EventLog for RocksLog {
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
         versions(&*self.db()?, &self.folder, resource, key)
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        past::version_at(&*self.db()?, &self.folder, resource, key, at)
+    }
+
+    fn as_of(
+        &self,
+        resource: &str,
+        prefix: &str,
+        after: Option<&str>,
+        at: Offset,
+        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        past::as_of(&*self.db()?, &self.folder, resource, prefix, after, at, visit)
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {

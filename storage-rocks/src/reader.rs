@@ -2,9 +2,11 @@
 
 use crate::fault::fault;
 use crate::log::{check_format, current, descriptors, last, oldest, options, read, repaired, scan, versions};
+use crate::past;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{EventLog, Fault};
 use rocksdb::DB;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Follows the log of a data folder without taking its lock.
@@ -68,6 +70,21 @@ impl EventLog for LogReader {
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
         versions(&self.db, &self.folder, resource, key)
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        past::version_at(&self.db, &self.folder, resource, key, at)
+    }
+
+    fn as_of(
+        &self,
+        resource: &str,
+        prefix: &str,
+        after: Option<&str>,
+        at: Offset,
+        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        past::as_of(&self.db, &self.folder, resource, prefix, after, at, visit)
     }
 
     fn forget(&self, _: Offset) -> Result<(), Fault> {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_engine::{EventLog, Fault};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 /// A log that can be closed and opened again.
 pub trait Backend: Sized {
@@ -22,7 +23,7 @@ macro_rules! storage_suite {
         $crate::storage_suite!(@cases $backend:
             empty, records_read_back, offsets_are_dense, scans_begin_and_end_where_told, resources_do_not_mix,
             current_is_the_newest_of_each, deletes, large_batches, large_records, survives_reopening, recovers,
-            readers_beside_the_writer, forgets_what_was_replaced);
+            readers_beside_the_writer, forgets_what_was_replaced, tells_what_was_there);
     };
     (@cases $backend:ty: $($case:ident),*) => {
         $(#[test]
@@ -325,4 +326,84 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.forget(Offset(11)).unwrap();
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 11]);
     assert_eq!(log.last().unwrap(), Offset(11));
+}
+
+/// What every object was at a version, and what lists of them were, against a plain look through all events.
+pub fn tells_what_was_there<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    // Names that begin alike, resources that do, few events on most objects and many on some, deletions and returns.
+    let objects = [
+        ("pods", "a/b"),
+        ("pods", "a/b-c"),
+        ("pods", "a/bc"),
+        ("pods", "a.b/c"),
+        ("pods", "aa/b"),
+        ("podspecs", "a/b"),
+        ("x.io/pods", "a/b"),
+        ("pods", "b/\u{fc}"),
+    ];
+    let mut newest: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut written = Vec::new();
+    let mut random = 7u64;
+    for offset in 1..=400 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The first object has half of all events.
+        let (resource, key) = objects[if random >> 63 == 0 { 0 } else { (random >> 33) as usize % objects.len() }];
+        let before = newest.get(&(resource, key)).copied();
+        match before {
+            Some(before) if (random >> 20).is_multiple_of(4) => {
+                newest.remove(&(resource, key));
+                written.push(delete(offset, resource, key, before));
+            }
+            before => {
+                newest.insert((resource, key), offset);
+                written.push(put(offset, resource, key, before.unwrap_or(0)));
+            }
+        }
+    }
+    written.chunks(37).for_each(|batch| log.append(batch).unwrap());
+    let check = |at: u64| {
+        let mut there: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for record in written.iter().take(at as usize) {
+            match record.is_delete() {
+                true => there.remove(&(record.resource.as_str(), record.key.as_str())),
+                false => there.insert((&record.resource, &record.key), record.offset),
+            };
+        }
+        for (resource, key) in objects {
+            let found = log.version_at(resource, key, Offset(at)).unwrap();
+            assert_eq!(found.map(|offset| offset.0), there.get(&(resource, key)).copied(), "{resource}/{key} at {at}");
+        }
+        for (prefix, after) in [
+            ("", None),
+            ("a/", None),
+            ("a/", Some("a/b")),
+            ("", Some("a/b-c")),
+            ("a.b/", Some("a")),
+            ("b/", Some("b/zz")),
+            ("zz/", None),
+        ] {
+            for (resource, limit) in [("pods", 2), ("pods", 99), ("podspecs", 99), ("services", 99)] {
+                let expected: Vec<(String, u64)> = there
+                    .iter()
+                    .filter(|((of, key), _)| {
+                        *of == resource && key.starts_with(prefix) && after.is_none_or(|after| *key > after)
+                    })
+                    .map(|((_, key), offset)| ((*key).to_owned(), *offset))
+                    .take(limit)
+                    .collect();
+                let mut found = Vec::new();
+                log.as_of(resource, prefix, after, Offset(at), &mut |key, offset| {
+                    found.push((key.to_owned(), offset.0));
+                    if found.len() == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })
+                .unwrap();
+                assert_eq!(found, expected, "{resource} {prefix:?} after {after:?} at {at}");
+            }
+        }
+    };
+    (0..=400).step_by(7).chain([400, 999]).for_each(check);
+    log.forget(Offset(200)).unwrap();
+    (200..=400).step_by(9).for_each(check);
 }

@@ -24,6 +24,16 @@ fn shop_with_kubectl_1_20() {
 }
 
 #[test]
+fn past_with_kubectl_1_37() {
+    script("past.sh", Some("kubectl-1.37"));
+}
+
+#[test]
+fn past_with_kubectl_1_20() {
+    script("past.sh", Some("kubectl-1.20"));
+}
+
+#[test]
 fn helm_4() {
     script("helm.sh", Some("helm-4"));
 }

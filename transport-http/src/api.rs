@@ -6,6 +6,7 @@ use crate::aggregate::{self, Aggregator};
 use crate::authenticate::{Authenticator, Peer};
 use crate::info::RequestInfo;
 use crate::metrics::{Counted, Metrics};
+use crate::past::{self, Scene};
 use crate::query::{Query, delete_options};
 use crate::respond::{self, Form, Head, Response, Shape};
 use crate::websocket::{self, Socket};
@@ -119,6 +120,8 @@ pub(crate) struct Call<B> {
     pub user: Arc<User>,
     pub shape: Shape,
     pub id: String,
+    /// The moment of the past that the request is about, where its path names one.
+    pub at: Option<String>,
 }
 
 impl Api {
@@ -135,10 +138,12 @@ impl Api {
             None => self.engine.stamp().uid(u64::MAX),
         };
         let query = Query::parse(&wire.query);
+        let mut wire = wire;
+        let at = past::take(&mut wire.path);
         let info = RequestInfo::new(&wire.method, &wire.path, query.flag("watch"));
         let counted = info.clone();
         let head = wire.method == Method::HEAD;
-        let mut response = self.answer(wire, info, query, &id).await;
+        let mut response = self.answer(wire, info, query, &id, at).await;
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert("audit-id", id);
         }
@@ -167,6 +172,7 @@ impl Api {
         info: RequestInfo,
         query: Query,
         id: &str,
+        at: Option<String>,
     ) -> Response
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
@@ -188,7 +194,7 @@ impl Api {
         if let Err(refusal) = self.authorize(&state, &user, &info) {
             return respond::refusal(&refusal, shape);
         }
-        let call = Call { wire, info, query, user, shape, id: id.to_owned() };
+        let call = Call { wire, info, query, user, shape, id: id.to_owned(), at };
         let _slot = match self.limits.take(&call.info) {
             Some(slot) => slot,
             None => {
@@ -197,20 +203,30 @@ impl Api {
                 return respond::refusal(&Refusal::TooManyRequests { message, retry_after_seconds: 1 }, shape);
             }
         };
-        if let Some(server) = self.aggregator.server(&call.info) {
-            return aggregate::forward(self, &server, call).await;
-        }
-        if !call.info.is_resource {
-            let merged = aggregate::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, shape);
-            if let Some(merged) = merged.await {
-                return merged;
+        // What other servers answered in the past nobody remembers.
+        if call.at.is_none() {
+            if let Some(server) = self.aggregator.server(&call.info) {
+                return aggregate::forward(self, &server, call).await;
             }
-            return paths::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, &call.query, shape);
+            if !call.info.is_resource {
+                let merged = aggregate::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, shape);
+                if let Some(merged) = merged.await {
+                    return merged;
+                }
+            }
+        }
+        let scene = match Scene::of(self, state, call.at.as_deref()) {
+            Ok(scene) => scene,
+            Err(refusal) => return respond::refusal(&refusal, shape),
+        };
+        if !call.info.is_resource {
+            let wire = &call.wire;
+            return paths::answer(self, &scene, &wire.method, &call.info.path, &wire.headers, &call.query, shape);
         }
         if let Err(refusal) = negotiated {
             return respond::refusal(&refusal, Shape::PLAIN);
         }
-        match self.resource(call, &state).await {
+        match self.resource(call, &scene).await {
             Ok(response) => response,
             Err(refusal) => respond::refusal(&refusal, shape),
         }
@@ -257,20 +273,21 @@ impl Api {
         }
     }
 
-    async fn resource<B, D, E>(self: &Arc<Self>, call: Call<B>, state: &State) -> Result<Response, Refusal>
+    async fn resource<B, D, E>(self: &Arc<Self>, call: Call<B>, scene: &Scene) -> Result<Response, Refusal>
     where
         B: Stream<Item = Result<D, E>> + Send,
         D: Buf,
         E: std::fmt::Display,
     {
         let info = &call.info;
+        let state = scene.state();
         let (id, version) =
             state.registry.find(&info.group, &info.version, &info.resource).ok_or(Refusal::NoSuchPath)?;
         let kind = state.registry.share(id);
         let verb = verb(info, &kind)?;
         let warning = kind.versions[version].custom.as_ref().and_then(|custom| custom.warning.clone());
         let shape = call.shape;
-        let answer = self.carry_out(call, kind, id, version, verb).await;
+        let answer = self.carry_out(call, scene, kind, id, version, verb).await;
         // Who uses an old version is told in any case.
         let Some(warning) = warning else { return answer };
         let mut response = answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape));
@@ -281,6 +298,7 @@ impl Api {
     async fn carry_out<B, D, E>(
         self: &Arc<Self>,
         call: Call<B>,
+        scene: &Scene,
         kind: Arc<Kind>,
         id: KindId,
         version: usize,
@@ -336,19 +354,20 @@ impl Api {
             read_delete_options(&mut request)?;
         }
         self.gate(&mut request)?;
+        let scene = &scene.named(self, &call.query, &request)?;
         if !kind.stored {
-            return self.unstored(&kind, request, call.shape).await;
+            return self.unstored(scene, &kind, request, call.shape).await;
         }
         if request.target.subresource.is_some() {
-            return self.subresource(&kind, request, call.shape).await;
+            return self.subresource(scene, &kind, request, call.shape).await;
         }
         match verb {
             Verb::Get => {
-                let snapshot = self.read_state(&request).await?;
-                let request = retarget(&snapshot, &request)?;
-                let (kind, version) = (snapshot.registry.share(request.target.kind), request.target.version);
-                let entry = list::get(&snapshot, &request)?;
-                self.engine.prepare(&kind, version, std::slice::from_ref(entry)).await?;
+                let view = scene.read(self, &request).await?;
+                let request = retarget(view.state(), &kind, &request)?;
+                let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
+                let entry = view.find(&request)?;
+                self.engine.prepare(&kind, version, std::slice::from_ref(&entry)).await?;
                 if call.query.flag("export") {
                     let Value::Object(mut document) = entry.document_in(&kind, version) else {
                         return Err(Refusal::Internal("a stored object is no document".into()));
@@ -356,18 +375,21 @@ impl Api {
                     export(&kind.kind, &mut document, call.query.flag("exact"));
                     return Ok(respond::document(200, &document, Shape { form: Form::Object, ..call.shape }));
                 }
-                Ok(respond::object(&kind, version, entry, 200, call.shape, self.engine.stamp().seconds()))
+                Ok(respond::object(&kind, version, &entry, 200, call.shape, self.engine.stamp().seconds()))
             }
-            Verb::List => self.list(&request, call.shape).await,
+            Verb::List => self.list(scene, &kind, &request, call.shape).await,
             Verb::Watch => {
                 let socket = Socket::asked(&call.wire.headers, call.wire.upgrade)?;
-                watch::watch(self, &request, call.shape, socket).await
+                watch::watch(self, scene, &kind, &request, call.shape, socket).await
             }
             Verb::DeleteCollection => {
+                scene.writable(self)?;
                 self.engine.delete_collection(&request).await?;
                 Ok(success(call.shape))
             }
-            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => self.mutate(&request, call.shape).await,
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => {
+                self.mutate(scene, &kind, &request, call.shape).await
+            }
         }
     }
 
@@ -391,16 +413,13 @@ impl Api {
         Ok(())
     }
 
-    /// The snapshot that a get reads: the newest, once it holds the version asked for.
-    async fn read_state(&self, request: &Request) -> Result<Arc<State>, Refusal> {
-        match request.options.resource_version.as_deref() {
-            None | Some("0") => {}
-            Some(version) => self.engine.reach(list::parse_version(version)?).await?,
-        }
-        Ok(self.engine.snapshot())
-    }
-
-    async fn list(&self, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+    async fn list(
+        self: &Arc<Self>,
+        scene: &Scene,
+        kind: &Arc<Kind>,
+        request: &Request,
+        shape: Shape,
+    ) -> Result<Response, Refusal> {
         let options = &request.options;
         let freshness = list::freshness(options)?;
         let token = options
@@ -412,8 +431,8 @@ impl Api {
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(Refusal::BadRequest(message));
         }
-        let snapshot = match self.engine.state_for(freshness, token.as_ref()).await {
-            Err(Refusal::Expired { .. }) if token.is_some() => {
+        let view = match scene.list(self, freshness, token.as_ref()).await {
+            Err(Refusal::Expired { .. }) if token.as_ref().is_some_and(|token| !token.past) => {
                 // The rest of the list can still be had, of the newest state.
                 let after = token.map(|token| token.after).unwrap_or_default();
                 return Err(Refusal::Expired {
@@ -430,14 +449,15 @@ impl Api {
             }
             other => other?,
         };
-        let request = &*retarget(&snapshot, request)?;
-        let kind = &snapshot.registry.share(request.target.kind);
-        let selection = Selection::new(&snapshot, request)?;
-        let mut page = list::page(&snapshot, &selection, options.limit, token.as_ref());
+        let state = view.state();
+        let request = &*retarget(state, kind, request)?;
+        let kind = &state.registry.share(request.target.kind);
+        let selection = Selection::new(state, request)?;
+        let mut page = view.page(&selection, options.limit, token.as_ref())?;
         page.remaining = page.remaining.filter(|_| self.features.remaining_item_count);
         self.engine.prepare(kind, request.target.version, &page.entries).await?;
-        if page.next.is_some() {
-            self.engine.pin(&snapshot);
+        if page.next.is_some() && view.is_whole() {
+            self.engine.pin(state);
         }
         let head = Head {
             continue_token: page.next.as_ref().map(|next| next.seal(self.engine.token_key())).unwrap_or_default(),
@@ -450,27 +470,47 @@ impl Api {
     }
 
     /// Kinds that are only posted. A Binding is the old way to `pods/NAME/binding`.
-    async fn unstored(self: &Arc<Self>, kind: &Kind, request: Request, shape: Shape) -> Result<Response, Refusal> {
+    async fn unstored(
+        self: &Arc<Self>,
+        scene: &Scene,
+        kind: &Kind,
+        request: Request,
+        shape: Shape,
+    ) -> Result<Response, Refusal> {
         if kind.kind != "Binding" {
-            return reviews::answer(self, kind, &request, shape);
+            let state = scene.whole(self)?;
+            return reviews::answer(self, &state, kind, &request, shape);
         }
-        let snapshot = self.engine.snapshot();
-        let binding = holdfast_core::decide::decode_body(&snapshot, &request)?;
-        let (pods, version) = snapshot.registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
+        let binding = holdfast_core::decide::decode_body(scene.state(), &request)?;
+        let (pods, version) = scene.state().registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
         let mut bind = request;
         bind.target.kind = pods;
         bind.target.version = version;
         bind.target.name = Some(holdfast_core::object::meta::name(&binding).to_owned());
         bind.target.subresource = Some("binding".into());
-        self.mutate(&bind, shape).await
+        let pods = scene.state().registry.share(pods);
+        self.mutate(scene, &pods, &bind, shape).await
     }
 
-    async fn mutate(&self, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+    async fn mutate(
+        self: &Arc<Self>,
+        scene: &Scene,
+        kind: &Arc<Kind>,
+        request: &Request,
+        shape: Shape,
+    ) -> Result<Response, Refusal> {
+        if let Scene::Past(_) = scene {
+            if !request.options.dry_run {
+                scene.writable(self)?;
+            }
+            let reply = self.engine.rehearse(&*scene.whole(self)?, request).await?;
+            return self.render(kind, request.target.version, reply, shape).await;
+        }
         let mut found = self.engine.snapshot();
         let mut request = Cow::Borrowed(request);
         for _ in 0..REDEFINITIONS_MAX {
             if !found.registry.serves(request.target.kind) {
-                request = Cow::Owned(retarget(&found, &request)?.into_owned());
+                request = Cow::Owned(retarget(&found, kind, &request)?.into_owned());
             }
             match self.engine.mutate(&request).await {
                 Err(Refusal::Redefined) => found = self.engine.snapshot(),
@@ -511,30 +551,39 @@ impl Api {
         Ok(response)
     }
 
-    async fn subresource(self: &Arc<Self>, kind: &Kind, request: Request, shape: Shape) -> Result<Response, Refusal> {
+    async fn subresource(
+        self: &Arc<Self>,
+        scene: &Scene,
+        kind: &Arc<Kind>,
+        request: Request,
+        shape: Shape,
+    ) -> Result<Response, Refusal> {
         let name = request.target.subresource.clone().unwrap_or_default();
         let first = name.split('/').next().unwrap_or("");
         let served = kind.subresource(request.target.version, first).ok_or(Refusal::NoSuchPath)?;
         let subject = Subject::new(&kind.versions[request.target.version].group, &kind.resource, request.name());
         match (first, request.verb) {
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
-                let snapshot = self.engine.snapshot();
-                Err(paths::unreachable_node(kind, first, &list::get(&snapshot, &request)?.document()))
+                let object = scene.view().find(&request)?.document();
+                Err(paths::unreachable_node(kind, first, &object))
             }
-            ("token", Verb::Create) => reviews::token(self, &request, shape).await,
+            ("token", Verb::Create) => {
+                scene.writable(self)?;
+                reviews::token(self, &request, shape).await
+            }
             (_, Verb::Get) if served.verbs.contains(&"get") => {
-                let snapshot = self.read_state(&request).await?;
-                let request = retarget(&snapshot, &request)?;
-                let kind = &snapshot.registry.share(request.target.kind);
-                let entry = list::get(&snapshot, &request)?;
-                self.engine.prepare(kind, request.target.version, std::slice::from_ref(entry)).await?;
+                let view = scene.read(self, &request).await?;
+                let request = retarget(view.state(), kind, &request)?;
+                let kind = &view.state().registry.share(request.target.kind);
+                let entry = view.find(&request)?;
+                self.engine.prepare(kind, request.target.version, std::slice::from_ref(&entry)).await?;
                 if first == "scale" {
                     let version = request.target.version;
-                    return scale(kind, version, &scaled(kind, version, entry), 200, shape);
+                    return scale(kind, version, &scaled(kind, version, &entry), 200, shape);
                 }
-                Ok(respond::object(kind, request.target.version, entry, 200, shape, self.engine.stamp().seconds()))
+                Ok(respond::object(kind, request.target.version, &entry, 200, shape, self.engine.stamp().seconds()))
             }
-            (_, verb) if served.verbs.contains(&verb.as_str()) => self.mutate(&request, shape).await,
+            (_, verb) if served.verbs.contains(&verb.as_str()) => self.mutate(scene, kind, &request, shape).await,
             _ => Err(Refusal::MethodNotAllowed {
                 message: format!(
                     "{} is not supported on resources of kind \"{}/{first}\"",
@@ -724,16 +773,17 @@ fn scale(kind: &Kind, version: usize, document: &Value, code: u16, shape: Shape)
     Ok(respond::document(code, &document, Shape { form: Form::Object, ..shape }))
 }
 
-/// The request on its kind as this state has it: a definition may have changed since the path was looked up.
-pub(crate) fn retarget<'r>(state: &State, request: &'r Request) -> Result<Cow<'r, Request>, Refusal> {
-    if state.registry.serves(request.target.kind) {
+/// The request on its kind as this state has it: a definition may be another than when the path was looked up, or the
+/// state one of the past.
+pub(crate) fn retarget<'r>(state: &State, kind: &Arc<Kind>, request: &'r Request) -> Result<Cow<'r, Request>, Refusal> {
+    let target = &request.target;
+    if state.registry.serves(target.kind) && Arc::ptr_eq(&state.registry.share(target.kind), kind) {
         return Ok(Cow::Borrowed(request));
     }
+    let version = kind.versions.get(target.version).ok_or(Refusal::NoSuchPath)?;
+    let found = state.registry.find(&version.group, &version.version, &kind.resource).ok_or(Refusal::NoSuchPath)?;
     let mut request = request.clone();
-    let kind = state.kind(request.target.kind);
-    let version = kind.versions.get(request.target.version).ok_or(Refusal::NoSuchPath)?;
-    let found = state.registry.find(&version.group, &version.version, &kind.resource);
-    (request.target.kind, request.target.version) = found.ok_or(Refusal::NoSuchPath)?;
+    (request.target.kind, request.target.version) = found;
     Ok(Cow::Owned(request))
 }
 

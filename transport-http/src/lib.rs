@@ -11,6 +11,7 @@ pub mod info;
 pub mod memory;
 mod metrics;
 pub mod outbound;
+mod past;
 pub mod paths;
 mod query;
 mod respond;

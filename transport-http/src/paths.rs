@@ -1,6 +1,7 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
 use crate::api::Api;
+use crate::past::Scene;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use bytes::Bytes;
@@ -128,6 +129,7 @@ fn newest(groups: &[GroupVersions]) -> u64 {
 /// Answers a path that is no resource.
 pub fn answer(
     api: &Arc<Api>,
+    scene: &Scene,
     method: &Method,
     path: &str,
     headers: &HeaderMap,
@@ -139,8 +141,17 @@ pub fn answer(
         return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
     }
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let state = api.engine.snapshot();
-    let described = Described { documents: &api.documents, registry: &state.registry };
+    let state = scene.state();
+    let other;
+    let documents = match scene {
+        Scene::Past(view) if !view.has_kinds_of_now() => {
+            // What is kept is about the kinds of now.
+            other = Documents::new(api.documents.server_address.clone());
+            &other
+        }
+        _ => &api.documents,
+    };
+    let described = Described { documents, registry: &state.registry };
     let found = match parts.as_slice() {
         [] => Some(json_answer(root(&state.registry).into(), shape)),
         ["version"] => Some(json_answer(version().into(), shape)),

@@ -19,15 +19,20 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Answers a request on a kind that is not stored.
-pub fn answer(api: &Arc<Api>, kind: &Kind, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+pub fn answer(
+    api: &Arc<Api>,
+    state: &State,
+    kind: &Kind,
+    request: &Request,
+    shape: Shape,
+) -> Result<Response, Refusal> {
     let shape = Shape { form: Form::Object, ..shape };
-    let state = api.engine.snapshot();
     match (kind.kind.as_str(), request.verb) {
         ("ComponentStatus", Verb::Get | Verb::List) => component_status(api, request, shape),
         ("TokenReview", Verb::Create) => {
-            let body = Value::Object(decode_body(&state, request)?);
+            let body = Value::Object(decode_body(state, request)?);
             let token = body["spec"]["token"].as_str().unwrap_or("");
-            let user = api.authenticator.token(&state, token);
+            let user = api.authenticator.token(&api.engine.snapshot(), token);
             let asked: Vec<String> = strings(&body["spec"]["audiences"]);
             let known = api.authenticator.service_accounts.as_ref().map(|tokens| tokens.audiences.clone());
             let known = known.unwrap_or_default();
@@ -40,7 +45,7 @@ pub fn answer(api: &Arc<Api>, kind: &Kind, request: &Request, shape: Shape) -> R
             Ok(created(answer, shape))
         }
         (name, Verb::Create) => {
-            let mut body = decode_body(&state, request)?;
+            let mut body = decode_body(state, request)?;
             if let Some(namespace) = request.namespace() {
                 let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
                 let subject = || Subject::new("authorization.k8s.io", name, "");
@@ -52,7 +57,7 @@ pub fn answer(api: &Arc<Api>, kind: &Kind, request: &Request, shape: Shape) -> R
                 }
                 metadata_mut(&mut body).insert("namespace".into(), namespace.into());
             }
-            let answer = review(name, &Value::Object(body), &request.user, &api.authorizer(&state))?;
+            let answer = review(name, &Value::Object(body), &request.user, &api.authorizer(state))?;
             Ok(created(answer, shape))
         }
         _ => Err(Refusal::MethodNotAllowed {

@@ -1,6 +1,7 @@
 //! A watch as a stream of frames, one event a line.
 
 use crate::api::{Api, retarget};
+use crate::past::{Scene, too_large};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
 use crate::websocket::Socket;
@@ -35,13 +36,27 @@ const LENGTH_BYTES: usize = 4;
 /// Answers a watch.
 pub async fn watch(
     api: &Arc<Api>,
+    scene: &Scene,
+    kind: &Arc<Kind>,
     request: &Request,
     shape: Shape,
     socket: Option<Socket>,
 ) -> Result<Response, Refusal> {
-    let snapshot = api.engine.snapshot();
-    let request = &*retarget(&snapshot, request)?;
+    let snapshot = match scene {
+        Scene::Past(view) => view.state().clone(),
+        Scene::Present(_) | Scene::Read(..) => api.engine.snapshot(),
+    };
+    let request = &*retarget(&snapshot, kind, request)?;
     let selection = Selection::new(&snapshot, request)?;
+    let reach = async |version: &str| {
+        let version = parse_version(version)?;
+        match scene {
+            Scene::Past(view) if version > view.offset() => return Err(too_large(version, view.offset())),
+            Scene::Past(_) => {}
+            Scene::Present(_) | Scene::Read(..) => api.engine.reach(version).await?,
+        }
+        Ok(version)
+    };
     let options = &request.options;
     let initial = options.send_initial_events;
     validate(initial, options.resource_version_match.as_deref().unwrap_or(""), options.allow_watch_bookmarks)?;
@@ -49,24 +64,23 @@ pub async fn watch(
         _ if initial == Some(true) => {
             let version = options.resource_version.as_deref().unwrap_or("");
             if !version.is_empty() && version != "0" {
-                api.engine.reach(parse_version(version)?).await?;
+                reach(version).await?;
             }
             WatchStart::Now
         }
         "" | "0" if initial == Some(false) => WatchStart::After(snapshot.offset),
         "" | "0" => WatchStart::Now,
-        version => {
-            let offset = parse_version(version)?;
-            api.engine.reach(offset).await?;
-            WatchStart::After(offset)
-        }
+        version => WatchStart::After(reach(version).await?),
     };
     let timeout = match options.timeout_seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
         // Spread over half an hour, so that clients do not all come back at once.
         _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
     };
-    let watch = api.engine.watch(selection, start);
+    let watch = match scene {
+        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start)?,
+        Scene::Present(_) | Scene::Read(..) => api.engine.watch(selection, start),
+    };
     let (pieces, receiver) = mpsc::channel(PIECES_WAITING);
     let feeder = Feeder {
         api: api.clone(),

@@ -4,7 +4,7 @@ use super::stage::{Stage, at_once, config_map, create, delete, everything, patch
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::list::{Continue, Freshness, TokenKey, page};
-use holdfast_core::state::State;
+use holdfast_core::state::{Entry, State};
 use holdfast_engine::Engine;
 use holdfast_engine::memory::MemoryLog;
 use serde_json::json;
@@ -49,7 +49,8 @@ fn history(stage: &mut Stage) -> Vec<Arc<State>> {
 }
 
 fn exact(engine: &Arc<Engine>, offset: u64) -> Result<Arc<State>, Refusal> {
-    at_once(engine.state_for(Freshness::Exact(Offset(offset)), None))
+    at_once(engine.reach(Offset(offset)))?;
+    engine.state_at(Offset(offset))
 }
 
 #[test]
@@ -72,20 +73,101 @@ fn a_past_version_is_what_it_was() {
 }
 
 #[test]
-fn versions_older_than_a_token_lives_are_gone() {
+fn a_past_version_answers_without_being_built() {
+    let log = Arc::new(MemoryLog::default());
+    let mut stage = Stage::new(log.clone());
+    let states = history(&mut stage);
+    for engine in [stage.engine.clone(), stage.restart(&log).engine] {
+        for was in &states {
+            let view = engine.past(was.offset).unwrap();
+            assert_eq!(view.offset(), was.offset);
+            for (kind, served) in was.registry.iter().filter(|(_, kind)| kind.stored) {
+                let name = format!("{} at {}", served.storage, was.offset);
+                let expected: Vec<_> = was.scan(kind, "", None).collect();
+                for (key, entry) in &expected {
+                    let found = view.get(kind, key).unwrap().map(|found| (found.json.clone(), found.index.clone()));
+                    assert_eq!(found, Some((entry.json.clone(), entry.index.clone())), "{name}: {key}");
+                }
+                assert!(view.get(kind, "default/none").unwrap().is_none());
+                for limit in [1, 2, 99] {
+                    let (mut found, mut from) = (Vec::new(), None);
+                    loop {
+                        let picked = selection(was, &served.resource, "", "", "");
+                        let page = view.page(&picked, Some(limit), from.as_ref()).unwrap();
+                        found.extend(page.entries);
+                        from = page.next;
+                        if from.is_none() {
+                            break;
+                        }
+                    }
+                    let bytes = |entry: &Arc<Entry>| entry.json.clone();
+                    let (found, expected): (Vec<_>, Vec<_>) =
+                        (found.iter().map(bytes).collect(), expected.iter().map(|(_, entry)| bytes(entry)).collect());
+                    assert_eq!(found, expected, "{name} by {limit}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tokens_live_five_minutes_and_versions_as_long_as_the_log_remembers() {
     let log = Arc::new(MemoryLog::default());
     let mut stage = Stage::new(log.clone());
     stage.must(&config_map("a"));
+    stage.must(&config_map("b"));
+    let began = stage.engine.snapshot().offset;
     stage.clock.now_ms.store(4 * 60_000, Ordering::Relaxed);
     stage.must(&set("a", "b"));
-    stage.must(&set("a", "c"));
-    stage.clock.now_ms.store(5 * 60_000 + 1, Ordering::Relaxed);
-    assert!(matches!(exact(&stage.engine, 1), Err(Refusal::Expired { .. })), "the event after it is old");
-    assert!(exact(&stage.engine, 2).is_ok());
-    assert!(exact(&stage.engine, 4).is_ok(), "the newest never is");
-    stage.clock.now_ms.store(10 * 60_000, Ordering::Relaxed);
-    assert!(exact(&stage.engine, 2).is_ok(), "it was kept from the read before");
-    assert!(matches!(exact(&stage.restart(&log).engine, 2), Err(Refusal::Expired { .. })));
+    stage.clock.now_ms.store(30 * 60_000, Ordering::Relaxed);
+    let engine = stage.restart(&log).engine;
+    let go_on = |token: &Continue| at_once(engine.view_for(Freshness::Newest, Some(token)));
+    let token = Continue::fresh(began, String::new());
+    assert!(matches!(go_on(&token), Err(Refusal::Expired { .. })), "the list began with the newest state");
+
+    let view = at_once(engine.view_for(Freshness::Exact(began), None)).unwrap();
+    let picked = selection(view.state(), "configmaps", "default", "", "");
+    let next = view.page(&picked, Some(1), None).unwrap().next.unwrap();
+    let rest = go_on(&next).unwrap().page(&picked, Some(1), Some(&next)).unwrap();
+    assert_eq!((rest.offset, rest.entries.len(), rest.next), (began, 1, None), "the list was asked for by its version");
+
+    engine.log().forget(Offset(began.0 + 1)).unwrap();
+    for refused in [
+        go_on(&next).map(drop),
+        engine.past(began).map(drop),
+        engine.state_at(began).map(drop),
+        engine.moment(&began.to_string()).map(drop),
+    ] {
+        assert!(matches!(refused, Err(Refusal::Expired { .. })), "{refused:?}");
+    }
+    assert!(engine.past(Offset(began.0 + 1)).is_ok());
+}
+
+#[test]
+fn a_moment_is_a_version_a_time_or_a_time_ago() {
+    let log = Arc::new(MemoryLog::default());
+    let mut stage = Stage::new(log.clone());
+    let first = stage.engine.snapshot().offset.0;
+    for minute in 1..=3 {
+        stage.clock.now_ms.store(minute * 60_000, Ordering::Relaxed);
+        stage.must(&config_map(&format!("a{minute}")));
+    }
+    stage.clock.now_ms.store(4 * 60_000, Ordering::Relaxed);
+    for (text, expected) in [
+        ("2", Ok(2)),
+        ("-90s", Ok(first + 2)),
+        ("-1h", Ok(0)),
+        ("2026-11-21T10:01:00Z", Ok(first + 1)),
+        ("99", Err("version 99 is in the future: the newest one is 4")),
+        ("2026-11-22T00:00:00Z", Err("the time 2026-11-22T00:00:00Z is in the future")),
+        ("noon", Err("\"noon\" is no moment")),
+    ] {
+        match (stage.engine.moment(text), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, Offset(expected), "{text}"),
+            (Err(Refusal::BadRequest(why)), Err(expected)) => assert!(why.starts_with(expected), "{text}: {why}"),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -112,8 +194,8 @@ fn pages_are_of_one_snapshot() {
         // The second page is of the snapshot that was kept; the third comes from a server that crashed in between.
         let engine = if turn == 0 { stage.engine.clone() } else { stage.restart(&log).engine };
         let from = Continue::open(&token, &key).unwrap();
-        let state = at_once(engine.state_for(Freshness::Newest, Some(&from))).unwrap();
-        let next = page(&state, &picked, Some(4), Some(&from));
+        let view = at_once(engine.view_for(Freshness::Newest, Some(&from))).unwrap();
+        let next = view.page(&picked, Some(4), Some(&from)).unwrap();
         assert_eq!(next.offset, first_state.offset);
         assert_eq!(next.remaining, [Some(2), None][turn]);
         found.extend(next.entries.iter().map(|entry| entry.offset.0));
@@ -127,9 +209,9 @@ fn pages_are_of_one_snapshot() {
 async fn a_version_to_come_is_waited_for() {
     let mut stage = Stage::new(Arc::new(MemoryLog::default()));
     let engine = stage.engine.clone();
-    let reader = tokio::spawn(async move { engine.state_for(Freshness::NotOlderThan(Offset(2)), None).await });
+    let reader = tokio::spawn(async move { engine.view_for(Freshness::NotOlderThan(Offset(2)), None).await });
     tokio::task::yield_now().await;
     assert!(!reader.is_finished());
     stage.must(&config_map("a"));
-    assert_eq!(reader.await.unwrap().unwrap().offset, Offset(2));
+    assert_eq!(reader.await.unwrap().unwrap().offset(), Offset(2));
 }

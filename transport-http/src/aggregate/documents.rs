@@ -4,6 +4,7 @@
 
 use super::{Table, whole};
 use crate::api::Api;
+use crate::past::Scene;
 use crate::paths;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
@@ -62,7 +63,8 @@ pub async fn answer(
         own_headers.insert(ACCEPT, HeaderValue::from_static(form.content_type()));
     }
     let query = Query::parse("");
-    let own = paths::answer(api, &Method::GET, own_path, &own_headers, &query, Shape::PLAIN);
+    let scene = Scene::Present(api.engine.snapshot());
+    let own = paths::answer(api, &scene, &Method::GET, own_path, &own_headers, &query, Shape::PLAIN);
     let own = whole(own).await?;
     let name =
         format!("{own_path} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));

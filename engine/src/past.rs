@@ -1,0 +1,389 @@
+//! Reads of what was: the cluster at any version that the log remembers.
+//!
+//! A past version costs what is looked at, whatever happened since and however large the cluster is: the log's index of
+//! versions says which event each object stood at, and most objects still stand there, so that the newest state has
+//! them. What does not is read from the log, and kept for a while.
+
+use crate::engine::Engine;
+use crate::log::Fault;
+use holdfast_core::Refusal;
+use holdfast_core::apply::hold;
+use holdfast_core::event::{Offset, Record};
+use holdfast_core::history::moment::{self, Moment};
+use holdfast_core::kinds::{Kind, KindId, Registry};
+use holdfast_core::list::{self, Continue, Page, Selection};
+use holdfast_core::request::Request;
+use holdfast_core::state::{Change, Entry, State};
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// How many objects of a list are looked up at a time.
+const PIECE: usize = 1024;
+/// How many past versions keep their kinds at hand.
+const VERSIONS_MAX: usize = 16;
+/// How many past sets of kinds are kept.
+const REGISTRIES_MAX: usize = 4;
+/// How many bytes of past objects each of two generations holds.
+const GENERATION_BYTES_MAX: usize = 8 << 20;
+
+/// The cluster at one version, as reads see it.
+#[derive(Clone)]
+pub struct View {
+    /// The whole state; of a past version its kinds alone.
+    state: Arc<State>,
+    past: Option<Past>,
+    /// The version was asked for: pages of it can be had for as long as the log remembers it.
+    named: bool,
+}
+
+#[derive(Clone)]
+struct Past {
+    engine: Arc<Engine>,
+    /// Has the objects that have not changed since.
+    newest: Arc<State>,
+}
+
+/// What reads of the past keep for the next one.
+#[derive(Default)]
+pub struct Memory {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Versions with their kinds, the newest read last.
+    versions: VecDeque<Arc<State>>,
+    /// By the event on a definition that ended them.
+    registries: VecDeque<(Offset, Arc<Registry>)>,
+    young: Generation,
+    old: Generation,
+}
+
+/// Entries by their event and by the definition that they were read under.
+#[derive(Default)]
+struct Generation {
+    entries: HashMap<(Offset, Offset), Arc<Entry>>,
+    bytes: usize,
+}
+
+impl View {
+    /// Of a state that is there as a whole.
+    pub fn of(state: Arc<State>) -> View {
+        View { state, past: None, named: false }
+    }
+
+    /// The same, asked for by its version or not.
+    pub(crate) fn named(self, named: bool) -> View {
+        View { named, ..self }
+    }
+
+    pub fn offset(&self) -> Offset {
+        self.state.offset
+    }
+
+    /// For the kinds that there were; only of a state that [is whole](Self::is_whole) for its objects.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Whether the state has all objects, and need not ask the log.
+    pub fn is_whole(&self) -> bool {
+        self.past.is_none()
+    }
+
+    /// Whether its kinds are those of now, or were when it was taken.
+    pub fn has_kinds_of_now(&self) -> bool {
+        self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
+    }
+
+    /// The object that the path names.
+    pub fn find(&self, request: &Request) -> Result<Arc<Entry>, Refusal> {
+        self.get(request.target.kind, &request.key())?.ok_or_else(|| list::missing(&self.state, request))
+    }
+
+    pub fn get(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
+        let Some(past) = &self.past else { return Ok(self.state.get(kind, key).cloned()) };
+        let at = self.state.offset;
+        let kind = self.state.kind(kind);
+        let present = past.present(kind);
+        if let Some(entry) = present.and_then(|present| past.newest.get(present, key))
+            && entry.offset <= at
+        {
+            return Ok(Some(entry.clone()));
+        }
+        match past.engine.log().version_at(&kind.storage, key, at).map_err(fault)? {
+            Some(offset) => self.entry(past, kind, present, key, offset).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// One page of what the selection picks; see [`list::page`]. Of a past version nobody counts how many follow.
+    pub fn page(&self, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Result<Page, Refusal> {
+        let mut page = match &self.past {
+            None => list::page(&self.state, selection, limit, from),
+            Some(past) => self.past_page(past, selection, limit, from)?,
+        };
+        if let Some(next) = &mut page.next {
+            next.past = self.named;
+        }
+        Ok(page)
+    }
+
+    fn past_page(
+        &self,
+        past: &Past,
+        selection: &Selection,
+        limit: Option<u64>,
+        from: Option<&Continue>,
+    ) -> Result<Page, Refusal> {
+        let kind = self.state.kind(selection.kind);
+        let at = self.state.offset;
+        let mut page = Page { offset: at, entries: Vec::new(), next: None, remaining: None };
+        if let Some(key) = &selection.key {
+            let found = self.get(selection.kind, key)?;
+            page.entries.extend(found.filter(|entry| selection.matches(kind, key, entry)));
+            return Ok(page);
+        }
+        let present = past.present(kind);
+        let limit = limit.filter(|limit| *limit > 0).map_or(usize::MAX, |limit| limit as usize);
+        let mut after = from.map(|token| token.after.clone());
+        loop {
+            let room = PIECE.min(limit - page.entries.len());
+            // One more than there is room for says that the list goes on.
+            let mut found = Vec::with_capacity(room.min(64) + 1);
+            let mut gather = |key: &str, offset| {
+                found.push((key.to_owned(), offset));
+                if found.len() > room { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let log = past.engine.log();
+            log.as_of(&kind.storage, &selection.prefix, after.as_deref(), at, &mut gather).map_err(fault)?;
+            let goes_on = found.len() > room;
+            found.truncate(room);
+            for (key, offset) in &found {
+                let entry = self.entry(past, kind, present, key, *offset)?;
+                if selection.matches(kind, key, &entry) {
+                    page.entries.push(entry);
+                }
+            }
+            if !goes_on {
+                return Ok(page);
+            }
+            after = found.pop().map(|(key, _)| key).or(after);
+            if page.entries.len() == limit {
+                let after = after.unwrap_or_default();
+                let next = match from {
+                    Some(from) => from.next(after, page.entries.len() as u64),
+                    None => Continue::fresh(at, after),
+                };
+                page.remaining = next.left();
+                page.next = Some(next);
+                return Ok(page);
+            }
+        }
+    }
+
+    /// The object as it was written by this event, which is its newest one up to this version.
+    fn entry(
+        &self,
+        past: &Past,
+        kind: &Kind,
+        present: Option<KindId>,
+        key: &str,
+        offset: Offset,
+    ) -> Result<Arc<Entry>, Refusal> {
+        if let Some(entry) = present.and_then(|present| past.newest.get(present, key))
+            && entry.offset == offset
+        {
+            return Ok(entry.clone());
+        }
+        let memory = &past.engine.past_memory().kept;
+        let name = (offset, kind.since());
+        if let Some(entry) = lock(memory).recall(name) {
+            return Ok(entry);
+        }
+        let record = past.engine.log().read(offset).map_err(fault)?;
+        let record = record.ok_or_else(|| let_go(self.state.offset, past.engine.log().oldest()))?;
+        let entry = change(&self.state.registry, &record)?.entry;
+        lock(memory).keep(name, entry.clone());
+        Ok(entry)
+    }
+
+    /// The whole state.
+    fn whole(&self) -> Result<Arc<State>, Refusal> {
+        let Some(past) = &self.past else { return Ok(self.state.clone()) };
+        let at = self.state.offset;
+        let mut state = State::clone(&self.state);
+        for (id, kind) in self.state.registry.iter().filter(|(_, kind)| kind.stored) {
+            let mut found = Vec::new();
+            let mut gather = |key: &str, offset| {
+                found.push((key.to_owned(), offset));
+                ControlFlow::Continue(())
+            };
+            past.engine.log().as_of(&kind.storage, "", None, at, &mut gather).map_err(fault)?;
+            let present = past.present(kind);
+            for (key, offset) in found {
+                let entry = self.entry(past, kind, present, &key, offset)?;
+                hold(&mut state, &Change { offset, kind: id, key: key.into(), entry, deleted: false });
+            }
+        }
+        state.offset = at;
+        Ok(Arc::new(state))
+    }
+}
+
+impl Past {
+    /// The kind's number in the newest state, if it is still defined as it was then.
+    fn present(&self, kind: &Kind) -> Option<KindId> {
+        let id = self.newest.registry.by_storage(&kind.storage)?;
+        (self.newest.kind(id).since() == kind.since()).then_some(id)
+    }
+}
+
+impl Engine {
+    /// The version that a version, a time or a time ago means, which the log must remember.
+    pub fn moment(&self, text: &str) -> Result<Offset, Refusal> {
+        let now = self.stamp().time;
+        let newest = self.snapshot().offset;
+        let unclear = |unclear: moment::Unclear| Refusal::BadRequest(unclear.to_string());
+        let version = match moment::parse(text, now).map_err(unclear)? {
+            Moment::Version(version) if version > newest => {
+                return Err(Refusal::BadRequest(format!(
+                    "version {version} is in the future: the newest one is {newest}"
+                )));
+            }
+            Moment::Version(version) => version,
+            Moment::Time(time) => {
+                let event_from = |offset: Offset| {
+                    let found = self.log().scan(None, Offset(offset.0.saturating_sub(1)), 1)?;
+                    Ok(found.first().map(|record| (record.offset(), record.time_ms)))
+                };
+                moment::version_at(time.as_millisecond(), newest, event_from).map_err(fault)?
+            }
+        };
+        let oldest = self.log().oldest();
+        match oldest.as_ref() {
+            Ok(oldest) if version >= *oldest => Ok(version),
+            _ => Err(let_go(version, oldest)),
+        }
+    }
+
+    /// The cluster as it was at a version that there is.
+    pub fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
+        let newest = self.snapshot();
+        if newest.offset == at {
+            return Ok(View::of(newest).named(true));
+        }
+        let oldest = self.log().oldest();
+        if !oldest.as_ref().is_ok_and(|oldest| at >= *oldest) {
+            return Err(let_go(at, oldest));
+        }
+        let known = lock(&self.past_memory().kept).versions.iter().find(|state| state.offset == at).cloned();
+        let state = match known {
+            Some(state) => state,
+            None => {
+                let mut state = State::new(self.kinds_at(&newest, at)?);
+                state.offset = at;
+                let state = Arc::new(state);
+                push(&mut lock(&self.past_memory().kept).versions, state.clone(), VERSIONS_MAX);
+                state
+            }
+        };
+        Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true })
+    }
+
+    /// The whole state at a version, for what looks at more than can be said beforehand.
+    pub fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
+        if let Some(state) = self.kept(at) {
+            return Ok(state);
+        }
+        let state = self.past(at)?.whole()?;
+        self.pin(&state);
+        Ok(state)
+    }
+
+    /// The kinds that there were: those of now, unless a definition has changed since.
+    fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
+        let Some(definitions) = newest.registry.definitions().filter(|_| newest.definitions.offset > at) else {
+            return Ok(newest.registry.clone());
+        };
+        let storage = &newest.kind(definitions).storage;
+        let ended = self.log().scan(Some(storage), at, 1).map_err(fault)?;
+        let Some(ended) = ended.first().map(Record::offset).filter(|ended| *ended <= newest.offset) else {
+            return Ok(newest.registry.clone());
+        };
+        let memory = &self.past_memory().kept;
+        if let Some((_, registry)) = lock(memory).registries.iter().find(|(until, _)| *until == ended) {
+            return Ok(registry.clone());
+        }
+        let mut offsets = Vec::new();
+        let mut gather = |_: &str, offset| {
+            offsets.push(offset);
+            ControlFlow::Continue(())
+        };
+        self.log().as_of(storage, "", None, at, &mut gather).map_err(fault)?;
+        offsets.sort_unstable();
+        let mut state = State::new(self.built_in().clone());
+        for offset in offsets {
+            let record = self.log().read(offset).map_err(fault)?;
+            let record = record.ok_or_else(|| let_go(at, self.log().oldest()))?;
+            let change = change(&state.registry, &record)?;
+            hold(&mut state, &change);
+        }
+        push(&mut lock(memory).registries, (ended, state.registry.clone()), REGISTRIES_MAX);
+        Ok(state.registry)
+    }
+}
+
+impl Kept {
+    fn recall(&mut self, name: (Offset, Offset)) -> Option<Arc<Entry>> {
+        if let Some(entry) = self.young.entries.get(&name) {
+            return Some(entry.clone());
+        }
+        let entry = self.old.entries.get(&name)?.clone();
+        self.keep(name, entry.clone());
+        Some(entry)
+    }
+
+    /// What nobody asked for during a whole generation is forgotten.
+    fn keep(&mut self, name: (Offset, Offset), entry: Arc<Entry>) {
+        if self.young.bytes > GENERATION_BYTES_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.bytes += entry.json.len() + size_of::<Entry>();
+        self.young.entries.insert(name, entry);
+    }
+}
+
+fn push<T>(queue: &mut VecDeque<T>, item: T, max: usize) {
+    queue.push_back(item);
+    while queue.len() > max {
+        queue.pop_front();
+    }
+}
+
+fn lock(memory: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn change(registry: &Registry, record: &Record) -> Result<Change, Refusal> {
+    Change::from_record(registry, record).map_err(|unknown| Refusal::Internal(unknown.to_string()))
+}
+
+fn fault(fault: Fault) -> Refusal {
+    Refusal::Internal(fault.to_string())
+}
+
+/// A version from before the log's memory.
+fn let_go(asked: Offset, oldest: Result<Offset, Fault>) -> Refusal {
+    match oldest {
+        Ok(oldest) => Refusal::Expired {
+            message: format!(
+                "too old resource version: {asked} ({oldest}): what was before version {oldest} has been let go, so ask \
+                 for that one or a later one"
+            ),
+            continue_token: None,
+        },
+        Err(why) => fault(why),
+    }
+}

@@ -1,0 +1,123 @@
+//! What was there at a version, read from the index of versions: no time for what happened since, or to other objects.
+
+use crate::fault::damage;
+use crate::key::{self, HISTORY, Mark};
+use crate::log::{family, foreign, missing, read};
+use holdfast_core::event::Offset;
+use holdfast_engine::Fault;
+use rocksdb::{DB, DBRawIterator, ReadOptions};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// How many versions of one object are stepped over before the next object, or the right version, is sought: a step is
+/// far cheaper than a search, and most objects have few versions.
+const STEPS_MAX: usize = 8;
+
+/// The newest event on the object up to a version, unless it is a deletion.
+pub fn version_at(db: &DB, folder: &Path, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+    let object = key::object(resource, key);
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_lower_bound(key::versioned(&object, Offset::ZERO));
+    let mut rows = db.raw_iterator_cf_opt(family(db, HISTORY)?, bounds);
+    rows.seek_for_prev(key::versioned(&object, at));
+    let Some((_, offset, mark)) = row(&rows, folder)? else { return Ok(None) };
+    present(db, folder, offset, mark)
+}
+
+/// See `EventLog::as_of`.
+pub fn as_of(
+    db: &DB,
+    folder: &Path,
+    resource: &str,
+    prefix: &str,
+    after: Option<&str>,
+    at: Offset,
+    visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let root = key::object(resource, "");
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(end_of(key::object(resource, prefix)));
+    let mut rows = db.raw_iterator_cf_opt(family(db, HISTORY)?, bounds);
+    match after.filter(|after| *after >= prefix) {
+        Some(after) => rows.seek(behind(&key::object(resource, after))),
+        None => rows.seek(key::object(resource, prefix)),
+    }
+    let mut object = Vec::new();
+    while let Some((name, offset, mark)) = row(&rows, folder)? {
+        object.clear();
+        object.extend_from_slice(name);
+        let newest = newest_of(&mut rows, folder, &object, (offset, mark), at)?;
+        let Some((offset, mark)) = newest else { continue };
+        let Some(offset) = present(db, folder, offset, mark)? else { continue };
+        let key = std::str::from_utf8(&object[root.len()..]).map_err(|_| foreign(HISTORY, folder))?;
+        if visit(key, offset).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The newest of an object's rows up to a version. The iterator stands on the first one, and then behind the last.
+fn newest_of(
+    rows: &mut DBRawIterator,
+    folder: &Path,
+    object: &[u8],
+    first: (Offset, Mark),
+    at: Offset,
+) -> Result<Option<(Offset, Mark)>, Fault> {
+    let mut newest = Some(first).filter(|first| first.0 <= at);
+    for _ in 0..STEPS_MAX {
+        rows.next();
+        match row(rows, folder)? {
+            Some((name, offset, mark)) if name == object => {
+                if offset <= at {
+                    newest = Some((offset, mark));
+                }
+            }
+            _ => return Ok(newest),
+        }
+    }
+    if newest.is_some() {
+        rows.seek_for_prev(key::versioned(object, at));
+        newest = row(rows, folder)?.map(|(_, offset, mark)| (offset, mark));
+    }
+    rows.seek(behind(object));
+    Ok(newest)
+}
+
+fn present(db: &DB, folder: &Path, offset: Offset, mark: Mark) -> Result<Option<Offset>, Fault> {
+    let there = match mark {
+        Mark::Put => true,
+        Mark::Delete => false,
+        Mark::Untold => !read(db, folder, offset)?.ok_or_else(|| missing(folder, offset))?.is_delete(),
+    };
+    Ok(there.then_some(offset))
+}
+
+/// An object's name, one of its events, and what the row says of it.
+type Row<'a> = (&'a [u8], Offset, Mark);
+
+/// The row that the iterator stands on.
+fn row<'a>(rows: &'a DBRawIterator, folder: &Path) -> Result<Option<Row<'a>>, Fault> {
+    let Some((entry, mark)) = rows.item() else {
+        let ended = rows.status().map_err(|error| damage("read a history", folder, Offset::ZERO, error));
+        return ended.map(|()| None);
+    };
+    let (name, offset) = key::parse_versioned(entry).ok_or_else(|| foreign(HISTORY, folder))?;
+    Ok(Some((name, offset, Mark::parse(mark))))
+}
+
+/// Behind all versions of the object, and before every other one.
+fn behind(object: &[u8]) -> Vec<u8> {
+    let mut end = object.to_vec();
+    end.push(1);
+    end
+}
+
+/// The first key behind all that begin with `start`, which holds no byte 255.
+fn end_of(mut start: Vec<u8>) -> Vec<u8> {
+    if let Some(last) = start.last_mut() {
+        *last += 1;
+    }
+    start
+}
