@@ -294,6 +294,9 @@ impl Engine {
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
         decide::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
+        if !snapshot.registry.serves(request.target.kind) {
+            return Err(Refusal::Redefined);
+        }
         let selection = Selection::new(&snapshot, request)?;
         let page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
         let mut deletions = tokio::task::JoinSet::new();

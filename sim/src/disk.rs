@@ -9,6 +9,7 @@ use crate::random::Dice;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{EventLog, Fault};
 use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
 use std::sync::{Mutex, MutexGuard};
 
 /// How a disk breaks its contract, if at all.
@@ -76,6 +77,7 @@ struct Inner {
     /// What the file holds, by offset; those that were let go are gone from here.
     records: Vec<Option<Record>>,
     by_resource: BTreeMap<String, Vec<u64>>,
+    by_key: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
     oldest: Offset,
     planned: Option<Planned>,
     broken: bool,
@@ -120,7 +122,7 @@ impl Disk {
         if self.sabotage == Sabotage::ForgetLast && inner.records.len() > 1 {
             inner.records.pop();
             let last = inner.records.len() as u64;
-            inner.by_resource.values_mut().for_each(|offsets| offsets.retain(|offset| *offset <= last));
+            inner.truncate_indexes(last);
             inner.proven.1 = inner.records.len();
         }
         Ok(())
@@ -195,11 +197,7 @@ impl Inner {
             }
         }
         let last = self.records.len() as u64;
-        self.by_resource.values_mut().for_each(|offsets| {
-            while offsets.last().is_some_and(|offset| *offset > last) {
-                offsets.pop();
-            }
-        });
+        self.truncate_indexes(last);
         self.file.cut(end);
         self.file.sync();
         self.end = end;
@@ -208,11 +206,34 @@ impl Inner {
 
     fn push(&mut self, record: Record) {
         assert_eq!(record.offset, self.records.len() as u64 + 1, "offsets are dense");
-        match self.by_resource.get_mut(&record.resource) {
-            Some(offsets) => offsets.push(record.offset),
-            None => drop(self.by_resource.insert(record.resource.clone(), vec![record.offset])),
+        match (self.by_resource.get_mut(&record.resource), self.by_key.get_mut(&record.resource)) {
+            (Some(offsets), Some(keys)) => {
+                offsets.push(record.offset);
+                keys.entry(record.key.clone()).or_default().push(record.offset);
+            }
+            _ => {
+                self.by_resource.insert(record.resource.clone(), vec![record.offset]);
+                let keys = [(record.key.clone(), vec![record.offset])].into();
+                self.by_key.insert(record.resource.clone(), keys);
+            }
         }
         self.records.push(Some(record));
+    }
+
+    /// The indexes know nothing after `last`, which most of the time they did not anyway.
+    fn truncate_indexes(&mut self, last: u64) {
+        let keys = self.by_key.values_mut().flat_map(BTreeMap::values_mut);
+        for offsets in self.by_resource.values_mut().chain(keys) {
+            while offsets.last().is_some_and(|offset| *offset > last) {
+                offsets.pop();
+            }
+        }
+    }
+
+    /// The last of the events up to a version, unless it deleted the object or was let go.
+    fn newest(&self, offsets: &[u64], at: Offset) -> Option<Offset> {
+        let found = offsets.partition_point(|offset| *offset <= at.0).checked_sub(1)?;
+        self.at(offsets[found]).filter(|record| !record.is_delete()).map(Record::offset)
     }
 
     fn at(&self, offset: u64) -> Option<&Record> {
@@ -312,6 +333,37 @@ impl EventLog for Disk {
                 records.take(limit).cloned().collect()
             }
         })
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        let inner = self.lock();
+        let offsets = inner.by_key.get(resource).and_then(|keys| keys.get(key));
+        Ok(offsets.and_then(|offsets| inner.newest(offsets, at)))
+    }
+
+    fn as_of(
+        &self,
+        resource: &str,
+        prefix: &str,
+        after: Option<&str>,
+        at: Offset,
+        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let inner = self.lock();
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let Some(keys) = inner.by_key.get(resource) else { return Ok(()) };
+        let found = keys.range::<str, _>((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
+        for (key, offsets) in found {
+            if let Some(offset) = inner.newest(offsets, at)
+                && visit(key, offset).is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {

@@ -10,10 +10,10 @@ use crate::twin::{Twin, Version};
 use crate::workload::{NAMES, NAMESPACES};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::list::{Continue, Freshness, page};
+use holdfast_core::list::{Continue, Freshness};
 use holdfast_core::object::meta;
-use holdfast_core::state::{Entry, State};
-use holdfast_engine::Engine;
+use holdfast_core::state::Entry;
+use holdfast_engine::{Engine, View};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -54,25 +54,31 @@ impl Lister {
             }
         };
         let freshness = self.exact.map_or(Freshness::Newest, |exact| Freshness::Exact(Offset(exact)));
-        let state = match at_once(engine.state_for(freshness, from.as_ref())) {
-            Ok(state) => state,
+        let view = match at_once(engine.view_for(freshness, from.as_ref())) {
+            Ok(view) => view,
             Err(Refusal::Expired { .. }) => {
                 let asked = if self.token.is_empty() { self.exact.unwrap_or(0) } else { self.offset };
-                return if may_expire(twin, asked, now_ms) { Ok(true) } else { Err(self.blame("it expired too soon")) };
+                let old = asked < twin.forgotten || self.exact.is_none() && is_old(twin, asked, now_ms);
+                return if old { Ok(true) } else { Err(self.blame("it expired too soon")) };
             }
             Err(refusal) => return Err(self.blame(&format!("{refusal:?}"))),
         };
         if self.token.is_empty() {
-            self.offset = state.offset.0;
+            self.offset = view.offset().0;
             ensure(self.exact.is_none_or(|exact| exact == self.offset), || self.blame("another version was asked for"))?;
-            engine.pin(&state);
+            if view.is_whole() {
+                engine.pin(view.state());
+            }
         }
-        let Some(selection) = self.pick.selection(self.sort, &state) else {
+        let Some(selection) = self.pick.selection(self.sort, view.state()) else {
             // Its kind was not there then.
-            let there = custom::law(twin, state.offset.0).is_some();
+            let there = custom::law(twin, view.offset().0).is_some();
             return if there { Err(self.blame("the kind is defined, and not served")) } else { Ok(true) };
         };
-        let page = page(&state, &selection, Some(self.limit), from.as_ref());
+        let page = match view.page(&selection, Some(self.limit), from.as_ref()) {
+            Ok(page) => page,
+            Err(refusal) => return Err(self.blame(&format!("{refusal:?}"))),
+        };
         if page.offset.0 != self.offset || page.entries.len() as u64 > self.limit {
             return Err(self.blame(&format!("a page of {} at {}", page.entries.len(), page.offset)));
         }
@@ -83,7 +89,7 @@ impl Lister {
             if last.is_some_and(|last| *last >= key) {
                 return Err(self.blame(&format!("{key} comes after {last:?}")));
             }
-            check_shown(twin, &state, self.sort, entry, &document)?;
+            check_shown(twin, &view, self.sort, entry, &document)?;
             self.found.insert(key, entry.offset.0);
         }
         let expected = picked(twin, self.sort, &self.pick, self.offset);
@@ -116,14 +122,14 @@ fn past(dice: &mut Dice, newest: u64) -> u64 {
     newest.saturating_sub(back as u64).max(1)
 }
 
-/// Whether a version may be refused as too old: what replaced it was let go, or it was replaced long ago.
-fn may_expire(twin: &Twin, asked: u64, now_ms: i64) -> bool {
+/// Whether a version was replaced so long ago that a list that began at it may have expired.
+fn is_old(twin: &Twin, asked: u64, now_ms: i64) -> bool {
     let age = twin.event(asked + 1).map_or(0, |version| now_ms - version.record.time_ms);
-    asked < twin.forgotten || age >= LIFETIME_MS - 1000
+    age >= LIFETIME_MS - 1000
 }
 
 /// One object, newest or as it was.
-pub fn get(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin, now_ms: i64) -> Verdict {
+pub fn get(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Verdict {
     let sort = dice.pick(&SORTS);
     let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES));
     let name = match sort {
@@ -136,27 +142,25 @@ pub fn get(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin, now_ms: i64) -> V
     let exact = dice.chance(30).then(|| past(dice, newest.offset.0));
     let blame = |why: &str| format!("a get of {sort:?} {key} at {exact:?} of {}: {why}", newest.offset);
     let freshness = exact.map_or(Freshness::Newest, |exact| Freshness::Exact(Offset(exact)));
-    let state = match at_once(engine.state_for(freshness, None)) {
-        Ok(state) => state,
+    let view = match at_once(engine.view_for(freshness, None)) {
+        Ok(view) => view,
         Err(Refusal::Expired { .. }) => {
-            let allowed = exact.is_some_and(|exact| may_expire(twin, exact, now_ms));
-            return ensure(allowed, || blame("it expired too soon"));
+            let forgotten = exact.is_some_and(|exact| exact < twin.forgotten);
+            return ensure(forgotten, || blame("it expired"));
         }
         Err(refusal) => return Err(blame(&format!("{refusal:?}"))),
     };
-    ensure(exact.is_none_or(|exact| exact == state.offset.0), || blame("another version was asked for"))?;
-    let expected = twin.version_at(sort.storage(), &key, state.offset.0);
-    let found = kind_of(&state, sort).and_then(|(kind, _)| state.get(kind, &key).cloned());
+    ensure(exact.is_none_or(|exact| exact == view.offset().0), || blame("another version was asked for"))?;
+    let expected = twin.version_at(sort.storage(), &key, view.offset().0);
+    let found = match kind_of(view.state(), sort) {
+        Some((kind, _)) => view.get(kind, &key).map_err(|refusal| blame(&format!("{refusal:?}")))?,
+        None => None,
+    };
     match (found, expected) {
         (None, None) => Ok(()),
-        (Some(entry), Some(_)) => {
-            // Built-in kinds are compared by their bytes, and not parsed.
-            let document = if sort.is_custom() { entry.document() } else { Value::Null };
-            if sort.is_custom() {
-                return check_shown(twin, &state, sort, &entry, &document);
-            }
-            check_bytes(expected, &entry).map_err(|why| blame(&why))
-        }
+        (Some(entry), Some(_)) if sort.is_custom() => check_shown(twin, &view, sort, &entry, &entry.document()),
+        // Built-in kinds are compared by their bytes, and not parsed.
+        (Some(entry), Some(_)) => check_bytes(expected, &entry).map_err(|why| blame(&why)),
         (found, expected) => Err(blame(&format!(
             "it finds {:?} and not {:?}",
             found.map(|entry| entry.offset),
@@ -174,7 +178,8 @@ fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
 }
 
 /// An object of a list is what was stored; a custom one is what the definition makes of it.
-fn check_shown(twin: &Twin, state: &State, sort: Sort, entry: &Entry, document: &Value) -> Verdict {
+fn check_shown(twin: &Twin, view: &View, sort: Sort, entry: &Entry, document: &Value) -> Verdict {
+    let state = view.state();
     let key = key_of(document);
     let expected = twin.version_at(sort.storage(), &key, state.offset.0);
     let blame = |why: String| format!("{sort:?} {key} as of {}: {why}", state.offset);
@@ -195,16 +200,14 @@ fn check_shown(twin: &Twin, state: &State, sort: Sort, entry: &Entry, document: 
 }
 
 /// A past state, whole, is what it was.
-pub fn check_past(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin, now_ms: i64) -> Verdict {
+pub fn check_past(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Verdict {
     let offset = past(dice, engine.snapshot().offset.0);
-    match at_once(engine.state_for(Freshness::Exact(Offset(offset)), None)) {
+    match engine.state_at(Offset(offset)) {
         Ok(state) => {
             ensure(state.offset.0 == offset, || format!("version {offset} was asked for, and not {}", state.offset))?;
             crate::oracle::check_state(twin, &state)
         }
-        Err(Refusal::Expired { .. }) => {
-            ensure(may_expire(twin, offset, now_ms), || format!("version {offset} expired too soon"))
-        }
+        Err(Refusal::Expired { .. }) => ensure(offset < twin.forgotten, || format!("version {offset} expired")),
         Err(refusal) => Err(format!("version {offset} cannot be read: {refusal:?}")),
     }
 }

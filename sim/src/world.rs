@@ -248,9 +248,8 @@ impl World {
             }
             Step::Get => {
                 self.commands += 1;
-                let now_ms = self.clock.now_ms();
                 self.fresh()?;
-                reader::get(&mut self.dice, &self.server.engine, &self.twin, now_ms)
+                reader::get(&mut self.dice, &self.server.engine, &self.twin)
             }
             Step::Read => {
                 let at = self.dice.below(self.followers.len());
@@ -287,9 +286,8 @@ impl World {
             Step::List => self.list(),
             Step::Past => {
                 self.commands += 1;
-                let now_ms = self.clock.now_ms();
                 self.note(|_| "somebody reads all of a past version".into());
-                reader::check_past(&mut self.dice, &self.server.engine, &self.twin, now_ms)
+                reader::check_past(&mut self.dice, &self.server.engine, &self.twin)
             }
             Step::Janitor => {
                 self.tidy();
