@@ -11,6 +11,8 @@ pub mod log;
 pub mod memory;
 mod past;
 mod pins;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod registrar;
 mod watch;
 pub mod writer;

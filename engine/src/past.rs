@@ -6,6 +6,8 @@
 
 use crate::engine::Engine;
 use crate::log::Fault;
+#[cfg(feature = "planted")]
+use crate::planted::{Bug, is};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
@@ -105,6 +107,8 @@ impl View {
     pub fn get(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
         let Some(past) = &self.past else { return Ok(self.state.get(kind, key).cloned()) };
         let at = self.state.offset;
+        #[cfg(feature = "planted")]
+        let at = if is(Bug::PastOffByOne) { at.next() } else { at };
         let kind = self.state.kind(kind);
         let present = past.present(kind);
         if let Some(entry) = present.and_then(|present| past.newest.get(present, key))
@@ -124,6 +128,10 @@ impl View {
             None => list::page(&self.state, selection, limit, from),
             Some(past) => self.past_page(past, selection, limit, from)?,
         };
+        #[cfg(feature = "planted")]
+        if is(Bug::PageSkips) && page.next.is_some() {
+            page.entries.pop();
+        }
         if let Some(next) = &mut page.next {
             next.past = self.named;
         }
@@ -307,6 +315,10 @@ impl Engine {
         let Some(definitions) = newest.registry.definitions().filter(|_| newest.definitions.offset > at) else {
             return Ok(newest.registry.clone());
         };
+        #[cfg(feature = "planted")]
+        if is(Bug::PastKindsOfNow) {
+            return Ok(newest.registry.clone());
+        }
         let storage = &newest.kind(definitions).storage;
         let ended = self.log().scan(Some(storage), at, 1).map_err(fault)?;
         let Some(ended) = ended.first().map(Record::offset).filter(|ended| *ended <= newest.offset) else {

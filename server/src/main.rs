@@ -47,6 +47,8 @@ enum Command {
     Diff(Box<history::diff::Args>),
     /// Measure any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
+    /// Simulate racing clients, crashes and failing disks, and check what comes of it.
+    Sim(Box<holdfast_sim::Args>),
     /// Print the version.
     Version,
 }
@@ -66,6 +68,7 @@ fn main() -> std::process::ExitCode {
         Command::Blame(args) => history::blame::run(&args),
         Command::Diff(args) => history::diff::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),
+        Command::Sim(args) => holdfast_sim::run(*args),
         Command::Version => {
             println!(
                 "holdfast {} (Kubernetes {})",

@@ -5,7 +5,7 @@ fn main() {
     let start = std::time::Instant::now();
     let (mut commands, mut events, mut crashes, mut failed) = (0, 0, 0, 0);
     for seed in from..=to {
-        let report = holdfast_sim::run(&holdfast_sim::Plan { steps: steps as usize, trace, ..holdfast_sim::Plan::new(seed) });
+        let report = holdfast_sim::simulate(&holdfast_sim::Plan { steps: steps as usize, trace, ..holdfast_sim::Plan::new(seed) });
         if trace { report.trace.iter().for_each(|line| println!("{line}")); }
         commands += report.commands; events += report.events; crashes += report.crashes;
         if let Some(failure) = report.failure { failed += 1; let key: String = failure.why.lines().next().unwrap().split(" ").filter(|w| w.chars().all(|c| c.is_ascii_lowercase())).take(12).collect::<Vec<_>>().join(" "); if !known.insert(key) { continue; } println!("seed {seed} step {}: {}", failure.step, failure.why); }

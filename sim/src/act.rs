@@ -1,6 +1,6 @@
 //! What a request wants, and what it should make of an object: the simplest statement of what a client may expect.
 
-use crate::custom::{CLEANUP, Law, Variant};
+use crate::custom::{self, CLEANUP, Law, Variant};
 use crate::owners;
 use crate::pick::Pick;
 use crate::shape::{Shape, Sort};
@@ -246,11 +246,12 @@ pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>
             after = edit.edited(after);
         }
         Act::Apply { fields, manager, force } => {
-            let conflicts = owners::conflicts(&version.document, fields, manager);
+            let document = &custom::managed(law, &version.document);
+            let conflicts = owners::conflicts(document, fields, manager);
             if !conflicts.is_empty() && !force {
                 return Err(format!("an apply took {conflicts:?} from others without force"));
             }
-            after = owners::applied(after, &version.document, fields, manager);
+            after = owners::applied(after, document, fields, manager);
             if sort == Sort::Deployment {
                 after.replicas = after.replicas.or(Some(1));
             }

@@ -2,6 +2,7 @@
 
 use crate::twin::Twin;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 pub const GROUP: &str = "sim.dev";
 pub const PLURAL: &str = "widgets";
@@ -95,6 +96,7 @@ pub fn fingerprint(spec: &Value) -> String {
 pub struct Law<'a> {
     pub tier: Option<&'a str>,
     stored: &'a str,
+    versions: &'a [Value],
 }
 
 pub fn law(twin: &Twin, offset: u64) -> Option<Law<'_>> {
@@ -104,7 +106,26 @@ pub fn law(twin: &Twin, offset: u64) -> Option<Law<'_>> {
     Some(Law {
         tier: stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["tier"]["default"].as_str(),
         stored: stored["name"].as_str()?,
+        versions,
     })
+}
+
+/// A widget without the account of what was set in versions that are no longer there.
+pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
+    let Some(law) = law else { return Cow::Borrowed(object) };
+    let served = |entry: &Value| {
+        let version = entry["apiVersion"].as_str().and_then(|version| version.split_once('/'));
+        version.is_some_and(|(_, version)| law.versions.iter().any(|served| served["name"] == version))
+    };
+    let entries = object["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if entries.iter().all(served) {
+        return Cow::Borrowed(object);
+    }
+    let mut object = object.clone();
+    if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
+        entries.retain(served);
+    }
+    Cow::Owned(object)
 }
 
 /// A stored widget as a reader sees it under the law, in one of its versions.

@@ -1,6 +1,6 @@
 //! Deterministic simulation: the engine and the core under racing clients, crashes and failing disks.
 //!
-//! One thread, one seed. Start at [`run`]: a world draws one small step after the other (a client asks, the writer
+//! One thread, one seed. Start at [`simulate`]: a world draws one small step after the other (a client asks, the writer
 //! commits a batch, a watcher reads a little, the server crashes) and lets the oracles look at what came of it.
 //! Everything random comes from [`Dice`](random::Dice), so a seed that fails fails again; each step draws from a seed of
 //! its own, so that steps can be left out to find those that matter.
@@ -10,6 +10,7 @@
 
 mod act;
 mod clock;
+mod command;
 mod custom;
 mod disk;
 mod file;
@@ -22,9 +23,12 @@ mod random;
 mod reader;
 mod server;
 mod shape;
+mod shrink;
 mod twin;
 mod workload;
 mod world;
 
 pub use disk::Sabotage;
-pub use world::{Failure, Plan, Report, run};
+pub use command::{Args, run};
+pub use shrink::shrink;
+pub use world::{Failure, Plan, Report, simulate};

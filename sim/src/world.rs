@@ -68,7 +68,7 @@ pub struct Failure {
 }
 
 /// Runs one simulation to its end, or to the first violation.
-pub fn run(plan: &Plan) -> Report {
+pub fn simulate(plan: &Plan) -> Report {
     let mut world = World::new(plan.clone());
     // An assertion that fails within the engine is a finding like any other.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {

@@ -1,16 +1,16 @@
 //! A bounded number of simulations on every run; `holdfast sim --seeds 1..100000` runs as many as one likes.
 
-use holdfast_sim::{Plan, Report, Sabotage, run};
+use holdfast_sim::{Plan, Report, Sabotage, simulate};
 
-fn simulate(seed: u64) -> Report {
-    run(&Plan::new(seed))
+fn of_seed(seed: u64) -> Report {
+    simulate(&Plan::new(seed))
 }
 
 #[test]
 fn the_oracles_find_nothing() {
     let mut events = 0;
     for seed in 1..=150 {
-        let report = simulate(seed);
+        let report = of_seed(seed);
         events += report.events;
         if let Some(failure) = report.failure {
             panic!("seed {seed} fails at step {}: {}\n  rerun: holdfast sim --seeds {seed}", failure.step, failure.why);
@@ -22,7 +22,7 @@ fn the_oracles_find_nothing() {
 
 #[test]
 fn a_seed_does_the_same_twice() {
-    let traced = |seed| run(&Plan { trace: true, ..Plan::new(seed) });
+    let traced = |seed| simulate(&Plan { trace: true, ..Plan::new(seed) });
     for seed in [1, 2, 3, 1_000_003] {
         assert_eq!(traced(seed), traced(seed));
     }
@@ -42,7 +42,7 @@ fn the_oracles_can_fail() {
         (Sabotage::ForgetTooMuch, "is lost"),
     ];
     for (sabotage, expected) in cases {
-        let mut failures = (1..=60).filter_map(|seed| run(&Plan { sabotage, ..Plan::new(seed) }).failure);
+        let mut failures = (1..=60).filter_map(|seed| simulate(&Plan { sabotage, ..Plan::new(seed) }).failure);
         assert!(failures.any(|failure| failure.why.contains(expected)), "{sabotage:?} goes unnoticed");
     }
 }

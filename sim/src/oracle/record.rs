@@ -121,15 +121,15 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
         (Some(expected), false) => {
             let found = Shape::of(order.sort, object);
             ensure(found == expected, || format!("expected {expected:?}\n  found    {found:?}"))?;
-            managed(record, object, before, order)
+            let before = before.map(|before| custom::managed(law, &before.document));
+            managed(record, object, before.as_deref(), order)
         }
     }
 }
 
 /// Managed fields say who set what.
-fn managed(record: &Record, object: &Value, before: Option<&Version>, order: &Order) -> Verdict {
+fn managed(record: &Record, object: &Value, before: Option<&Value>, order: &Order) -> Verdict {
     let subresource = order.request.target.subresource.as_deref().unwrap_or("");
-    let before = before.map(|before| &before.document);
     // Who does not say its name is told by its user agent, of which there is none here.
     let manager = Some(record.actor.manager.as_str()).filter(|manager| !manager.is_empty()).unwrap_or("unknown");
     match &order.act {

@@ -120,10 +120,11 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::AlreadyExists(_) => present().count() > 0 && matches!(order.act, Act::Create { .. }),
         Refusal::Conflict { .. } => conflicts(order, &versions),
         Refusal::ApplyConflict { causes, .. } => present().any(|version| match &order.act {
-            Act::Apply { fields, manager, force: false } => {
-                owners::conflicts(&version.document, fields, manager).len() <= causes.len()
-                    && !owners::conflicts(&version.document, fields, manager).is_empty()
-            }
+            Act::Apply { fields, manager, force: false } => (window.from..=window.to).any(|offset| {
+                let document = custom::managed(law(twin, order, offset), &version.document);
+                // Conflicts over what the core calls by other names are not looked into.
+                (1..=causes.len()).contains(&owners::conflicts(&document, fields, manager).len())
+            }),
             _ => false,
         }),
         Refusal::Forbidden { .. } => match order.act {
