@@ -1,5 +1,6 @@
 //! The simulated world: one server, its disk, clients, watchers and readers, and one small step after another.
 
+use crate::act::Act;
 use crate::clock::SimulatedClock;
 use crate::disk::{Disk, Planned, Sabotage};
 use crate::follower::Follower;
@@ -225,9 +226,10 @@ impl World {
                 let seen = self.some_snapshot();
                 let id = self.id("c");
                 let order = workload::order(&mut self.dice, &seen, id);
+                let mass = matches!(order.act, Act::DeleteAll { .. });
                 self.ask(order);
                 // Mostly it is decided at once; else the decision comes later than others'.
-                if self.dice.chance(80) { self.poll(self.pending.len() - 1) } else { Ok(()) }
+                if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
             }
             Step::AskDirectly if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();

@@ -9,6 +9,7 @@ use crate::twin::{Twin, Version};
 use crate::workload::Order;
 use holdfast_core::event::Record;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Judges the next event of the log; `order` is the request that it carries the id of.
 pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> Verdict {
@@ -121,7 +122,11 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
         (Some(expected), false) => {
             let found = Shape::of(order.sort, object);
             ensure(found == expected, || format!("expected {expected:?}\n  found    {found:?}"))?;
-            let before = before.map(|before| custom::managed(law, &before.document));
+            let before = before.map(|before| match law {
+                // What a default has filled in since is nobody's work.
+                Some(law) => Cow::Owned(custom::shown(law, &custom::managed(Some(law), &before.document), None)),
+                None => Cow::Borrowed(&before.document),
+            });
             managed(record, object, before.as_deref(), order)
         }
     }
