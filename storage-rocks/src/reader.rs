@@ -1,10 +1,12 @@
 //! Reading a log beside the server that writes it: for the commands that look at a data folder.
 
 use crate::fault::fault;
+use crate::identity::Identity;
 use crate::log::{check_format, current, descriptors, last, oldest, options, read, repaired, scan, versions};
 use crate::past;
+use crate::whole::check_log;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{EventLog, Fault, Size};
 use rocksdb::DB;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -19,11 +21,8 @@ pub struct LogReader {
 
 impl LogReader {
     pub fn open(folder: &Path) -> Result<LogReader, Fault> {
-        crate::import::check_whole(folder)?;
+        check_log(folder)?;
         let path = folder.join("log");
-        if !path.join("CURRENT").exists() {
-            return Err(Fault::Unreadable { what: format!("{} holds no Holdfast log", folder.display()) });
-        }
         let notes = tempfile::tempdir().map_err(|error| Fault::io("make a temporary folder", error))?;
         let mut options = options();
         options.create_if_missing(false);
@@ -38,6 +37,11 @@ impl LogReader {
     /// Takes in what the server has written since.
     pub fn catch_up(&self) -> Result<(), Fault> {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
+    }
+
+    /// Which log this is.
+    pub fn identity(&self) -> Result<Identity, Fault> {
+        Identity::read(&self.db)
     }
 
     /// Gaps up to this one were left by repairs, which told of them.
@@ -93,6 +97,10 @@ impl EventLog for LogReader {
 
     fn oldest(&self) -> Result<Offset, Fault> {
         oldest(&self.db)
+    }
+
+    fn size(&self) -> Result<Size, Fault> {
+        crate::forget::size(&self.db, None)
     }
 
     fn recover(&self) -> Result<(), Fault> {
