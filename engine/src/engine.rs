@@ -4,6 +4,8 @@ use crate::hub::Hub;
 use crate::log::{EventLog, Fault};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
+#[cfg(feature = "planted")]
+use crate::planted::{Bug, is};
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Work, Writer};
 use arc_swap::ArcSwap;
@@ -166,11 +168,17 @@ impl Engine {
         while races < RACES_MAX {
             let snapshot = self.snapshot();
             let decision = self.decide(&snapshot, request, stamp, &mut conversions).await?;
-            if request.options.dry_run {
+            #[cfg(feature = "planted")]
+            let rehearses = request.options.dry_run && !is(Bug::DryRunWrites);
+            #[cfg(not(feature = "planted"))]
+            let rehearses = request.options.dry_run;
+            if rehearses {
                 return Ok(rehearse(decision));
             }
             races += 1;
             let fixed = decision.fixed;
+            #[cfg(feature = "planted")]
+            let fixed = fixed || is(Bug::RaceRefused);
             match self.submit(decision, decide::actor(request), stamp).await {
                 Ok(reply) => return Ok(reply),
                 Err(Rejection::Stale) if !self.snapshot().registry.serves(request.target.kind) => continue,
@@ -294,8 +302,19 @@ impl Engine {
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
         decide::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
+        if !snapshot.registry.serves(request.target.kind) {
+            return Err(Refusal::Redefined);
+        }
         let selection = Selection::new(&snapshot, request)?;
         let page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
+        #[cfg(feature = "planted")]
+        let page = {
+            let mut page = page;
+            if is(Bug::MassDeletionMissesLast) {
+                page.entries.pop();
+            }
+            page
+        };
         let mut deletions = tokio::task::JoinSet::new();
         let mut count = 0;
         for entry in page.entries {
@@ -337,6 +356,10 @@ impl Engine {
     /// What a list goes on with. One that began with the newest state must go on soon, whatever the log remembers.
     fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
         let offset = Offset(token.version);
+        #[cfg(feature = "planted")]
+        if is(Bug::TokenOfNewest) {
+            return Ok(View::of(self.snapshot()).named(token.past));
+        }
         if let Some(state) = self.kept(offset) {
             return Ok(View::of(state).named(token.past));
         }
@@ -456,6 +479,10 @@ pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault>
         Ok(())
     })?;
     changes.sort_unstable_by_key(|change| change.offset);
+    #[cfg(feature = "planted")]
+    if is(Bug::LoadMissesLast) {
+        changes.pop();
+    }
     let mut state = State::new(registry);
     for change in &changes {
         hold(&mut state, change);

@@ -4,6 +4,8 @@
 //! hash of what they pin down: one object, one value of an indexed field, one namespace, or nothing. A watcher
 //! has a bounded queue; when it is full the watcher is let go, reads on from the log, and comes back.
 
+#[cfg(feature = "planted")]
+use crate::planted::{Bug, is};
 use bytes::Bytes;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
@@ -71,6 +73,8 @@ impl Event {
             (false, false) => None,
             (false, true) => Some(ChangeType::Added),
             (true, true) => Some(ChangeType::Modified),
+            #[cfg(feature = "planted")]
+            (true, false) if is(Bug::LeavingIsModified) && !change.deleted => Some(ChangeType::Modified),
             (true, false) => Some(ChangeType::Deleted),
         }
     }
@@ -211,7 +215,10 @@ impl Hub {
         let mut topics = self.lock();
         // A kind that changed has another number now: its watchers are let go, and find out.
         let revision = state.registry.revision();
-        if self.revision.swap(revision, Ordering::Relaxed) != revision {
+        let redefined = self.revision.swap(revision, Ordering::Relaxed) != revision;
+        #[cfg(feature = "planted")]
+        let redefined = redefined && !is(Bug::RedefinedWatchStays);
+        if redefined {
             topics.retain(|kind, _| state.registry.serves(*kind));
         }
         for (change, previous) in changes {
@@ -271,6 +278,13 @@ impl Topic {
         let Some(groups) = self.groups.get_mut(scope) else { return };
         for group in groups {
             let Some(change_type) = event.seen_by(kind, &group.selection) else { continue };
+            #[cfg(feature = "planted")]
+            if is(Bug::FullQueueDrops) {
+                for member in &group.members {
+                    let _ = member.queue.try_send(Delivery { event: event.clone(), change_type });
+                }
+                continue;
+            }
             // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
             // event that it did get, and read on from the log.
             group

@@ -12,6 +12,8 @@ pub mod memory;
 pub mod moment;
 mod past;
 mod pins;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod registrar;
 pub mod retention;
 mod watch;

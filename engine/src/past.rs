@@ -7,6 +7,8 @@
 use crate::engine::Engine;
 use crate::log::Fault;
 use crate::moment::{self, Unknown};
+#[cfg(feature = "planted")]
+use crate::planted::{Bug, is};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
@@ -106,6 +108,8 @@ impl View {
     pub fn get(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
         let Some(past) = &self.past else { return Ok(self.state.get(kind, key).cloned()) };
         let at = self.state.offset;
+        #[cfg(feature = "planted")]
+        let at = if is(Bug::PastOffByOne) { at.next() } else { at };
         let kind = self.state.kind(kind);
         let present = past.present(kind);
         if let Some(entry) = present.and_then(|present| past.newest.get(present, key))
@@ -127,6 +131,10 @@ impl View {
             None => list::page(&self.state, selection, limit, from),
             Some(past) => self.past_page(past, selection, limit, from)?,
         };
+        #[cfg(feature = "planted")]
+        if is(Bug::PageSkips) && page.next.is_some() {
+            page.entries.pop();
+        }
         if let Some(next) = &mut page.next {
             next.past = self.named;
         }
@@ -306,6 +314,10 @@ impl Engine {
     /// The kinds that there were: those of now, unless a definition has changed since.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
         let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
+        #[cfg(feature = "planted")]
+        if is(Bug::PastKindsOfNow) {
+            return Ok(newest.registry.clone());
+        }
         let storage = &newest.kind(definitions).storage;
         let ended = self.log().scan(Some(storage), at, 1).map_err(fault)?;
         let Some(ended) = ended.first().map(Record::offset).filter(|ended| *ended <= newest.offset) else {

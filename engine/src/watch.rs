@@ -7,6 +7,8 @@ use crate::engine::Engine;
 use crate::hub::{ChangeType, Delivery, Event, Subscription};
 use crate::log::Fault;
 use crate::past::View;
+#[cfg(feature = "planted")]
+use crate::planted::{Bug, is};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::KindId;
@@ -63,7 +65,15 @@ impl Watch {
         let subscription = engine.hub().subscribe(snapshot.kind(selection.kind), &selection);
         let mut watch = Watch::begin(engine, selection, Source::Hub(subscription));
         match start {
-            WatchStart::After(offset) => watch.position = offset,
+            WatchStart::After(offset) => {
+                watch.position = offset;
+                #[cfg(feature = "planted")]
+                match () {
+                    () if is(Bug::ResumeSkips) => watch.position = offset.next(),
+                    () if is(Bug::ResumeRepeats) => watch.position = Offset(offset.0.saturating_sub(1)),
+                    () => {}
+                }
+            }
             WatchStart::Now => {
                 // Taken after joining: it holds everything that was delivered before.
                 let snapshot = watch.engine.snapshot();
@@ -156,6 +166,10 @@ impl Watch {
             Source::Hub(_) => self.engine.hub().delivered(),
             Source::Still(state) => state.offset,
         };
+        #[cfg(feature = "planted")]
+        if is(Bug::BookmarkTooEarly) && self.pending.is_empty() {
+            return Ok(Some(self.position.max(delivered)));
+        }
         // What the hub had delivered by then is queued already: an empty queue now means all of it was seen.
         match self.next_ready()? {
             Some(delivery) => {
@@ -230,6 +244,8 @@ impl Watch {
         }
         // Asked after all was read, for events are let go meanwhile.
         let oldest = log.oldest()?;
+        #[cfg(feature = "planted")]
+        let oldest = if is(Bug::ForgottenIgnored) { Offset::ZERO } else { oldest };
         if began < oldest {
             self.pending.clear();
             return Err(Fault::Forgotten { asked: began, oldest });

@@ -11,6 +11,8 @@
 
 use crate::hub::Hub;
 use crate::log::{EventLog, Fault};
+#[cfg(feature = "planted")]
+use crate::planted::{Bug, is};
 use arc_swap::ArcSwap;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::apply;
@@ -162,8 +164,27 @@ impl Writer {
             answer_all(answers);
             return;
         }
+        #[cfg(feature = "planted")]
+        {
+            if is(Bug::AnswerBeforeAppend) {
+                answer_all(std::mem::take(&mut answers));
+            }
+            if is(Bug::PublishBeforeAppend) {
+                self.published.store(Arc::new(next.clone()));
+            }
+        }
         if let Err(fault) = self.log.append(&records) {
             tracing::error!(%fault, "the log did not take a batch of {} events", records.len());
+            #[cfg(feature = "planted")]
+            {
+                if is(Bug::HalfBatchAfterFault) {
+                    apply(&mut self.state, &changes[0].0);
+                    self.published.store(Arc::new(self.state.clone()));
+                }
+                if is(Bug::FaultAcknowledged) {
+                    answer_all(std::mem::take(&mut answers));
+                }
+            }
             let why = fault.to_string();
             self.poison = Some((fault.is_full(), why.clone()));
             for (answer, outcome) in answers {
@@ -198,6 +219,10 @@ impl Writer {
 
     fn catch_up(&mut self) -> Result<(), Fault> {
         self.log.recover()?;
+        #[cfg(feature = "planted")]
+        if is(Bug::OffsetsReused) {
+            return Ok(());
+        }
         loop {
             let records = self.log.scan(None, self.state.offset, BATCH_COMMANDS_MAX)?;
             if records.is_empty() {
@@ -241,6 +266,19 @@ fn holds(state: &State, writes: &[Write], expects: &[Expectation]) -> bool {
                     state.claimant(claim).is_none_or(|owner| *owner == state.owner(write.kind, &write.key))
                 })
         };
+    #[cfg(feature = "planted")]
+    match () {
+        () if is(Bug::LostUpdate) => return expects.iter().all(unchanged) && writes.iter().all(free),
+        () if is(Bug::ClaimsUnchecked) => {
+            let current = |write: &Write| state.version_of(write.kind, &write.key) == write.expect;
+            return expects.iter().all(unchanged) && writes.iter().all(current);
+        }
+        () if is(Bug::ExpectationsUnchecked) => {
+            let current = |write: &Write| state.version_of(write.kind, &write.key) == write.expect && free(write);
+            return writes.iter().all(current);
+        }
+        () => {}
+    }
     expects.iter().all(unchanged)
         && writes.iter().all(|write| state.version_of(write.kind, &write.key) == write.expect && free(write))
 }
@@ -249,6 +287,11 @@ fn holds(state: &State, writes: &[Write], expects: &[Expectation]) -> bool {
 fn number(state: &State, write: Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
     let offset = state.offset.next();
     let json = write.draft.seal(offset);
+    #[cfg(feature = "planted")]
+    let write = match is(Bug::FinalizersIgnored) && is_deleting(&json) {
+        true => Write { delete: true, ..write },
+        false => write,
+    };
     let operation = if write.delete { Operation::Delete } else { Operation::Put };
     let record = Record {
         offset: offset.0,
@@ -262,4 +305,10 @@ fn number(state: &State, write: Write, actor: &Actor, time_ms: i64) -> (Record, 
     };
     let entry = Arc::new(Entry::new(json, write.draft.head(), offset, time_ms, write.index));
     (record, Change { offset, kind: write.kind, key: write.key, entry, deleted: write.delete })
+}
+
+/// Whether an object is being deleted, as far as a planted bug needs to know.
+#[cfg(feature = "planted")]
+fn is_deleting(json: &[u8]) -> bool {
+    String::from_utf8_lossy(json).contains("\"deletionTimestamp\"")
 }

@@ -67,6 +67,8 @@ enum Command {
     Replay(Box<replay::Args>),
     /// Measure any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
+    /// Simulate racing clients, crashes and failing disks, and check what comes of it.
+    Sim(Box<holdfast_sim::Args>),
     /// Print the version.
     Version,
 }
@@ -97,6 +99,7 @@ fn main() -> std::process::ExitCode {
         Command::Restore(args) => history::restore::run(&args),
         Command::Undo(args) => history::undo::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),
+        Command::Sim(args) => holdfast_sim::run(*args),
         Command::Version => {
             println!(
                 "holdfast {} (Kubernetes {})",

@@ -1,5 +1,6 @@
-//! Simulated time: it moves when the simulation says so, and a little with every stamp.
+//! Simulated time: it moves when the simulation says so, and a little with every stamp. It may jump, back too.
 
+use crate::random::step_seed;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::Clock;
 use jiff::Timestamp;
@@ -14,6 +15,7 @@ pub struct SimulatedClock {
 
 struct Inner {
     now_ms: i64,
+    /// Of the step that is being taken: what others drew does not matter to it.
     seed: u64,
     stamps: u64,
 }
@@ -23,8 +25,17 @@ impl SimulatedClock {
         SimulatedClock { inner: Mutex::new(Inner { now_ms: START_MS, seed, stamps: 0 }) }
     }
 
+    /// Stamps are seeded by the step that they are made in.
+    pub fn enter(&self, seed: u64) {
+        let mut inner = self.lock();
+        inner.seed = seed;
+        inner.stamps = 0;
+    }
+
     pub fn advance(&self, milliseconds: i64) {
-        self.lock().now_ms += milliseconds;
+        // Never before the beginning: nothing that exists is younger than the epoch of its world.
+        let mut inner = self.lock();
+        inner.now_ms = (inner.now_ms + milliseconds).max(START_MS - 3_600_000);
     }
 
     pub fn now_ms(&self) -> i64 {
@@ -43,6 +54,6 @@ impl Clock for SimulatedClock {
         inner.stamps += 1;
         // Milliseconds since 1970 stay far below jiff's bounds.
         let time = Timestamp::from_millisecond(inner.now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
-        Stamp { time, seed: inner.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ inner.stamps }
+        Stamp { time, seed: step_seed(inner.seed, inner.stamps) }
     }
 }

@@ -1,10 +1,16 @@
-//! The disk under the simulated server: a log in memory, which can be told to betray the engine's trust.
+//! The log of the simulated server: batches of records in a simulated file, with every fault that a disk can have.
 //!
+//! A batch is a header (magic, count, length) and the frames of its records, which bear checksums. It counts when all
+//! of it is there: [`Disk::recover`] cuts the file at the first batch that is not, and syncs what it keeps.
 //! A sabotaged disk exists to prove that the oracles see what they are there to see.
 
+use crate::file::File;
+use crate::random::Dice;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{EventLog, Fault};
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Mutex, MutexGuard};
 
 /// How a disk breaks its contract, if at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,83 +24,428 @@ pub enum Sabotage {
     KeepDeleted,
     /// Objects lose a byte on their way to the disk.
     DropByte,
+    /// An append returns before the disk has it.
+    SkipSync,
+    /// Recovery takes the records of a torn batch that it can read.
+    KeepTornBatch,
+    /// Letting go of what was replaced takes newer versions with it.
+    ForgetTooMuch,
+}
+
+/// Where in an append the power goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    BeforeWrite,
+    BetweenWriteAndSync,
+    AfterSync,
+}
+
+/// What the next append meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planned {
+    /// Nothing fits any more.
+    Full,
+    /// The write fails: nothing of the batch is there.
+    WriteFails,
+    /// The sync fails, and the pages are dropped: any part of the batch may be there.
+    SyncFails,
+    /// The sync is said to fail, but all of the batch is there.
+    SyncSaysItFails,
+    /// The server dies there.
+    Crash(Stage),
+}
+
+/// The server died in the middle of something. Carried by a panic that nobody prints.
+pub struct Died;
+
+pub fn die() -> ! {
+    std::panic::resume_unwind(Box::new(Died))
 }
 
 pub struct Disk {
-    pub log: MemoryLog,
+    inner: Mutex<Inner>,
     sabotage: Sabotage,
 }
 
+#[derive(Default)]
+struct Inner {
+    file: File,
+    /// Where the next batch is written.
+    end: usize,
+    /// Up to here the file was found whole when it was last read, and has not been written since.
+    proven: (usize, usize),
+    /// What the file holds, by offset; those that were let go are gone from here.
+    records: Vec<Option<Record>>,
+    by_resource: BTreeMap<String, Vec<u64>>,
+    by_key: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
+    oldest: Offset,
+    planned: Option<Planned>,
+    broken: bool,
+    full: bool,
+    /// How many recoveries fail before one succeeds.
+    recoveries_refused: usize,
+    /// What tears pages.
+    seed: u64,
+}
+
+const MAGIC: u32 = 0x484f_4c44;
+const HEADER_BYTES: usize = 12;
+
 impl Disk {
     pub fn new(sabotage: Sabotage) -> Disk {
-        Disk { log: MemoryLog::default(), sabotage }
+        Disk { inner: Mutex::default(), sabotage }
     }
 
-    /// What is there after a crash.
-    pub fn survivor(&self) -> Result<Disk, Fault> {
-        let log = self.log.survivor();
-        if self.sabotage != Sabotage::ForgetLast {
-            return Ok(Disk { log, sabotage: self.sabotage });
+    /// Plans a fault for the next append, and how many recoveries fail after it.
+    pub fn plan(&self, planned: Planned, recoveries_refused: usize, seed: u64) {
+        let mut inner = self.lock();
+        (inner.planned, inner.recoveries_refused, inner.seed) = (Some(planned), recoveries_refused, seed);
+    }
+
+    /// Whether appends work, and no fault is planned for the next one.
+    pub fn is_healthy(&self) -> bool {
+        let inner = self.lock();
+        !inner.broken && inner.planned.is_none()
+    }
+
+    /// Whether a fault has been met, and appends wait for a recovery.
+    pub fn is_broken(&self) -> bool {
+        self.lock().broken
+    }
+
+    /// The power goes and comes back: what was not synced is torn, and the log is read again.
+    pub fn crash(&self, seed: u64) -> Result<(), Fault> {
+        let mut inner = self.lock();
+        inner.file.tear(&mut Dice::new(seed));
+        (inner.planned, inner.broken, inner.recoveries_refused) = (None, false, 0);
+        inner.reread(self.sabotage == Sabotage::KeepTornBatch);
+        if self.sabotage == Sabotage::ForgetLast && inner.records.len() > 1 {
+            inner.records.pop();
+            let last = inner.records.len() as u64;
+            inner.truncate_indexes(last);
+            inner.proven.1 = inner.records.len();
         }
-        let mut records = log.scan(None, Offset::ZERO, usize::MAX)?;
-        records.pop();
-        let shorter = MemoryLog::default();
-        shorter.append(&records)?;
-        Ok(Disk { log: shorter, sabotage: self.sabotage })
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn failed(operation: &'static str) -> Fault {
+    Fault::io(operation, std::io::Error::other("the simulated disk failed"))
+}
+
+fn frames(batch: &[Record]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_BYTES];
+    for record in batch {
+        let frame = record.encode_record();
+        bytes.extend((frame.len() as u32).to_le_bytes());
+        bytes.extend(frame);
+    }
+    let length = (bytes.len() - HEADER_BYTES) as u32;
+    for (at, field) in [MAGIC, batch.len() as u32, length].into_iter().enumerate() {
+        bytes[at * 4..at * 4 + 4].copy_from_slice(&field.to_le_bytes());
+    }
+    bytes
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<usize> {
+    let field = bytes.get(at..at + 4)?;
+    Some(u32::from_le_bytes([field[0], field[1], field[2], field[3]]) as usize)
+}
+
+/// The batch that begins at `at`, and where it ends; nothing where not all of it is readable.
+fn batch_at(bytes: &[u8], at: usize, torn_too: bool) -> Option<(Vec<Record>, usize)> {
+    let (magic, count, length) = (number(bytes, at)?, number(bytes, at + 4)?, number(bytes, at + 8)?);
+    let end = (at + HEADER_BYTES).checked_add(length)?;
+    if magic != MAGIC as usize || end > bytes.len() {
+        return None;
+    }
+    let mut records = Vec::with_capacity(count.min(512));
+    let mut next = at + HEADER_BYTES;
+    for _ in 0..count {
+        let record = number(bytes, next)
+            .and_then(|length| bytes.get(next + 4..next + 4 + length))
+            .and_then(|frame| Record::decode_record(frame).ok());
+        match record {
+            Some(record) => records.push(record),
+            None if torn_too && !records.is_empty() => return Some((records, next)),
+            None => return None,
+        }
+        next += 4 + number(bytes, next)?;
+    }
+    (next == end).then_some((records, end))
+}
+
+impl Inner {
+    /// Reads on from what was proven whole, cuts what is not, and makes sure of the rest.
+    fn reread(&mut self, torn_too: bool) {
+        let (mut end, count) = self.proven;
+        let before = self.records.len();
+        let mut found: Vec<Record> = Vec::new();
+        while let Some((records, next)) = batch_at(self.file.bytes(), end, torn_too) {
+            found.extend(records);
+            end = next;
+        }
+        self.records.truncate(count + found.len());
+        for (at, record) in found.into_iter().enumerate() {
+            // Those that are known already may have been let go.
+            if count + at >= before {
+                self.push(record);
+            }
+        }
+        let last = self.records.len() as u64;
+        self.truncate_indexes(last);
+        self.file.cut(end);
+        self.file.sync();
+        self.end = end;
+        self.proven = (end, self.records.len());
+    }
+
+    fn push(&mut self, record: Record) {
+        assert_eq!(record.offset, self.records.len() as u64 + 1, "offsets are dense");
+        match (self.by_resource.get_mut(&record.resource), self.by_key.get_mut(&record.resource)) {
+            (Some(offsets), Some(keys)) => {
+                offsets.push(record.offset);
+                keys.entry(record.key.clone()).or_default().push(record.offset);
+            }
+            _ => {
+                self.by_resource.insert(record.resource.clone(), vec![record.offset]);
+                let keys = [(record.key.clone(), vec![record.offset])].into();
+                self.by_key.insert(record.resource.clone(), keys);
+            }
+        }
+        self.records.push(Some(record));
+    }
+
+    /// The indexes know nothing after `last`, which most of the time they did not anyway.
+    fn truncate_indexes(&mut self, last: u64) {
+        let keys = self.by_key.values_mut().flat_map(BTreeMap::values_mut);
+        for offsets in self.by_resource.values_mut().chain(keys) {
+            while offsets.last().is_some_and(|offset| *offset > last) {
+                offsets.pop();
+            }
+        }
+    }
+
+    /// The last of the events up to a version, unless it deleted the object or was let go.
+    fn newest(&self, offsets: &[u64], at: Offset) -> Option<Offset> {
+        let found = offsets.partition_point(|offset| *offset <= at.0).checked_sub(1)?;
+        self.at(offsets[found]).filter(|record| !record.is_delete()).map(Record::offset)
+    }
+
+    fn at(&self, offset: u64) -> Option<&Record> {
+        self.records.get(offset.checked_sub(1)? as usize)?.as_ref()
     }
 }
 
 impl EventLog for Disk {
     fn append(&self, batch: &[Record]) -> Result<(), Fault> {
-        if self.sabotage != Sabotage::DropByte {
-            return self.log.append(batch);
+        let mut changed = Vec::new();
+        let batch = match self.sabotage {
+            Sabotage::DropByte => {
+                changed.extend_from_slice(batch);
+                for record in &mut changed {
+                    let text = String::from_utf8_lossy(&record.object).replacen("\"v1\"", "\"v\"", 2);
+                    record.object = text.into_bytes().into();
+                }
+                &changed
+            }
+            _ => batch,
+        };
+        let mut inner = self.lock();
+        if inner.broken {
+            return Err(failed("append"));
         }
-        let mut batch = batch.to_vec();
-        for record in &mut batch {
-            let text = String::from_utf8_lossy(&record.object).replacen("\"v1\"", "\"v\"", 2);
-            record.object = text.into_bytes().into();
+        let planned = inner.planned.take();
+        let fails = |inner: &mut Inner, full: bool| {
+            (inner.broken, inner.full) = (true, full);
+            Err(if full { Fault::Full { operation: "append" } } else { failed("append") })
+        };
+        match planned {
+            Some(Planned::Full) => return fails(&mut inner, true),
+            Some(Planned::WriteFails) => return fails(&mut inner, false),
+            Some(Planned::Crash(Stage::BeforeWrite)) => die(),
+            _ => {}
         }
-        self.log.append(&batch)
+        let bytes = frames(batch);
+        let at = inner.end;
+        inner.file.write(at, &bytes);
+        match planned {
+            Some(Planned::Crash(Stage::BetweenWriteAndSync)) => die(),
+            Some(Planned::SyncFails) => {
+                let mut dice = Dice::new(inner.seed);
+                inner.file.tear(&mut dice);
+                return fails(&mut inner, false);
+            }
+            Some(Planned::SyncSaysItFails) => {
+                inner.file.keep();
+                return fails(&mut inner, false);
+            }
+            _ => {}
+        }
+        if self.sabotage != Sabotage::SkipSync {
+            inner.file.sync();
+        }
+        if planned == Some(Planned::Crash(Stage::AfterSync)) {
+            die();
+        }
+        inner.end += bytes.len();
+        for record in batch {
+            inner.push(record.clone());
+        }
+        Ok(())
     }
 
     fn last(&self) -> Result<Offset, Fault> {
-        self.log.last()
+        Ok(Offset(self.lock().records.len() as u64))
     }
 
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        self.log.read(offset)
+        Ok(self.lock().at(offset.0).cloned())
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        if self.sabotage != Sabotage::KeepDeleted {
-            return self.log.current(visit);
-        }
-        let mut newest = std::collections::BTreeMap::new();
-        for record in self.log.scan(None, Offset::ZERO, usize::MAX)? {
+        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
+        let inner = self.lock();
+        for record in inner.records.iter().flatten() {
+            let place = (record.resource.as_str(), record.key.as_str());
             if !record.is_delete() {
-                newest.insert((record.resource.clone(), record.key.clone()), record);
+                newest.insert(place, record);
+            } else if self.sabotage != Sabotage::KeepDeleted {
+                newest.remove(&place);
             }
         }
-        newest.into_values().try_for_each(visit)
+        newest.into_values().cloned().try_for_each(visit)
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        let mut records = self.log.scan(resource, after, limit)?;
-        if self.sabotage == Sabotage::SkipOnScan && resource.is_some() {
-            records.retain(|record| record.offset % 7 != 0);
+        let inner = self.lock();
+        Ok(match resource {
+            None => inner.records.iter().skip(after.0 as usize).flatten().take(limit).cloned().collect(),
+            Some(resource) => {
+                let offsets = inner.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
+                let from = offsets.partition_point(|offset| *offset <= after.0);
+                let skips = |record: &&Record| self.sabotage != Sabotage::SkipOnScan || record.offset % 7 != 0;
+                let records = offsets[from..].iter().filter_map(|offset| inner.at(*offset)).filter(skips);
+                records.take(limit).cloned().collect()
+            }
+        })
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        let inner = self.lock();
+        let offsets = inner.by_key.get(resource).and_then(|keys| keys.get(key));
+        Ok(offsets.and_then(|offsets| inner.newest(offsets, at)))
+    }
+
+    fn as_of(
+        &self,
+        resource: &str,
+        prefix: &str,
+        after: Option<&str>,
+        at: Offset,
+        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let inner = self.lock();
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let Some(keys) = inner.by_key.get(resource) else { return Ok(()) };
+        let found = keys.range::<str, _>((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
+        for (key, offsets) in found {
+            if let Some(offset) = inner.newest(offsets, at)
+                && visit(key, offset).is_break()
+            {
+                break;
+            }
         }
-        Ok(records)
+        Ok(())
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
-        self.log.forget(through)
+        let mut inner = self.lock();
+        let through = through.0.min(inner.records.len() as u64);
+        for at in inner.oldest.0..through {
+            let Some(record) = &inner.records[at as usize] else { continue };
+            let (replaced, gone) = (record.replaces, record.is_delete());
+            if let Some(index) = replaced.checked_sub(1) {
+                inner.records[index as usize] = None;
+            }
+            if gone || self.sabotage == Sabotage::ForgetTooMuch && at % 5 == 0 {
+                inner.records[at as usize] = None;
+            }
+        }
+        inner.oldest = inner.oldest.max(Offset(through));
+        Ok(())
     }
 
     fn oldest(&self) -> Result<Offset, Fault> {
-        self.log.oldest()
+        Ok(self.lock().oldest)
     }
 
     fn recover(&self) -> Result<(), Fault> {
-        self.log.recover()
+        let mut inner = self.lock();
+        if !inner.broken {
+            return Ok(());
+        }
+        if inner.recoveries_refused > 0 {
+            inner.recoveries_refused -= 1;
+            return Err(if inner.full { Fault::Full { operation: "recover" } } else { failed("recover") });
+        }
+        inner.reread(self.sabotage == Sabotage::KeepTornBatch);
+        inner.broken = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(first: u64, count: u64) -> Vec<Record> {
+        let record = |offset| Record {
+            offset,
+            resource: "configmaps".into(),
+            key: format!("n/{offset}"),
+            object: vec![b'x'; 300].into(),
+            ..Record::default()
+        };
+        (first..first + count).map(record).collect()
+    }
+
+    #[test]
+    fn a_crash_keeps_synced_batches_and_no_half_of_another() {
+        let mut lasts = std::collections::BTreeSet::new();
+        for seed in 0..300 {
+            let disk = Disk::new(Sabotage::None);
+            disk.append(&batch(1, 3)).unwrap();
+            disk.plan(Planned::SyncFails, 0, seed);
+            disk.append(&batch(4, 4)).unwrap_err();
+            disk.recover().unwrap();
+            let last = disk.last().unwrap().0;
+            lasts.insert(last);
+            disk.append(&batch(last + 1, 2)).unwrap();
+            disk.crash(seed).unwrap();
+            assert_eq!(disk.last().unwrap().0, last + 2);
+            assert_eq!(disk.read(Offset(2)).unwrap(), Some(batch(2, 1).remove(0)));
+        }
+        assert_eq!(lasts.into_iter().collect::<Vec<_>>(), [3, 7]);
+    }
+
+    #[test]
+    fn what_was_replaced_is_let_go() {
+        let disk = Disk::new(Sabotage::None);
+        let mut records = batch(1, 3);
+        records[1].replaces = 1;
+        disk.append(&records).unwrap();
+        disk.forget(Offset(2)).unwrap();
+        assert_eq!(disk.read(Offset(1)).unwrap(), None);
+        assert!(disk.read(Offset(2)).unwrap().is_some());
+        disk.crash(1).unwrap();
+        assert_eq!((disk.read(Offset(1)).unwrap(), disk.last().unwrap()), (None, Offset(3)));
     }
 }

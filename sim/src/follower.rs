@@ -1,123 +1,60 @@
 //! A simulated watcher: lists or starts anew, follows at its own pace, resumes after cuts, and notices any gap.
 
+use crate::custom::DEFINITIONS;
 use crate::oracle::Verdict;
+use crate::pick::{Pick, picked};
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
-use crate::twin::Twin;
-use crate::workload::{NAMESPACES, NODES, VALUES};
+use crate::twin::{Twin, Version};
 use holdfast_core::event::Offset;
-use holdfast_core::list::{Selection, page};
-use holdfast_core::request::{Body, Options, Request, Target, Verb};
-use holdfast_core::state::State;
-use holdfast_engine::{Delivery, Engine, Watch, WatchStart};
+use holdfast_core::list::page;
+use holdfast_engine::{ChangeType, Delivery, Engine, Fault, Watch, WatchStart};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
-
-const PHASES: [&str; 3] = ["Pending", "Running", "Succeeded"];
-
-/// What a watcher or a lister looks at, in words of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pick {
-    All,
-    In(&'static str),
-    One(&'static str, &'static str),
-    Label(&'static str),
-    NotLabel(&'static str),
-    AnyOf(&'static str, &'static str),
-    Node(&'static str),
-    Phase(&'static str),
-}
-
-impl Pick {
-    pub fn draw(dice: &mut Dice, sort: Sort) -> Pick {
-        let namespace = dice.pick(&NAMESPACES);
-        let value = dice.pick(&VALUES);
-        match dice.below(9) {
-            0 | 1 if sort != Sort::Namespace => Pick::In(namespace),
-            2 if sort != Sort::Namespace => Pick::One(namespace, dice.pick(&["a", "b"])),
-            3 | 4 => Pick::Label(value),
-            5 => Pick::NotLabel(value),
-            6 => Pick::AnyOf(value, dice.pick(&VALUES)),
-            7 if sort == Sort::Pod => Pick::Node(dice.pick(&NODES)),
-            8 if sort == Sort::Pod => Pick::Phase(dice.pick(&PHASES)),
-            _ => Pick::All,
-        }
-    }
-
-    pub fn selection(&self, sort: Sort, state: &State) -> Selection {
-        let (group, version, resource) = sort.path();
-        let (kind, version) =
-            state.registry.find(group, version, resource).unwrap_or_else(|| panic!("{resource} is built in"));
-        let mut options = Options::default();
-        let mut namespace = None;
-        match self {
-            Pick::All => {}
-            Pick::In(name) => namespace = Some((*name).to_owned()),
-            Pick::One(place, name) => {
-                namespace = Some((*place).to_owned());
-                options.field_selector = Some(format!("metadata.name={name}"));
-            }
-            Pick::Label(value) => options.label_selector = Some(format!("app={value}")),
-            Pick::NotLabel(value) => options.label_selector = Some(format!("app!={value}")),
-            Pick::AnyOf(one, other) => options.label_selector = Some(format!("app in ({one},{other})")),
-            Pick::Node(node) => options.field_selector = Some(format!("spec.nodeName={node}")),
-            Pick::Phase(phase) => options.field_selector = Some(format!("status.phase={phase}")),
-        }
-        let request = Request {
-            user: Arc::default(),
-            verb: Verb::Watch,
-            target: Target { kind, version, namespace, name: None, subresource: None },
-            options,
-            body: Body::default(),
-            id: String::new(),
-        };
-        Selection::new(state, &request).unwrap_or_else(|refusal| panic!("{self:?} is a good selection: {refusal:?}"))
-    }
-
-    /// The naive meaning of the pick.
-    pub fn matches(&self, key: &str, object: &Value) -> bool {
-        let label = object["metadata"]["labels"]["app"].as_str();
-        match self {
-            Pick::All => true,
-            Pick::In(namespace) => key.split_once('/').is_some_and(|(found, _)| found == *namespace),
-            Pick::One(namespace, name) => key == format!("{namespace}/{name}"),
-            Pick::Label(value) => label == Some(value),
-            Pick::NotLabel(value) => label != Some(value),
-            Pick::AnyOf(one, other) => label == Some(one) || label == Some(other),
-            Pick::Node(node) => object["spec"]["nodeName"] == **node,
-            Pick::Phase(phase) => object["status"]["phase"] == **phase,
-        }
-    }
-}
-
-/// Keys and versions of what is picked, as the twin has them.
-pub fn picked(twin: &Twin, sort: Sort, pick: &Pick, offset: u64) -> BTreeMap<String, u64> {
-    let here = twin.at(offset).into_iter().filter(|((storage, _), _)| storage == sort.storage());
-    here.filter_map(|((_, key), record)| {
-        let object: Value = serde_json::from_slice(&record.object).ok()?;
-        pick.matches(&key, &object).then_some((key, record.offset))
-    })
-    .collect()
-}
+use std::task::{Context, Waker};
 
 pub struct Follower {
     pub sort: Sort,
     pub pick: Pick,
     watch: Option<Watch>,
+    /// It knows nothing yet, or its version is too old: it has to list.
+    blank: bool,
     /// First objects that have not been told to be all of them; `None`: they are complete.
     initial: Option<BTreeMap<String, u64>>,
     /// Everything up to this event was seen, or was none of this watcher's business.
     position: u64,
+    /// The newest event when the watch was opened.
+    opened: u64,
     /// What the watcher believes to be there.
     held: BTreeMap<String, u64>,
+    /// Given out by a server that has died since, and not looked at yet.
+    last_words: Vec<Delivery>,
+}
+
+/// What one event should look like to a watcher.
+struct Expected<'a> {
+    what: &'static str,
+    version: &'a Version,
+    /// The last state in the selection of an object that left it.
+    left: Option<&'a Version>,
 }
 
 impl Follower {
     pub fn draw(dice: &mut Dice, engine: &Arc<Engine>) -> Follower {
         let sort = dice.pick(&SORTS);
-        let pick = Pick::draw(dice, sort);
-        let mut follower = Follower { sort, pick, watch: None, initial: None, position: 0, held: BTreeMap::new() };
+        let mut follower = Follower {
+            sort,
+            pick: Pick::draw(dice, sort),
+            watch: None,
+            blank: true,
+            initial: None,
+            position: 0,
+            opened: 0,
+            held: BTreeMap::new(),
+            last_words: Vec::new(),
+        };
         follower.start(dice.chance(40), engine);
         follower
     }
@@ -125,10 +62,12 @@ impl Follower {
     /// Lists and then watches, or lets the watch itself tell what is there.
     fn start(&mut self, now: bool, engine: &Arc<Engine>) {
         let snapshot = engine.snapshot();
-        let selection = self.pick.selection(self.sort, &snapshot);
+        let Some(selection) = self.pick.selection(self.sort, &snapshot) else { return };
         self.held.clear();
+        self.blank = false;
         self.initial = now.then(BTreeMap::new);
         self.position = snapshot.offset.0;
+        self.opened = snapshot.offset.0;
         let start = if now { WatchStart::Now } else { WatchStart::After(snapshot.offset) };
         if !now {
             for entry in page(&snapshot, &selection, None, None).entries {
@@ -141,14 +80,17 @@ impl Follower {
     /// The connection breaks.
     pub fn cut(&mut self) {
         self.watch = None;
+        self.last_words.clear();
     }
 
-    /// Goes on from the last version that it knows.
+    /// Goes on from the last version that it knows, if the kind is served.
     pub fn resume(&mut self, engine: &Arc<Engine>) {
-        if self.initial.is_some() {
-            return self.start(true, engine);
+        if self.blank || self.initial.is_some() {
+            return self.start(self.initial.is_some(), engine);
         }
-        let selection = self.pick.selection(self.sort, &engine.snapshot());
+        let snapshot = engine.snapshot();
+        let Some(selection) = self.pick.selection(self.sort, &snapshot) else { return };
+        self.opened = snapshot.offset.0;
         self.watch = Some(engine.watch(selection, WatchStart::After(Offset(self.position))));
     }
 
@@ -156,8 +98,41 @@ impl Follower {
         self.watch.is_none()
     }
 
+    /// Waits for the next event, so that its arrival wakes `waker`.
+    pub fn wait(&mut self, waker: &Waker) {
+        if let Some(watch) = &mut self.watch
+            && self.initial.is_none()
+        {
+            let next = pin!(watch.next());
+            if let std::task::Poll::Ready(Ok(delivery)) = next.poll(&mut Context::from_waker(waker)) {
+                self.last_words.push(delivery);
+            }
+        }
+    }
+
+    /// What had been given out when the server died still counts.
+    pub fn outlive(&mut self) {
+        if let Some(mut watch) = self.watch.take()
+            && self.initial.is_none()
+        {
+            while let Ok(Some(delivery)) = watch.next_ready() {
+                self.last_words.push(delivery);
+            }
+        }
+    }
+
+    /// Looks at what was given out before; the twin knows by now what became durable.
+    pub fn remember(&mut self, twin: &Twin) -> Verdict {
+        for delivery in std::mem::take(&mut self.last_words) {
+            let why = self.take(twin, &delivery);
+            why.map_err(|why| self.blame(&format!("before the crash it was told what is not so: {why}")))?;
+        }
+        Ok(())
+    }
+
     /// Reads up to `count` events. True when there was nothing left to read.
     pub fn read(&mut self, twin: &Twin, count: usize) -> Result<bool, String> {
+        self.remember(twin)?;
         for _ in 0..count {
             let Some(watch) = &mut self.watch else { return Ok(true) };
             if self.initial.is_some()
@@ -166,32 +141,53 @@ impl Follower {
                 self.begin(twin, end.0)?;
                 continue;
             }
-            let delivery = watch.next_ready().map_err(|fault| fault.to_string())?;
-            if let Some(delivery) = &delivery {
-                self.take(twin, delivery).map_err(|why| self.blame(&why))?;
-            }
-            if delivery.is_none() {
-                return Ok(true);
+            match watch.next_ready() {
+                Ok(Some(delivery)) => self.take(twin, &delivery).map_err(|why| self.blame(&why))?,
+                Ok(None) => return Ok(true),
+                Err(fault) => return self.end(twin, &fault).map(|()| true),
             }
         }
         Ok(false)
     }
 
+    /// A watch ends only when its kind was redefined, or its version is no longer to be had.
+    fn end(&mut self, twin: &Twin, fault: &Fault) -> Verdict {
+        self.watch = None;
+        match fault {
+            Fault::Redefined if self.sort.is_custom() => {
+                let changed = twin.of_storage(DEFINITIONS, self.opened, u64::MAX).next().is_some();
+                if changed { Ok(()) } else { Err(self.blame("its kind is said to be redefined, and is not")) }
+            }
+            Fault::Forgotten { asked, .. } if self.position < twin.forgotten && asked.0 < twin.forgotten => {
+                self.blank = true;
+                Ok(())
+            }
+            fault => Err(self.blame(&format!("it ends: {fault}"))),
+        }
+    }
+
     /// The first events are all there: they are what was there.
     fn begin(&mut self, twin: &Twin, end: u64) -> Verdict {
         let found = self.initial.take().unwrap_or_default();
-        let expected = picked(twin, self.sort, &self.pick, end);
-        if found != expected {
-            return Err(self.blame(&format!("the first events tell of {found:?} and not {expected:?} at {end}")));
-        }
+        self.agree(twin, end, &found, "the first events tell of")?;
         self.held = found;
         self.position = end;
         Ok(())
     }
 
+    fn agree(&self, twin: &Twin, at: u64, found: &BTreeMap<String, u64>, what: &str) -> Verdict {
+        let expected = picked(twin, self.sort, &self.pick, at);
+        let same = found.len() == expected.len()
+            && found.iter().zip(&expected).all(|((a, x), (b, y))| a == b && *x == y.offset);
+        if same {
+            return Ok(());
+        }
+        let expected: BTreeMap<_, _> = expected.into_iter().map(|(key, version)| (key, version.offset)).collect();
+        Err(self.blame(&format!("{what} {found:?} and not {expected:?} at {at}")))
+    }
+
     fn take(&mut self, twin: &Twin, delivery: &Delivery) -> Verdict {
         let change = &delivery.event.change;
-        let shown = delivery.event.shown(delivery.change_type).document();
         let what = delivery.change_type.as_str();
         let offset = change.offset.0;
         if let Some(initial) = &mut self.initial {
@@ -200,63 +196,68 @@ impl Follower {
             }
             return Ok(());
         }
-        let expected = self.expected(twin, offset);
-        let [(at, kind, key, object)] = expected.as_slice() else {
-            let list: Vec<_> = expected.iter().map(|(at, kind, key, _)| format!("{at} {kind} {key}")).collect();
+        let mut expected = self.expected(twin, offset);
+        let next = expected.next();
+        let matching = |next: &Expected| next.version.offset == offset && next.what == what;
+        let Some(next) = next.filter(matching).filter(|next| next.version.record.key == *change.key) else {
+            let list: Vec<_> = self.expected(twin, offset).map(|next| next.to_string()).collect();
             return Err(format!("{what} {} at {offset}, where {list:?} should come", change.key));
         };
-        if (*at, *kind, key.as_str()) != (offset, what, &*change.key) {
-            return Err(format!("{what} {} at {offset} in place of {kind} {key} at {at}", change.key));
+        if let Some(left) = next.left {
+            let shown = delivery.event.shown(ChangeType::Deleted).document();
+            // It left the selection: its last state there, at the version of the event.
+            let mut last = left.document.clone();
+            last["metadata"]["resourceVersion"] = offset.to_string().into();
+            if shown != last {
+                return Err(format!("{next} shows\n  {shown}\n  in place of\n  {last}"));
+            }
+        } else if change.entry.json != next.version.record.object {
+            let (shown, stored) = (change.entry.document(), &next.version.document);
+            return Err(format!("{next} shows\n  {shown}\n  in place of\n  {stored}"));
         }
-        if shown != *object {
-            return Err(format!("{what} {key} at {at} shows\n  {shown}\n  in place of\n  {object}"));
-        }
+        drop(expected);
         match what {
-            "DELETED" => drop(self.held.remove(key)),
-            _ => drop(self.held.insert(key.clone(), offset)),
+            "DELETED" => drop(self.held.remove(&*change.key)),
+            _ => drop(self.held.insert(change.key.to_string(), offset)),
         }
         self.position = offset;
         Ok(())
     }
 
-    /// What a watcher at its position should be told until `to`: offset, type, key and object.
-    fn expected(&self, twin: &Twin, to: u64) -> Vec<(u64, &'static str, String, Value)> {
-        let mut events = Vec::new();
-        for offset in self.position + 1..=to {
-            let Some(record) = twin.record(offset).filter(|record| record.resource == self.sort.storage()) else {
-                continue;
+    /// What a watcher at its position should be told until `to`.
+    fn expected<'a>(&self, twin: &'a Twin, to: u64) -> impl Iterator<Item = Expected<'a>> + use<'a> {
+        let (storage, pick) = (self.sort.storage(), self.pick);
+        twin.of_storage(storage, self.position, to).filter_map(move |version| {
+            let record = &version.record;
+            let before = twin.version_at(storage, &record.key, version.offset - 1);
+            let was = before.filter(|before| pick.matches(&record.key, before));
+            let is = !version.deleted && pick.matches(&record.key, version);
+            let (what, left) = match (was, is) {
+                (None, false) => return None,
+                (None, true) => ("ADDED", None),
+                (Some(_), true) => ("MODIFIED", None),
+                (Some(_), false) if version.deleted => ("DELETED", None),
+                (Some(before), false) => ("DELETED", Some(before)),
             };
-            let object: Value = serde_json::from_slice(&record.object).unwrap_or(Value::Null);
-            let before = twin.version_at(&(record.resource.clone(), record.key.clone()), offset - 1);
-            let was = before.is_some_and(|before| self.pick.matches(&record.key, &before.document));
-            let is = !record.is_delete() && self.pick.matches(&record.key, &object);
-            let (kind, shown) = match (was, is, before) {
-                (false, false, _) => continue,
-                (false, true, _) => ("ADDED", object),
-                (true, true, _) => ("MODIFIED", object),
-                (true, false, Some(before)) if !record.is_delete() => {
-                    // It left the selection: its last state there, at the version of the event.
-                    let mut last = before.document.clone();
-                    last["metadata"]["resourceVersion"] = offset.to_string().into();
-                    ("DELETED", last)
-                }
-                (true, false, _) => ("DELETED", object),
-            };
-            events.push((offset, kind, record.key.clone(), shown));
-        }
-        events
+            Some(Expected { what, version, left })
+        })
     }
 
     /// Asks for a bookmark, which must not claim more than was seen.
     pub fn bookmark(&mut self, twin: &Twin) -> Verdict {
+        self.remember(twin)?;
         if self.initial.is_some() {
             return Ok(());
         }
         let Some(watch) = &mut self.watch else { return Ok(()) };
-        let Some(bookmark) = watch.bookmark().map_err(|fault| fault.to_string())? else { return Ok(()) };
-        let missing = self.expected(twin, bookmark.0);
-        if bookmark.0 < self.position || !missing.is_empty() {
-            return Err(self.blame(&format!("bookmark {bookmark} passes over {missing:?}")));
+        let bookmark = match watch.bookmark() {
+            Ok(Some(bookmark)) => bookmark,
+            Ok(None) => return Ok(()),
+            Err(fault) => return self.end(twin, &fault),
+        };
+        let missing: Vec<String> = self.expected(twin, bookmark.0).map(|event| event.to_string()).collect();
+        if bookmark.0 < self.position || bookmark.0 > twin.last() || !missing.is_empty() {
+            return Err(self.blame(&format!("bookmark {bookmark} passes over {missing:?} of {}", twin.last())));
         }
         self.position = bookmark.0;
         Ok(())
@@ -267,19 +268,21 @@ impl Follower {
         if self.watch.is_none() || self.initial.is_some() {
             return Ok(());
         }
-        let missing = self.expected(twin, published);
+        let missing: Vec<String> = self.expected(twin, published).map(|event| event.to_string()).collect();
         if !missing.is_empty() {
             return Err(self.blame(&format!("it was never told of {missing:?}")));
         }
-        let expected = picked(twin, self.sort, &self.pick, published);
-        if self.held != expected {
-            return Err(self.blame(&format!("it believes in {:?} and not {expected:?}", self.held)));
-        }
-        Ok(())
+        self.agree(twin, published, &self.held, "it believes in")
     }
 
     fn blame(&self, why: &str) -> String {
         format!("a watcher of {:?} {:?} at {}: {why}", self.sort, self.pick, self.position)
+    }
+}
+
+impl std::fmt::Display for Expected<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.version.offset, self.what, self.version.record.key)
     }
 }
 

@@ -1,22 +1,34 @@
 //! Deterministic simulation: the engine and the core under racing clients, crashes and failing disks.
 //!
-//! One thread, one seed. Start at [`World`](world::World): it draws one small step after the other (a client
-//! asks, the writer commits a batch, a watcher reads a little, the server crashes) and lets the oracles look at
-//! what came of it. Everything random comes from [`Dice`](random::Dice), so a seed that fails fails again.
+//! One thread, one seed. Start at [`simulate`]: a world draws one small step after the other (a client asks, the writer
+//! commits a batch, a watcher reads a little, the server crashes) and lets the oracles look at what came of it.
+//! Everything random comes from [`Dice`](random::Dice), so a seed that fails fails again; each step draws from a seed of
+//! its own, so that steps can be left out to find those that matter.
 //!
 //! What is deliberately absent: threads, sleeps and real time. The engine is assembled without its writer
 //! thread, and its futures are polled by hand.
 
+mod act;
 mod clock;
-pub mod disk;
+mod command;
+mod custom;
+mod disk;
+mod file;
 mod follower;
-mod lister;
-pub mod oracle;
+mod fuse;
+mod oracle;
+mod owners;
+mod pick;
 mod random;
-pub mod shape;
+mod reader;
+mod server;
+mod shape;
+mod shrink;
 mod twin;
 mod workload;
-pub mod world;
+mod world;
 
 pub use disk::Sabotage;
-pub use world::{Plan, Report, run};
+pub use command::{Args, run};
+pub use shrink::shrink;
+pub use world::{Failure, Plan, Report, simulate};

@@ -7,9 +7,23 @@ pub struct Dice {
     stream: Stream,
 }
 
+/// A seed for one step of a simulation: leaving out a step leaves what the others draw as it was.
+pub fn step_seed(seed: u64, step: u64) -> u64 {
+    let mut stream = stream(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    stream.next()
+}
+
+fn stream(seed: u64) -> Stream {
+    Stamp { time: Timestamp::UNIX_EPOCH, seed }.stream(Purpose::Token, 0)
+}
+
 impl Dice {
     pub fn new(seed: u64) -> Dice {
-        Dice { stream: Stamp { time: Timestamp::UNIX_EPOCH, seed }.stream(Purpose::Token, 0) }
+        Dice { stream: stream(seed) }
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.stream.next()
     }
 
     /// A number below `bound`, which is not zero.

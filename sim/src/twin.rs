@@ -1,99 +1,138 @@
 //! The naive twin of the store: every event in a list, and every object's versions in another.
+//!
+//! Each document is parsed once, when its event is learned; the oracles share what was read of it.
 
 use crate::shape::{Shape, Sort};
 use holdfast_core::event::Record;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Storage path and key.
 pub type Place = (String, String);
 
 #[derive(Default)]
 pub struct Twin {
-    pub records: Vec<Record>,
-    versions: BTreeMap<Place, Vec<Version>>,
+    events: Vec<Version>,
+    /// By storage path and key: the offsets of the object's events.
+    objects: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
+    by_storage: BTreeMap<String, Vec<u64>>,
     /// The events that each request led to.
-    pub by_request: BTreeMap<String, Vec<u64>>,
+    by_request: BTreeMap<String, Vec<u64>>,
+    uids: BTreeSet<String>,
+    /// The log was told to let go of what had been replaced by then.
+    pub forgotten: u64,
 }
 
 /// An object as it was from one event to the next.
-#[derive(Debug, Clone)]
 pub struct Version {
     pub offset: u64,
     pub deleted: bool,
+    pub record: Record,
     pub document: Value,
+    /// `None` for kinds that clients do not use.
+    pub shape: Option<Shape>,
 }
 
 impl Twin {
     pub fn last(&self) -> u64 {
-        self.records.len() as u64
+        self.events.len() as u64
     }
 
-    pub fn record(&self, offset: u64) -> Option<&Record> {
-        self.records.get(offset.checked_sub(1)? as usize)
+    pub fn event(&self, offset: u64) -> Option<&Version> {
+        self.events.get(offset.checked_sub(1)? as usize)
     }
 
-    pub fn push(&mut self, record: Record) -> Result<(), String> {
-        let document = serde_json::from_slice(&record.object)
-            .map_err(|error| format!("event {} holds no JSON: {error}", record.offset))?;
-        let version = Version { offset: record.offset, deleted: record.is_delete(), document };
-        self.versions.entry((record.resource.clone(), record.key.clone())).or_default().push(version);
+    pub fn push(&mut self, record: Record, document: Value) {
+        let offsets = self.objects.entry(record.resource.clone()).or_default();
+        offsets.entry(record.key.clone()).or_default().push(record.offset);
+        self.by_storage.entry(record.resource.clone()).or_default().push(record.offset);
         self.by_request.entry(record.actor.request_id.clone()).or_default().push(record.offset);
-        self.records.push(record);
-        Ok(())
+        if record.replaces == 0 {
+            self.uids.insert(document["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        let shape = Sort::of_storage(&record.resource).map(|sort| Shape::of(sort, &document));
+        let deleted = record.is_delete();
+        self.events.push(Version { offset: record.offset, deleted, record, document, shape });
+    }
+
+    /// The events that a request led to.
+    pub fn of_request(&self, id: &str) -> &[u64] {
+        self.by_request.get(id).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub fn knows_uid(&self, uid: &str) -> bool {
+        self.uids.contains(uid)
+    }
+
+    /// The events of a kind between two offsets, the second included.
+    pub fn of_storage(&self, storage: &str, after: u64, to: u64) -> impl Iterator<Item = &Version> {
+        let offsets = self.by_storage.get(storage).map(Vec::as_slice).unwrap_or_default();
+        let from = offsets.partition_point(|offset| *offset <= after);
+        let until = offsets.partition_point(|offset| *offset <= to).max(from);
+        offsets[from..until].iter().filter_map(|offset| self.event(*offset))
+    }
+
+    fn offsets(&self, storage: &str, key: &str) -> &[u64] {
+        self.objects.get(storage).and_then(|objects| objects.get(key)).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn newest_of(&self, offsets: &[u64], offset: u64) -> Option<&Version> {
+        let at = offsets.partition_point(|found| *found <= offset).checked_sub(1)?;
+        self.event(offsets[at]).filter(|version| !version.deleted)
     }
 
     /// The object as it was at `offset`.
-    pub fn version_at(&self, place: &Place, offset: u64) -> Option<&Version> {
-        let versions = self.versions.get(place)?;
-        versions.iter().rev().find(|version| version.offset <= offset).filter(|version| !version.deleted)
+    pub fn version_at(&self, storage: &str, key: &str, offset: u64) -> Option<&Version> {
+        self.newest_of(self.offsets(storage, key), offset)
     }
 
     /// All that the object was between two offsets, both included; `None`: it was not there.
     pub fn versions_within(&self, place: &Place, from: u64, to: u64) -> Vec<Option<&Version>> {
-        let mut found = vec![self.version_at(place, from)];
-        for version in self.versions.get(place).into_iter().flatten() {
-            if version.offset > from && version.offset <= to {
-                found.push(Some(version).filter(|version| !version.deleted));
-            }
+        let offsets = self.offsets(&place.0, &place.1);
+        let mut found = vec![self.newest_of(offsets, from)];
+        for offset in offsets.iter().filter(|offset| (from + 1..=to).contains(*offset)) {
+            found.push(self.event(*offset).filter(|version| !version.deleted));
         }
         found
     }
 
-    /// Everything that was there at `offset`.
-    pub fn at(&self, offset: u64) -> BTreeMap<Place, &Record> {
-        let mut all = BTreeMap::new();
-        for record in self.records.iter().take_while(|record| record.offset <= offset) {
-            let place = (record.resource.clone(), record.key.clone());
-            if record.is_delete() {
-                all.remove(&place)
-            } else {
-                all.insert(place, record)
-            };
-        }
-        all
+    /// A kind's objects that were there at `offset`, by key.
+    pub fn at(&self, storage: &str, offset: u64) -> impl Iterator<Item = (&str, &Version)> {
+        let objects = self.objects.get(storage).into_iter().flatten();
+        objects.filter_map(move |(key, offsets)| Some((key.as_str(), self.newest_of(offsets, offset)?)))
+    }
+
+    /// Everything that was there at `offset`: storage path, key and version.
+    pub fn all_at(&self, offset: u64) -> impl Iterator<Item = (&str, &str, &Version)> {
+        self.objects
+            .keys()
+            .flat_map(move |storage| self.at(storage, offset).map(move |(key, version)| (storage.as_str(), key, version)))
     }
 
     /// Keys of a kind's objects that are there now, with their newest versions.
     pub fn present(&self, storage: &str) -> impl Iterator<Item = (&str, &Version)> {
-        self.versions.iter().filter_map(move |((resource, key), versions)| {
-            let newest = versions.last().filter(|version| resource == storage && !version.deleted)?;
-            Some((key.as_str(), newest))
-        })
+        self.at(storage, u64::MAX)
     }
 
-    /// Everything that is there now.
-    pub fn present_everywhere(&self) -> impl Iterator<Item = (&Place, &Version)> {
-        self.versions.iter().filter_map(|(place, versions)| Some((place, versions.last().filter(|v| !v.deleted)?)))
+    /// Whether an event may no longer be in the log: one up to the point of letting go replaced it, or it deleted.
+    pub fn may_be_gone(&self, version: &Version) -> bool {
+        let offsets = self.offsets(&version.record.resource, &version.record.key);
+        let next = offsets.get(offsets.partition_point(|offset| *offset <= version.offset));
+        next.is_some_and(|next| *next <= self.forgotten) || version.deleted && version.offset <= self.forgotten
     }
 }
 
 impl Version {
-    pub fn shape(&self, sort: Sort) -> Shape {
-        Shape::of(sort, &self.document)
-    }
-
     pub fn uid(&self) -> &str {
         self.document["metadata"]["uid"].as_str().unwrap_or("")
+    }
+
+    /// Only for kinds that clients use.
+    pub fn shape(&self) -> Shape {
+        self.shape.clone().unwrap_or_default()
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        !self.document["metadata"]["deletionTimestamp"].is_null()
     }
 }

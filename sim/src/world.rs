@@ -1,71 +1,88 @@
-//! The simulated world: one server, its disk, clients, watchers and listers, and one small step after another.
+//! The simulated world: one server, its disk, clients, watchers and readers, and one small step after another.
 
+use crate::act::Act;
 use crate::clock::SimulatedClock;
-use crate::disk::{Disk, Sabotage};
+use crate::disk::{Disk, Planned, Sabotage};
 use crate::follower::Follower;
-use crate::lister::{Lister, check_past};
-use crate::oracle::{self, Verdict, Window};
-use crate::random::Dice;
+use crate::fuse::Fuse;
+use crate::oracle::Verdict;
+use crate::random::{Dice, step_seed};
+use crate::reader::{self, Lister};
+use crate::server::Server;
 use crate::twin::Twin;
 use crate::workload::{self, NAMESPACES, Order};
-use crossbeam::channel::Receiver;
-use holdfast_core::Refusal;
-use holdfast_core::decide::{self, Settings};
-use holdfast_core::event::{Offset, Record};
-use holdfast_core::kinds::registry;
+use holdfast_core::decide;
+use holdfast_core::event::Offset;
 use holdfast_core::namespace;
 use holdfast_core::state::State;
-use holdfast_engine::memory::Planned;
-use holdfast_engine::writer::{Command, Input, Rejection, Writer};
-use holdfast_engine::{Clock, Engine, EventLog, Hub, Options, Reply};
+use holdfast_engine::{Clock, EventLog};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+
+mod asking;
+mod ending;
+
+use asking::Pending;
 
 /// What to simulate.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
     pub steps: usize,
     pub clients: usize,
     pub watchers: usize,
     pub sabotage: Sabotage,
+    /// Only these steps of all; `None`: every one.
+    pub only: Option<Vec<u32>>,
+    /// Whether every step is told in words, which takes time.
+    pub trace: bool,
 }
 
 impl Plan {
+    pub const STEPS: usize = 1000;
+    pub const CLIENTS: usize = 6;
+
     pub fn new(seed: u64) -> Plan {
-        Plan { seed, steps: 600, clients: 6, watchers: 8, sabotage: Sabotage::None }
+        let (steps, clients) = (Self::STEPS, Self::CLIENTS);
+        Plan { seed, steps, clients, watchers: 8, sabotage: Sabotage::None, only: None, trace: false }
     }
 }
 
 /// What came of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Every step, in words.
     pub trace: Vec<String>,
+    /// Requests that clients made, reads among them.
+    pub commands: u64,
     pub events: u64,
-    pub crashes: usize,
-    /// What an oracle found wrong.
-    pub failure: Option<String>,
+    pub crashes: u64,
+    /// What an oracle found wrong, and at which step.
+    pub failure: Option<Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub step: usize,
+    pub why: String,
 }
 
 /// Runs one simulation to its end, or to the first violation.
-pub fn run(plan: Plan) -> Report {
-    let mut world = World::new(plan);
+pub fn simulate(plan: &Plan) -> Report {
+    let mut world = World::new(plan.clone());
     // An assertion that fails within the engine is a finding like any other.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| format!("after step {}: {why}", world.trace.len()));
-    Report { trace: world.trace, events: world.twin.last(), crashes: world.crashes, failure }
+    let failure = outcome.err().map(|why| Failure { step: world.step, why });
+    let World { trace, commands, crashes, .. } = world;
+    Report { trace, commands, events: world.twin.last(), crashes, failure }
 }
 
 /// How many events may wait for a watcher: few, so that watchers fall behind.
-const QUEUE_EVENTS: usize = 4;
+pub const QUEUE_EVENTS: usize = 4;
 /// How many past snapshots clients may still be looking at.
 const SNAPSHOTS: usize = 12;
 
@@ -75,6 +92,7 @@ struct World {
     clock: Arc<SimulatedClock>,
     disk: Arc<Disk>,
     server: Server,
+    fuse: Arc<Fuse>,
     twin: Twin,
     /// Requests by id, also the ones whose outcome nobody learned.
     orders: BTreeMap<String, Order>,
@@ -83,37 +101,20 @@ struct World {
     listers: Vec<Lister>,
     /// Snapshots of this server's life that somebody may still look at.
     seen: VecDeque<Arc<State>>,
-    /// Events that some client was told of.
-    acknowledged: BTreeMap<u64, Record>,
+    /// The newest version that a client of this server's life was told of.
+    told: u64,
+    /// Every event up to this one is known to have outlived a crash.
+    outlived: u64,
     /// Requests that were refused for good: nothing may come of them.
     refused: BTreeSet<String>,
-    next_id: u64,
+    /// The step that is being taken, and how many names were given in it.
+    step: usize,
+    named: usize,
     /// The last step at which the log was, or was about to be, in trouble.
     last_trouble: usize,
-    crashes: usize,
+    commands: u64,
+    crashes: u64,
     trace: Vec<String>,
-}
-
-/// One life of the server, from start to crash.
-struct Server {
-    engine: Arc<Engine>,
-    writer: Writer,
-    queue: Receiver<Input>,
-}
-
-struct Pending {
-    id: String,
-    from: u64,
-    since: usize,
-    /// Made from an old snapshot and sent without a second try.
-    direct: bool,
-    future: Pin<Box<dyn Future<Output = Outcome>>>,
-}
-
-enum Outcome {
-    Reply(Reply),
-    Refusal(Refusal),
-    Rejection(Rejection),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +123,7 @@ enum Step {
     AskDirectly,
     Poll,
     Commit,
+    Get,
     Read,
     Bookmark,
     NewFollower,
@@ -131,24 +133,27 @@ enum Step {
     Janitor,
     Wait,
     Fault,
+    Forget,
     Crash,
 }
 
-const STEPS: [(usize, Step); 14] = [
-    (240, Step::Ask),
-    (60, Step::AskDirectly),
-    (200, Step::Poll),
-    (300, Step::Commit),
-    (90, Step::Read),
+const STEPS: [(usize, Step); 16] = [
+    (220, Step::Ask),
+    (50, Step::AskDirectly),
+    (140, Step::Poll),
+    (200, Step::Commit),
+    (220, Step::Get),
+    (110, Step::Read),
     (25, Step::Bookmark),
     (12, Step::NewFollower),
     (12, Step::Cut),
-    (30, Step::List),
-    (6, Step::Past),
-    (35, Step::Janitor),
-    (12, Step::Wait),
-    (10, Step::Fault),
-    (5, Step::Crash),
+    (120, Step::List),
+    (2, Step::Past),
+    (30, Step::Janitor),
+    (10, Step::Wait),
+    (6, Step::Fault),
+    (3, Step::Forget),
+    (4, Step::Crash),
 ];
 
 impl World {
@@ -157,21 +162,25 @@ impl World {
         let disk = Arc::new(Disk::new(plan.sabotage));
         let server = Server::start(&disk, &clock).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
         World {
-            plan,
             dice: Dice::new(plan.seed),
+            plan,
             clock,
             disk,
             server,
+            fuse: Arc::default(),
             twin: Twin::default(),
             orders: BTreeMap::new(),
             pending: Vec::new(),
             followers: Vec::new(),
             listers: Vec::new(),
             seen: VecDeque::new(),
-            acknowledged: BTreeMap::new(),
+            told: 0,
+            outlived: 0,
             refused: BTreeSet::new(),
-            next_id: 0,
+            step: 0,
+            named: 0,
             last_trouble: 0,
+            commands: 0,
             crashes: 0,
             trace: Vec::new(),
         }
@@ -179,6 +188,7 @@ impl World {
 
     /// The whole simulation: a beginning, many steps, and coming to rest.
     fn live(&mut self) -> Verdict {
+        self.enter(0);
         for name in NAMESPACES {
             let order = workload::bootstrap(&self.server.engine.snapshot(), name);
             self.ask(order);
@@ -187,22 +197,39 @@ impl World {
         for _ in 0..self.plan.watchers {
             self.followers.push(Follower::draw(&mut self.dice, &self.server.engine));
         }
-        for _ in 0..self.plan.steps {
+        let only = self.plan.only.take();
+        let all = 1..=self.plan.steps;
+        let steps: Box<dyn Iterator<Item = usize>> = match &only {
+            None => Box::new(all),
+            Some(only) => Box::new(only.iter().map(|step| *step as usize).filter(move |step| all.contains(step))),
+        };
+        for step in steps {
+            self.enter(step);
             let step = self.dice.weighted(&STEPS);
-            self.step(step)?;
+            self.take(step)?;
         }
+        self.enter(self.plan.steps + 1);
         self.rest()
     }
 
-    fn step(&mut self, step: Step) -> Verdict {
+    /// From here on everything is drawn from the step's own seed.
+    fn enter(&mut self, step: usize) {
+        let seed = step_seed(self.plan.seed, step as u64);
+        self.dice = Dice::new(seed);
+        self.clock.enter(seed);
+        (self.step, self.named) = (step, 0);
+    }
+
+    fn take(&mut self, step: Step) -> Verdict {
         match step {
             Step::Ask if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();
                 let id = self.id("c");
                 let order = workload::order(&mut self.dice, &seen, id);
+                let mass = matches!(order.act, Act::DeleteAll { .. });
                 self.ask(order);
                 // Mostly it is decided at once; else the decision comes later than others'.
-                if self.dice.chance(80) { self.poll(self.pending.len() - 1) } else { Ok(()) }
+                if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
             }
             Step::AskDirectly if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();
@@ -221,71 +248,91 @@ impl World {
                 let count = 1 + self.dice.below(5);
                 self.commit(count)
             }
-            Step::Read => self.with_follower(|follower, twin, dice| {
-                let count = 1 + dice.below(6);
-                follower.read(twin, count).map(drop)
-            }),
-            Step::Bookmark => self.with_follower(|follower, twin, _| follower.bookmark(twin)),
+            Step::Get => {
+                self.commands += 1;
+                self.fresh()?;
+                reader::get(&mut self.dice, &self.server.engine, &self.twin)
+            }
+            Step::Read => {
+                let at = self.dice.below(self.followers.len());
+                let count = 1 + self.dice.below(6);
+                self.note(|_| format!("watcher {at} reads up to {count} events"));
+                self.followers[at].read(&self.twin, count).map(drop)
+            }
+            Step::Bookmark => {
+                let at = self.dice.below(self.followers.len());
+                self.note(|_| format!("watcher {at} asks for a bookmark"));
+                self.followers[at].bookmark(&self.twin)
+            }
             Step::NewFollower => {
                 let at = self.dice.below(self.plan.watchers);
+                self.commands += 1;
                 self.followers[at] = Follower::draw(&mut self.dice, &self.server.engine);
-                self.note(format!("watcher {at} starts"));
+                self.note(|world| {
+                    let Follower { sort, pick, .. } = &world.followers[at];
+                    format!("watcher {at} starts: {sort:?} {pick:?}")
+                });
                 Ok(())
             }
             Step::Cut => {
                 let at = self.dice.below(self.followers.len());
                 if self.followers[at].is_cut() {
+                    self.commands += 1;
                     self.followers[at].resume(&self.server.engine);
                 } else {
                     self.followers[at].cut();
                 }
-                self.note(format!("watcher {at} is cut: {}", self.followers[at].is_cut()));
+                self.note(|world| format!("watcher {at} is cut: {}", world.followers[at].is_cut()));
                 Ok(())
             }
             Step::List => self.list(),
             Step::Past => {
-                let newest = self.server.engine.snapshot().offset.0;
-                let offset = 1 + self.dice.below(newest as usize) as u64;
-                self.note(format!("reads version {offset}"));
-                check_past(&self.server.engine, &self.twin, offset)
+                self.commands += 1;
+                self.note(|_| "somebody reads all of a past version".into());
+                reader::check_past(&mut self.dice, &self.server.engine, &self.twin)
             }
             Step::Janitor => {
                 self.tidy();
                 Ok(())
             }
             Step::Wait => {
-                let milliseconds = if self.dice.chance(10) { 400_000 } else { 1 + self.dice.below(20_000) as i64 };
+                let milliseconds = match self.dice.below(20) {
+                    0 | 1 => 400_000,
+                    // Somebody set the clock back.
+                    2 | 3 => -(self.dice.below(900_000) as i64),
+                    _ => 1 + self.dice.below(20_000) as i64,
+                };
                 self.clock.advance(milliseconds);
-                self.note(format!("{milliseconds} ms pass"));
+                self.note(|_| format!("{milliseconds} ms pass"));
                 Ok(())
             }
             Step::Fault => {
-                let fault = self.dice.pick(&[Planned::Full, Planned::Lost, Planned::Unacknowledged]);
-                let recoveries = self.dice.below(4);
-                self.disk.log.plan(fault);
-                self.disk.log.refuse_recoveries(recoveries);
-                self.note(format!("the next append meets {fault:?}, and {recoveries} recoveries fail"));
+                let fault =
+                    self.dice.pick(&[Planned::Full, Planned::WriteFails, Planned::SyncFails, Planned::SyncSaysItFails]);
+                // A full disk may stay full for a while.
+                let recoveries = if self.dice.chance(20) { self.dice.below(20) } else { self.dice.below(4) };
+                self.disk.plan(fault, recoveries, self.dice.number());
+                self.note(|_| format!("the next append meets {fault:?}, and {recoveries} recoveries fail"));
                 Ok(())
             }
-            Step::Crash => {
-                if self.dice.chance(40) {
-                    // In the middle of a commit: durable, or not, but nobody was told.
-                    let fault = self.dice.pick(&[Planned::Lost, Planned::Unacknowledged]);
-                    self.disk.log.plan(fault);
-                    self.commit(4)?;
-                }
-                self.crash()
-            }
+            Step::Forget => self.forget(),
+            Step::Crash => self.crash_somewhere(),
         }
     }
 
     fn id(&mut self, who: &str) -> String {
-        self.next_id += 1;
-        format!("{who}{}", self.next_id)
+        self.named += 1;
+        match self.named {
+            1 => format!("{who}{}", self.step),
+            nth => format!("{who}{}-{nth}", self.step),
+        }
     }
 
-    fn note(&mut self, line: String) {
-        self.trace.push(line);
+    fn note(&mut self, line: impl FnOnce(&World) -> String) {
+        if self.plan.trace {
+            let line = format!("{:5} {}", self.step, line(self));
+            self.trace.push(line);
+        }
     }
 
     /// The newest snapshot, or one that somebody has looked at for too long.
@@ -297,178 +344,43 @@ impl World {
         self.seen[at].clone()
     }
 
-    /// A client asks the engine, which decides as soon as it is polled.
-    fn ask(&mut self, order: Order) {
-        self.note(order.describe());
-        let engine = self.server.engine.clone();
-        let request = order.request.clone();
-        let future = Box::pin(async move {
-            match engine.mutate(&request).await {
-                Ok(reply) => Outcome::Reply(reply),
-                Err(refusal) => Outcome::Refusal(refusal),
-            }
-        });
-        self.enlist(order, self.server.engine.snapshot().offset.0, false, future);
-    }
-
-    /// A decision on a snapshot that may be stale, handed to the writer as it is.
-    fn ask_directly(&mut self, order: Order, seen: Arc<State>) -> Verdict {
-        self.note(format!("{} on version {}", order.describe(), seen.offset));
-        let engine = self.server.engine.clone();
-        let stamp = self.clock.stamp();
-        let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false };
-        if order.request.options.dry_run {
-            return Ok(());
-        }
-        match decide::decide(&seen, engine.settings(), &order.request, stamp) {
-            Err(refusal) => oracle::check_refusal(&self.twin, &order, &refusal, window)
-                .map_err(|why| format!("{why}\n  asked by {}", order.describe())),
-            Ok(decision) => {
-                let actor = decide::actor(&order.request);
-                let future = Box::pin(async move {
-                    match engine.submit(decision, actor, stamp).await {
-                        Ok(reply) => Outcome::Reply(reply),
-                        Err(rejection) => Outcome::Rejection(rejection),
-                    }
-                });
-                self.enlist(order, seen.offset.0, true, future);
-                Ok(())
-            }
-        }
-    }
-
-    fn enlist(&mut self, order: Order, from: u64, direct: bool, future: Pin<Box<dyn Future<Output = Outcome>>>) {
-        let id = order.request.id.clone();
-        self.orders.insert(id.clone(), order);
-        self.pending.push(Pending { id, from, since: self.trace.len(), direct, future });
-    }
-
-    /// One client looks whether its answer is there; the first look makes the decision.
-    fn poll(&mut self, at: usize) -> Verdict {
-        let pending = &mut self.pending[at];
-        let Poll::Ready(outcome) = pending.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
-            let line = format!("{} waits", pending.id);
-            self.note(line);
-            return Ok(());
-        };
-        let Pending { id, from, since, direct, .. } = self.pending.swap_remove(at);
-        let to = self.server.engine.snapshot().offset.0;
-        let trouble = self.last_trouble >= since || !self.disk.log.is_healthy();
-        let window = Window { from, to, trouble };
-        let order = self.orders[&id].clone();
-        let judged = match &outcome {
-            Outcome::Reply(reply) => {
-                self.note(format!("{id} is told {}", told(reply)));
-                self.acknowledge(&id);
-                oracle::check_reply(&self.twin, &order, reply, window)
-            }
-            Outcome::Refusal(refusal) => {
-                self.note(format!("{id} is refused: {refusal:?}"));
-                // After a failure nobody knows whether it is durable; any other refusal is final.
-                if !matches!(refusal, Refusal::Internal(_)) {
-                    self.refused.insert(id.clone());
-                }
-                oracle::check_refusal(&self.twin, &order, refusal, window)
-            }
-            Outcome::Rejection(rejection) => {
-                self.note(format!("{id} is rejected: {rejection:?}"));
-                if !matches!(rejection, Rejection::Failed(_)) {
-                    self.refused.insert(id.clone());
-                }
-                match rejection {
-                    Rejection::Stale if direct => Ok(()),
-                    _ if trouble => Ok(()),
-                    _ => Err(format!("nothing explains the rejection {rejection:?}")),
-                }
-            }
-        };
-        judged.map_err(|why| format!("{why}\n  asked by {}", order.describe()))
-    }
-
-    fn acknowledge(&mut self, id: &str) {
-        for offset in self.twin.by_request.get(id).into_iter().flatten() {
-            if let Some(record) = self.twin.record(*offset) {
-                self.acknowledged.insert(*offset, record.clone());
-            }
-        }
-    }
-
-    /// The writer takes up to `count` decisions and commits them as one batch.
-    fn commit(&mut self, count: usize) -> Verdict {
-        let mut batch: Vec<Command> = std::iter::from_fn(|| self.server.queue.try_recv().ok())
-            .filter_map(|input| match input {
-                Input::Commit(command) => Some(command),
-                Input::Stop => None,
-            })
-            .take(count)
-            .collect();
-        let decisions = batch.len();
-        if !self.disk.log.is_healthy() {
-            self.last_trouble = self.trace.len();
-        }
-        self.server.writer.commit(&mut batch);
-        self.note(format!("{decisions} decisions: {}", self.server.engine.snapshot().offset));
-        self.remember_snapshot();
-        self.learn()
-    }
-
     fn remember_snapshot(&mut self) {
-        self.seen.push_back(self.server.engine.snapshot());
+        let newest = self.server.engine.snapshot();
+        if self.seen.back().is_some_and(|last| last.offset == newest.offset) {
+            return;
+        }
+        self.seen.push_back(newest);
         if self.seen.len() > SNAPSHOTS {
             self.seen.pop_front();
         }
     }
 
-    /// Reads what became durable and judges it.
-    fn learn(&mut self) -> Verdict {
-        let records =
-            self.disk.log.scan(None, Offset(self.twin.last()), usize::MAX).map_err(|fault| fault.to_string())?;
-        for record in records {
-            let order = self.orders.get(&record.actor.request_id);
-            oracle::check_record(&self.twin, &record, order)?;
-            let refused = self.refused.contains(&record.actor.request_id);
-            let (offset, touches_many) = (record.offset, record.is_delete() || record.replaces == 0);
-            let service = record.resource == crate::shape::Sort::Service.storage();
-            self.twin.push(record)?;
-            if refused {
-                return Err(format!("event {offset} comes of a request that was refused"));
-            }
-            if service {
-                oracle::check_addresses(&self.twin)?;
-            }
-            if touches_many {
-                oracle::check_namespaces(&self.twin)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn with_follower(&mut self, act: impl FnOnce(&mut Follower, &Twin, &mut Dice) -> Verdict) -> Verdict {
-        let at = self.dice.below(self.followers.len());
-        act(&mut self.followers[at], &self.twin, &mut self.dice)?;
-        self.note(format!("watcher {at} reads"));
-        Ok(())
-    }
-
     fn list(&mut self) -> Verdict {
+        self.commands += 1;
+        self.fresh()?;
         if self.listers.len() < 3 {
-            self.listers.push(Lister::draw(&mut self.dice));
+            let newest = self.server.engine.snapshot().offset.0;
+            self.listers.push(Lister::draw(&mut self.dice, newest));
         }
         let at = self.dice.below(self.listers.len());
         let done = self.listers[at].turn(&self.server.engine, &self.twin, self.clock.now_ms())?;
         if done {
             self.listers.swap_remove(at);
         }
-        self.note(format!("lister {at} turns a page, done: {done}"));
+        self.note(|_| format!("lister {at} turns a page, done: {done}"));
         Ok(())
     }
 
-    /// The janitor makes a few of the steps that its plan has now.
+    /// The janitor makes a few of the steps that its plans have now.
     fn tidy(&mut self) -> usize {
         let seen = self.some_snapshot();
-        let steps = namespace::plan(&seen, self.clock.stamp());
+        let mut steps = namespace::plan(&seen, self.clock.stamp());
+        if !seen.definitions.unsettled.is_empty() {
+            steps.extend(decide::plan_definitions(&seen));
+        }
         let count = steps.len();
-        for step in steps.into_iter().take(4) {
+        let from = if count > 4 { self.dice.below(count - 3) } else { 0 };
+        for step in steps.into_iter().skip(from).take(4) {
             let id = self.id("house");
             if let Some(order) = workload::house(&seen, step, id) {
                 self.ask(order);
@@ -477,99 +389,16 @@ impl World {
         count
     }
 
-    /// The server dies with all that it had not made durable, and starts again.
-    fn crash(&mut self) -> Verdict {
-        self.crashes += 1;
-        let before = self.server.engine.snapshot();
-        oracle::check_state(&self.twin, &before).map_err(|why| format!("before the crash: {why}"))?;
-        self.pending.clear();
-        self.seen.clear();
-        self.followers.iter_mut().for_each(Follower::cut);
-        self.disk = Arc::new(self.disk.survivor().map_err(|fault| fault.to_string())?);
-        self.server = Server::start(&self.disk, &self.clock)?;
-        let after = self.server.engine.snapshot();
-        self.note(format!("crash at {}, restart at {}", before.offset, after.offset));
-        for (offset, record) in &self.acknowledged {
-            let found = self.disk.log.read(Offset(*offset)).map_err(|fault| fault.to_string())?;
-            if found.as_ref() != Some(record) {
-                return Err(format!("event {offset} was acknowledged and is lost"));
-            }
+    /// What had been replaced by some moment is let go.
+    fn forget(&mut self) -> Verdict {
+        let last = self.twin.last();
+        let through = last.saturating_sub(self.dice.below(60) as u64).max(self.twin.forgotten);
+        if self.disk.is_broken() || through == 0 {
+            return Ok(());
         }
-        self.learn()?;
-        if after.offset.0 != self.twin.last() {
-            return Err(format!("it restarts at {} where the log ends at {}", after.offset, self.twin.last()));
-        }
-        oracle::check_state(&self.twin, &after).map_err(|why| format!("after the restart: {why}"))?;
-        for follower in &mut self.followers {
-            follower.resume(&self.server.engine);
-        }
+        self.note(|_| format!("what was replaced up to {through} is let go"));
+        self.disk.forget(Offset(through)).map_err(|fault| fault.to_string())?;
+        self.twin.forgotten = self.twin.forgotten.max(through);
         Ok(())
-    }
-
-    /// Lets everything that is under way end.
-    fn settle(&mut self) -> Verdict {
-        for _ in 0..1000 {
-            if self.pending.is_empty() {
-                return Ok(());
-            }
-            for at in (0..self.pending.len()).rev() {
-                self.poll(at)?;
-            }
-            self.commit(3)?;
-        }
-        Err(format!("{} requests never end", self.pending.len()))
-    }
-
-    /// No more requests: the janitor finishes, watchers catch up, and after one more crash all is as it was.
-    fn rest(&mut self) -> Verdict {
-        self.settle()?;
-        for round in 0.. {
-            self.commit(1)?;
-            self.seen.clear();
-            if self.tidy() == 0 && !self.disk.log.is_broken() {
-                break;
-            }
-            if round > 200 {
-                return Err("the janitor never ends".into());
-            }
-            self.settle()?;
-        }
-        self.settle()?;
-        oracle::check_rest(&self.twin)?;
-        let published = self.server.engine.snapshot().offset.0;
-        if published != self.twin.last() {
-            return Err(format!("{published} is published, and the log ends at {}", self.twin.last()));
-        }
-        for follower in &mut self.followers {
-            if follower.is_cut() {
-                follower.resume(&self.server.engine);
-            }
-            while !follower.read(&self.twin, 16)? {}
-            follower.check(&self.twin, published)?;
-        }
-        self.crash()
-    }
-}
-
-impl Server {
-    fn start(disk: &Arc<Disk>, clock: &Arc<SimulatedClock>) -> Result<Server, String> {
-        let settings = Settings {
-            service_range: "10.0.0.0/29".parse()?,
-            node_ports: (30000, 30000 + oracle::NODE_PORTS as u16 - 1),
-            ..Settings::default()
-        };
-        let options = Options { settings, clock: clock.clone() };
-        let registry = Arc::new(registry().clone());
-        let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, Hub::with_queues(QUEUE_EVENTS))
-            .map_err(|fault| format!("the server does not start: {fault}"))?;
-        Ok(Server { engine, writer, queue })
-    }
-}
-
-fn told(reply: &Reply) -> String {
-    match reply {
-        Reply::Object { entry, code, .. } => format!("{code}, version {}", entry.offset),
-        Reply::Document { code, .. } => format!("{code}"),
-        Reply::Deleted { subject, .. } => format!("that {subject} is gone"),
     }
 }

@@ -8,8 +8,8 @@ mod rules;
 
 pub use record::check as check_record;
 pub use replay::check as check_state;
-pub use reply::{NODE_PORTS, Window, check_refusal, check_reply};
-pub use rules::{check_addresses, check_namespaces, check_rest};
+pub use reply::{NODE_PORTS, Window, check_count, check_refusal, check_reply};
+pub use rules::{check_addresses, check_gone, check_rest};
 
 /// Fine, or what is wrong.
 pub type Verdict = Result<(), String>;

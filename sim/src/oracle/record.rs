@@ -1,63 +1,68 @@
 //! One event against all before it: chains, identities, two phases, and what its request asked for.
 
 use super::{Verdict, ensure};
-use crate::shape::{Act, Shape, predict};
-use crate::twin::Twin;
+use crate::act::{Act, predict};
+use crate::custom;
+use crate::owners;
+use crate::shape::{Shape, Sort};
+use crate::twin::{Twin, Version};
 use crate::workload::Order;
 use holdfast_core::event::Record;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Judges the next event of the log; `order` is the request that it carries the id of.
-pub fn check(twin: &Twin, record: &Record, order: Option<&Order>) -> Verdict {
-    let what = || format!("event {} on {} {}", record.offset, record.resource, record.key);
-    let wrong = |why: String| format!("{}: {why}", what());
+pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> Verdict {
+    let wrong = |why: String| format!("event {} on {} {}: {why}", record.offset, record.resource, record.key);
     ensure(record.offset == twin.last() + 1, || wrong(format!("the one before it was {}", twin.last())))?;
-    let place = (record.resource.clone(), record.key.clone());
-    let before = twin.version_at(&place, twin.last());
+    let before = twin.version_at(&record.resource, &record.key, twin.last());
     let replaces = before.map_or(0, |before| before.offset);
     ensure(record.replaces == replaces, || {
         wrong(format!("it replaces {}, but the object was at {replaces}", record.replaces))
     })?;
     ensure(!record.is_delete() || before.is_some(), || wrong("it deletes what is not there".into()))?;
-    let object: Value = serde_json::from_slice(&record.object).map_err(|error| wrong(error.to_string()))?;
-    identity(twin, record, &object).map_err(wrong)?;
+    identity(twin, record, object, before).map_err(wrong)?;
     if let (None, Some((namespace, _))) = (before, record.key.split_once('/')) {
-        let place = ("namespaces".to_owned(), namespace.to_owned());
-        let alive =
-            twin.version_at(&place, twin.last()).is_some_and(|v| v.document["metadata"]["deletionTimestamp"].is_null());
+        let home = twin.version_at(Sort::Namespace.storage(), namespace, twin.last());
+        let alive = home.is_some_and(|home| !home.is_deleting());
         ensure(alive, || wrong(format!("it is new in {namespace}, which is gone or on its way")))?;
     }
+    if record.resource == custom::STORAGE {
+        let definition = twin.version_at(custom::DEFINITIONS, custom::DEFINITION, twin.last());
+        ensure(definition.is_some(), || wrong("nothing defines its kind".into()))?;
+        let going = definition.is_some_and(Version::is_deleting);
+        ensure(!going || before.is_some(), || wrong("it is new while its kind goes away".into()))?;
+    }
+    if record.resource == custom::DEFINITIONS && record.is_delete() {
+        let left = twin.present(custom::STORAGE).next().map(|(key, _)| key);
+        ensure(left.is_none(), || wrong(format!("the definition goes before {left:?}")))?;
+    }
     if let Some(before) = before.filter(|_| record.is_delete()) {
-        two_phases(record, &before.document, &object).map_err(wrong)?;
+        two_phases(record, &before.document, object).map_err(wrong)?;
     }
     let Some(order) = order else { return Ok(()) };
-    obeys(twin, record, &object, order).map_err(|why| wrong(format!("{why}\n  asked by {}", order.describe())))
+    obeys(twin, record, object, before, order).map_err(|why| wrong(format!("{why}\n  asked by {}", order.describe())))
 }
 
 /// Version, name, namespace and uid.
-fn identity(twin: &Twin, record: &Record, object: &Value) -> Verdict {
+fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>) -> Verdict {
     let meta = &object["metadata"];
-    let version = record.offset.to_string();
-    ensure(meta["resourceVersion"] == version, || format!("it says it is version {}", meta["resourceVersion"]))?;
+    let said = meta["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
+    ensure(said == Some(record.offset), || format!("it says it is version {}", meta["resourceVersion"]))?;
     let name = meta["name"].as_str().unwrap_or("");
-    let key = match meta["namespace"].as_str() {
-        Some(namespace) => format!("{namespace}/{name}"),
-        None => name.to_owned(),
+    let named = match meta["namespace"].as_str() {
+        Some(namespace) => record.key.split_once('/') == Some((namespace, name)),
+        None => record.key == name,
     };
-    ensure(key == record.key, || format!("the object calls itself {key}"))?;
+    ensure(named, || format!("the object calls itself {name} in {}", meta["namespace"]))?;
     let uid = meta["uid"].as_str().unwrap_or("");
-    let previous = twin.record(record.replaces).map(|record| serde_json::from_slice::<Value>(&record.object));
-    match previous {
-        Some(Ok(previous)) => {
-            ensure(previous["metadata"]["uid"] == uid, || "the object changed its uid".into())?;
-            let (old, new) = (&previous["metadata"]["generation"], &meta["generation"]);
+    match before {
+        Some(before) => {
+            ensure(before.uid() == uid, || "the object changed its uid".into())?;
+            let (old, new) = (&before.document["metadata"]["generation"], &meta["generation"]);
             ensure(new.as_i64() >= old.as_i64(), || format!("its generation went from {old} to {new}"))
         }
-        Some(Err(error)) => Err(error.to_string()),
-        None => {
-            let used = |(_, version): (&_, &crate::twin::Version)| version.uid() == uid;
-            ensure(!uid.is_empty() && !twin.present_everywhere().any(used), || format!("uid {uid:?} is not new"))
-        }
+        None => ensure(!uid.is_empty() && !twin.knows_uid(uid), || format!("uid {uid:?} is not new")),
     }
 }
 
@@ -77,56 +82,72 @@ fn two_phases(record: &Record, before: &Value, last: &Value) -> Verdict {
 }
 
 /// The event is just what the request asked for.
-fn obeys(twin: &Twin, record: &Record, object: &Value, order: &Order) -> Verdict {
+fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>, order: &Order) -> Verdict {
     ensure(!order.request.options.dry_run, || "a dry run was stored".into())?;
-    ensure(twin.by_request.get(&order.request.id).is_none_or(Vec::is_empty), || "it was carried out twice".into())?;
-    let generated = matches!(order.act, Act::Create { generated: true, .. });
-    if generated {
-        let (_, name) = record.key.rsplit_once('/').unwrap_or(("", &record.key));
-        ensure(name.starts_with("gen-") && name.len() == 9, || format!("the generated name is {name}"))?;
-    } else {
-        ensure(order.place == (record.resource.clone(), record.key.clone()), || "another object was asked for".into())?;
+    let earlier = twin.of_request(&order.request.id);
+    match order.act {
+        Act::DeleteAll { pick, .. } => {
+            let same = |offset: &u64| twin.event(*offset).is_some_and(|version| version.record.key == record.key);
+            ensure(!earlier.iter().any(same), || "it was carried out twice".into())?;
+            // Each object that was picked is deleted whatever became of it since.
+            let picked = pick.matches(&record.key, before.ok_or("it deletes nothing")?)
+                || twin.versions_within(&order.place_of(name_of(record)), order.seen, twin.last()).into_iter().flatten().any(
+                    |version| pick.matches(&record.key, version),
+                );
+            ensure(picked, || "it was not picked".into())?;
+        }
+        Act::Create { generated: true, .. } => {
+            ensure(earlier.is_empty(), || "it was carried out twice".into())?;
+            let name = name_of(record);
+            ensure(name.starts_with("gen-") && name.len() == 9, || format!("the generated name is {name}"))?;
+        }
+        _ => {
+            ensure(earlier.is_empty(), || "it was carried out twice".into())?;
+            let asked = order.place.0 == record.resource && order.place.1 == record.key;
+            ensure(asked, || "another object was asked for".into())?;
+        }
     }
-    if let Some(version) = fixed_version(&order.act) {
+    if let Some(version) = order.act.fixed_version() {
         ensure(record.replaces == version, || format!("the client had fixed version {version}"))?;
     }
-    let before = twin.record(record.replaces).map(|record| serde_json::from_slice::<Value>(&record.object));
-    let before = before.transpose().map_err(|error| error.to_string())?;
-    if let (Some(uid), Some(before)) = (fixed_uid(&order.act), &before) {
-        ensure(before["metadata"]["uid"] == uid, || format!("the client had fixed uid {uid}"))?;
+    if let (Some(uid), Some(before)) = (order.act.fixed_uid(), before) {
+        ensure(before.uid() == uid, || format!("the client had fixed uid {uid}"))?;
     }
-    let shape = before.as_ref().map(|before| Shape::of(order.sort, before));
-    let expected = predict(order.sort, &order.act, shape.as_ref())?;
+    let law = if order.sort.is_custom() { custom::law(twin, twin.last()) } else { None };
+    let expected = predict(order.sort, &order.act, before, law)?;
     match (expected, record.is_delete()) {
         (None, true) => Ok(()),
         (None, false) => Err("it should have deleted the object".into()),
         (Some(_), true) => Err("it should not have deleted the object".into()),
         (Some(expected), false) => {
             let found = Shape::of(order.sort, object);
-            ensure(found == expected, || format!("expected {expected:?}\n  found    {found:?}"))
+            ensure(found == expected, || format!("expected {expected:?}\n  found    {found:?}"))?;
+            let before = before.map(|before| match law {
+                // What a default has filled in since is nobody's work.
+                Some(law) => Cow::Owned(custom::shown(law, &custom::managed(Some(law), &before.document), None)),
+                None => Cow::Borrowed(&before.document),
+            });
+            managed(record, object, before.as_deref(), order)
         }
     }
 }
 
-/// The version that the client insists on.
-pub fn fixed_version(act: &Act) -> Option<u64> {
-    match act {
-        Act::Replace { version, .. }
-        | Act::Change { version, .. }
-        | Act::Status { version, .. }
-        | Act::Scale { version, .. }
-        | Act::Delete { version, .. }
-        | Act::Finalize { version }
-        | Act::Tell { version } => *version,
-        Act::Create { .. } | Act::Bind { .. } => None,
+/// Managed fields say who set what.
+fn managed(record: &Record, object: &Value, before: Option<&Value>, order: &Order) -> Verdict {
+    let subresource = order.request.target.subresource.as_deref().unwrap_or("");
+    // Who does not say its name is told by its user agent, of which there is none here.
+    let manager = Some(record.actor.manager.as_str()).filter(|manager| !manager.is_empty()).unwrap_or("unknown");
+    match &order.act {
+        Act::Apply { fields, manager, .. } => {
+            owners::check(before, object, (manager, "Apply", subresource), Some(fields))
+        }
+        Act::Create { .. } | Act::Replace { .. } | Act::Change { .. } | Act::Scale { .. } => {
+            owners::check(before, object, (manager, "Update", subresource), None)
+        }
+        _ => Ok(()),
     }
 }
 
-/// The uid that the client insists on.
-pub fn fixed_uid(act: &Act) -> Option<&str> {
-    match act {
-        Act::Replace { uid, .. } => Some(uid.as_str()).filter(|uid| !uid.is_empty()),
-        Act::Delete { uid, .. } => uid.as_deref(),
-        _ => None,
-    }
+fn name_of(record: &Record) -> &str {
+    record.key.rsplit_once('/').map_or(record.key.as_str(), |(_, name)| name)
 }

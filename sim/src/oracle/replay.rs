@@ -1,53 +1,64 @@
 //! A state against the twin, byte for byte, over all kinds.
 
 use super::{Verdict, ensure};
-use crate::twin::Twin;
+use crate::custom;
+use crate::twin::{Twin, Version};
 use holdfast_core::state::{Index, State};
 use std::collections::BTreeMap;
 
 /// The state is what the events up to its offset make.
 pub fn check(twin: &Twin, state: &State) -> Verdict {
-    let expected = twin.at(state.offset.0);
-    let mut found = 0;
+    let mut expected: BTreeMap<(&str, &str), &Version> =
+        twin.all_at(state.offset.0).map(|(storage, key, version)| ((storage, key), version)).collect();
     let mut claims: BTreeMap<String, String> = BTreeMap::new();
-    for (id, kind) in state.registry.iter() {
-        for (key, entry) in state.scan(id, "", None) {
-            found += 1;
-            let place = (kind.storage.clone(), key.to_string());
-            let what = || format!("at {}, {} {}", state.offset, place.0, place.1);
-            let Some(record) = expected.get(&place) else {
-                return Err(format!("{} is there, but should not be", what()));
+    let blame = |storage: &str, key: &str, why: &str| format!("at {}, {storage} {key} {why}", state.offset);
+    for (storage, collection) in state.collections() {
+        let kind = state.registry.by_storage(storage);
+        for (key, entry) in collection.iter() {
+            let Some(version) = expected.remove(&(storage, &**key)) else {
+                return Err(blame(storage, key, "is there, but should not be"));
             };
-            ensure(record.offset == entry.offset.0, || {
-                format!("{} is at version {} and not {}", what(), entry.offset, record.offset)
+            ensure(version.offset == entry.offset.0, || {
+                blame(storage, key, &format!("is at version {} and not {}", entry.offset, version.offset))
             })?;
-            ensure(record.object == entry.json, || {
+            ensure(version.record.object == entry.json, || {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                format!("{} differs:\n  log   {}\n  state {}", what(), text(&record.object), text(&entry.json))
+                let (log, shown) = (text(&version.record.object), text(&entry.json));
+                blame(storage, key, &format!("differs:\n  log   {log}\n  state {shown}"))
             })?;
-            let index = Index::new(kind, &entry.document());
-            ensure(index == entry.index, || format!("{} is indexed as {:?} and not {index:?}", what(), entry.index))?;
+            let Some(id) = kind else { return Err(blame(storage, key, "has no kind")) };
+            let index = Index::new(state.kind(id), &version.document);
+            ensure(index == entry.index, || {
+                blame(storage, key, &format!("is indexed as {:?} and not {index:?}", entry.index))
+            })?;
             for claim in &index.claims {
-                let owner = state.owner(id, key).to_string();
+                let owner = format!("{storage}/{key}");
                 let holder = state.claimant(claim).map(|holder| holder.to_string());
-                ensure(holder.as_deref() == Some(&*owner), || {
-                    format!("{} claims {claim}, which {holder:?} holds", what())
+                ensure(holder.as_ref() == Some(&owner), || {
+                    blame(storage, key, &format!("claims {claim}, which {holder:?} holds"))
                 })?;
                 claims.insert(claim.to_string(), owner);
             }
         }
-        ensure(state.count(id) == state.scan(id, "", None).count(), || format!("{} are counted wrong", kind.storage))?;
+        if let Some(id) = kind {
+            ensure(state.count(id) == collection.len(), || format!("{storage} are counted wrong"))?;
+        }
     }
-    ensure(found == expected.len(), || {
-        let missing = expected.keys().find(|(storage, key)| {
-            state.registry.by_storage(storage).is_none_or(|kind| state.get(kind, key).is_none())
-        });
-        format!("at {}, {missing:?} is missing: {found} objects and not {}", state.offset, expected.len())
-    })?;
-    for last in 0..=7 {
-        let claim = format!("ip/10.0.0.{last}");
+    if let Some((storage, key)) = expected.into_keys().next() {
+        return Err(blame(storage, key, "is missing"));
+    }
+    let named = |name: &str| format!("custom-{name}");
+    let free = (0..=7).map(|last| format!("ip/10.0.0.{last}")).chain([
+        named(&format!("resource/{}/{}", custom::GROUP, custom::PLURAL)),
+        named(&format!("kind/{}/{}", custom::GROUP, custom::KIND)),
+    ]);
+    for claim in free {
         let holder = state.claimant(&claim).map(|holder| holder.to_string());
         ensure(holder.as_ref() == claims.get(&claim), || format!("nobody holds {claim}, but {holder:?} is noted"))?;
     }
-    Ok(())
+    let defined = custom::law(twin, state.offset.0).is_some();
+    let served = state.registry.by_storage(custom::STORAGE).is_some();
+    ensure(defined == served, || {
+        format!("at {}, the custom kind is served: {served}, and defined: {defined}", state.offset)
+    })
 }

@@ -1,10 +1,12 @@
 //! Answers against what the object was while the request was on its way: every one must be explained by some
-//! moment between the question and the answer.
+//! moment between the question and the answer. That is linearizability, object by object.
 
-use super::record::{fixed_uid, fixed_version};
 use super::rules::held_by;
 use super::{Verdict, ensure};
-use crate::shape::{Act, Edit, PatchFormat, Shape, Sort, predict};
+use crate::act::{Act, Edit, PatchFormat, predict};
+use crate::custom::{self, Law};
+use crate::owners;
+use crate::shape::{Shape, Sort};
 use crate::twin::{Twin, Version};
 use crate::workload::Order;
 use holdfast_core::{Cause, Refusal};
@@ -27,16 +29,19 @@ pub const NODE_PORTS: usize = 4;
 
 /// Judges an answer that says yes.
 pub fn check_reply(twin: &Twin, order: &Order, reply: &Reply, window: Window) -> Verdict {
-    let stored = twin.by_request.get(&order.request.id).map(Vec::as_slice).unwrap_or_default();
-    let record = stored.first().and_then(|offset| twin.record(*offset));
     if order.request.options.dry_run {
         return check_rehearsal(twin, order, reply, window);
     }
+    let version = twin.of_request(&order.request.id).first().and_then(|offset| twin.event(*offset));
+    if let Some(version) = version {
+        let timely = window.from < version.offset && version.offset <= window.to;
+        ensure(timely, || format!("event {} did not happen between question and answer", version.offset))?;
+    }
     match reply {
         Reply::Object { entry, .. } => {
-            if let Some(record) = record {
-                ensure(record.offset == entry.offset.0, || "the answer has another version than the event".into())?;
-                return ensure(record.object == entry.json, || "the answer differs from the event".into());
+            if let Some(version) = version {
+                ensure(version.offset == entry.offset.0, || "the answer has another version than the event".into())?;
+                return ensure(version.record.object == entry.json, || "the answer differs from the event".into());
             }
             // Nothing changed, so the object must have been like this already.
             let was = |version: &&Version| version.offset == entry.offset.0;
@@ -44,20 +49,31 @@ pub fn check_reply(twin: &Twin, order: &Order, reply: &Reply, window: Window) ->
             let Some(version) = versions.into_iter().flatten().find(was) else {
                 return Err(format!("answered with version {}, which nobody wrote then", entry.offset));
             };
-            let before = version.shape(order.sort);
-            let after = predict(order.sort, &order.act, Some(&before))?;
+            let before = version.shape();
+            let after = predict(order.sort, &order.act, Some(version), law(twin, order, version.offset))?;
             ensure(after.as_ref() == Some(&before), || {
                 format!("acknowledged, but nothing was written: {before:?} should be {after:?}")
             })
         }
-        Reply::Document { .. } => ensure(record.is_some(), || "acknowledged, but there is no event".into()),
+        Reply::Document { .. } => ensure(version.is_some(), || "acknowledged, but there is no event".into()),
         Reply::Deleted { uid, .. } => {
-            let Some(record) = record else { return Err("said to be deleted, but there is no event".into()) };
-            let object: Value = serde_json::from_slice(&record.object).map_err(|error| error.to_string())?;
-            ensure(record.is_delete(), || "said to be deleted, but it is there".into())?;
-            ensure(object["metadata"]["uid"] == *uid, || "the answer has another uid than the event".into())
+            let Some(version) = version else { return Err("said to be deleted, but there is no event".into()) };
+            ensure(version.deleted, || "said to be deleted, but it is there".into())?;
+            ensure(version.uid() == uid, || "the answer has another uid than the event".into())
         }
     }
+}
+
+/// Judges what a mass deletion says of itself: how many objects it met.
+pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> Verdict {
+    let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("a count was not asked for".into()) };
+    let matching = twin.at(order.sort.storage(), window.from).filter(|(key, version)| pick.matches(key, version));
+    let expected = (matching.count() as u64).min(limit.unwrap_or(u64::MAX));
+    ensure(count == expected, || format!("{count} objects are said to be deleted of {expected}"))
+}
+
+fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
+    if order.sort.is_custom() { custom::law(twin, offset) } else { None }
 }
 
 /// A dry run shows what would have been.
@@ -73,16 +89,18 @@ fn check_rehearsal(twin: &Twin, order: &Order, reply: &Reply, window: Window) ->
         Some(name) => order.place_of(name),
         None => order.place.clone(),
     };
-    let possible = twin.versions_within(&place, window.from, window.to).into_iter().any(|version| {
-        let before = version.map(|version| version.shape(order.sort));
-        match predict(order.sort, &order.act, before.as_ref()) {
-            // What goes is shown in its last state, so there is no shape to compare.
-            Ok(None) => true,
-            Ok(Some(after)) => after == shape,
-            Err(_) => false,
-        }
-    });
-    ensure(possible, || format!("the dry run shows {shape:?}"))
+    let possible = |version: Option<&Version>| {
+        (window.from..=window.to).any(|offset| {
+            match predict(order.sort, &order.act, version, law(twin, order, offset)) {
+                // What goes is shown in its last state, so there is no shape to compare.
+                Ok(None) => true,
+                Ok(Some(after)) => after == shape,
+                Err(_) => false,
+            }
+        })
+    };
+    let explained = twin.versions_within(&place, window.from, window.to).into_iter().any(possible);
+    ensure(explained, || format!("the dry run shows {shape:?}"))
 }
 
 /// Judges an answer that says no.
@@ -92,7 +110,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         _ => order.place.clone(),
     };
     let versions = twin.versions_within(&place, window.from, window.to);
-    let present = || versions.iter().flatten();
+    let present = || versions.iter().flatten().copied();
     let absent = versions.iter().any(Option::is_none);
     let explained = match refusal {
         Refusal::NotFound(subject) if subject.resource == "namespaces" && order.sort != Sort::Namespace => {
@@ -101,20 +119,40 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::NotFound(_) => absent && !matches!(order.act, Act::Create { .. }),
         Refusal::AlreadyExists(_) => present().count() > 0 && matches!(order.act, Act::Create { .. }),
         Refusal::Conflict { .. } => conflicts(order, &versions),
+        Refusal::ApplyConflict { causes, .. } => present().any(|version| match &order.act {
+            Act::Apply { fields, manager, force: false } => (window.from..=window.to).any(|offset| {
+                let document = custom::managed(law(twin, order, offset), &version.document);
+                // Conflicts over what the core calls by other names are not looked into.
+                (1..=causes.len()).contains(&owners::conflicts(&document, fields, manager).len())
+            }),
+            _ => false,
+        }),
         Refusal::Forbidden { .. } => match order.act {
             Act::Delete { .. } => order.sort == Sort::Namespace && order.place.1 == "default",
-            _ => namespaces(twin, order, window).iter().flatten().any(|v| v.shape(Sort::Namespace).deleting),
+            _ => namespaces(twin, order, window).iter().flatten().any(|version| version.is_deleting()),
         },
         Refusal::Invalid { causes, .. } => {
             let unavailable = |cause: &Cause| is_unavailable(twin, order, &versions, window, &cause.message);
             (order.sort == Sort::Service && causes.iter().all(unavailable))
                 || (order.sort.needs_version() && matches!(order.act, Act::Replace { version: None, .. }))
-                || present().any(|version| adds_finalizer(order, version))
+                || present().any(|version| adds_finalizer(order, version) || drops_stored(order, version))
         }
         Refusal::Unprocessable { .. } => present().any(|version| breaks_patch(order, version)),
+        Refusal::UnsupportedMediaType { .. } => {
+            order.sort.is_custom() && matches!(order.act, Act::Change { format: PatchFormat::Strategic, .. })
+        }
         // A document with a version cannot become a new object.
         Refusal::BadRequest(_) => {
             absent && order.sort.creates_on_update() && matches!(order.act, Act::Replace { version: Some(_), .. })
+        }
+        Refusal::Redefined => {
+            order.sort.is_custom() && twin.of_storage(custom::DEFINITIONS, order.seen, window.to).next().is_some()
+        }
+        Refusal::MethodNotAllowed { .. } => {
+            let place = (custom::DEFINITIONS.to_owned(), custom::DEFINITION.to_owned());
+            let definitions = twin.versions_within(&place, window.from, window.to);
+            let creates = matches!(order.act, Act::Create { .. } | Act::Apply { .. });
+            order.sort.is_custom() && creates && definitions.into_iter().flatten().any(Version::is_deleting)
         }
         Refusal::Internal(message) if message.contains("is full") && order.sort == Sort::Service => {
             is_unavailable(twin, order, &versions, window, message)
@@ -133,13 +171,11 @@ fn namespaces<'a>(twin: &'a Twin, order: &Order, window: Window) -> Vec<Option<&
 /// The object had another version or uid than the client insists on, or a binding came too late.
 fn conflicts(order: &Order, versions: &[Option<&Version>]) -> bool {
     versions.iter().any(|version| {
-        let other_version = fixed_version(&order.act).is_some_and(|fixed| version.is_none_or(|v| v.offset != fixed));
-        let other_uid = fixed_uid(&order.act).is_some_and(|fixed| version.is_none_or(|v| v.uid() != fixed));
-        let bound = matches!(order.act, Act::Bind { .. })
-            && version.is_some_and(|version| {
-                let shape = version.shape(order.sort);
-                shape.node.is_some() || shape.deleting
-            });
+        let act = &order.act;
+        let other_version = act.fixed_version().is_some_and(|fixed| version.is_none_or(|v| v.offset != fixed));
+        let other_uid = act.fixed_uid().is_some_and(|fixed| version.is_none_or(|v| v.uid() != fixed));
+        let bound = matches!(act, Act::Bind { .. })
+            && version.is_some_and(|version| version.shape().node.is_some() || version.is_deleting());
         other_version || other_uid || bound
     })
 }
@@ -156,37 +192,47 @@ fn is_unavailable(twin: &Twin, order: &Order, versions: &[Option<&Version>], win
         return false;
     }
     (window.from..=window.to).any(|offset| {
-        let mut held: Vec<String> = Vec::new();
-        for ((storage, _), record) in twin.at(offset) {
-            if storage == Sort::Service.storage() {
-                let service: Value = serde_json::from_slice(&record.object).unwrap_or(Value::Null);
-                held.extend(held_by(&service));
-            }
-        }
+        let services = twin.at(Sort::Service.storage(), offset);
+        let held: Vec<String> = services.flat_map(|(_, service)| held_by(&service.document)).collect();
         let ports = held.iter().filter(|held| held.starts_with("node port")).count();
         if full { ports >= NODE_PORTS || held.len() - ports >= ADDRESSES } else { !held.is_empty() }
     })
 }
 
 fn adds_finalizer(order: &Order, version: &Version) -> bool {
-    let before = version.shape(order.sort);
+    let before = version.shape();
     let after = match &order.act {
         Act::Replace { wanted, .. } => wanted.clone(),
-        Act::Change { edit, .. } => before.clone().edited(edit),
+        Act::Change { edit, .. } => edit.edited(before.clone()),
         _ => return false,
     };
     before.deleting && after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer))
 }
 
+/// A definition must keep the versions that objects are stored in.
+fn drops_stored(order: &Order, version: &Version) -> bool {
+    let wanted = match &order.act {
+        Act::Replace { wanted, .. } => wanted.defines.clone(),
+        Act::Change { edit: Edit::Define(variant), .. } => Some(variant.fingerprint()),
+        _ => return false,
+    };
+    let variant = custom::VARIANTS.iter().find(|variant| Some(variant.fingerprint()) == wanted);
+    order.sort == Sort::CustomResourceDefinition && variant.is_some_and(|variant| !variant.keeps(&version.document))
+}
+
 /// A JSON patch whose test fails, or which removes what is not there.
 fn breaks_patch(order: &Order, version: &Version) -> bool {
     let Act::Change { edit, format: PatchFormat::Json, test, .. } = &order.act else { return false };
-    let before = version.shape(order.sort);
+    let before = version.shape();
     let failed = test.as_ref().is_some_and(|value| before.labels.get("app") != Some(value));
     let missing = match edit {
         Edit::Label(key, None) => !before.labels.contains_key(*key),
         Edit::Note(key, None) => !before.notes.contains_key(*key),
         Edit::Data(key, None) => !before.data.contains_key(*key),
+        // A place to put it in must be there.
+        Edit::Label(..) => before.labels.is_empty(),
+        Edit::Note(..) => before.notes.is_empty(),
+        Edit::Data(..) => before.data.is_empty(),
         _ => false,
     };
     failed || missing

@@ -1,6 +1,7 @@
 //! Rules over several objects: addresses, namespaces and their content, and where everything comes to rest.
 
 use super::{Verdict, ensure};
+use crate::custom;
 use crate::shape::Sort;
 use crate::twin::Twin;
 use serde_json::Value;
@@ -8,10 +9,10 @@ use std::collections::BTreeMap;
 
 /// No two services hold one address or one node port.
 pub fn check_addresses(twin: &Twin) -> Verdict {
-    let mut holders: BTreeMap<String, String> = BTreeMap::new();
+    let mut holders: BTreeMap<String, &str> = BTreeMap::new();
     for (key, version) in twin.present(Sort::Service.storage()) {
         for held in held_by(&version.document) {
-            if let Some(other) = holders.insert(held.clone(), key.to_owned()) {
+            if let Some(other) = holders.insert(held.clone(), key) {
                 return Err(format!("services {other} and {key} both hold {held}"));
             }
         }
@@ -34,36 +35,50 @@ pub fn held_by(service: &Value) -> Vec<String> {
     held
 }
 
-/// Whatever lives in a namespace lives in one that is there.
-pub fn check_namespaces(twin: &Twin) -> Verdict {
-    let names: Vec<&str> = twin.present(Sort::Namespace.storage()).map(|(name, _)| name).collect();
-    for ((storage, key), _) in twin.present_everywhere() {
-        if let Some((namespace, _)) = key.split_once('/') {
-            ensure(names.contains(&namespace), || format!("{storage} {key} outlived its namespace"))?;
-        }
+/// A namespace that went leaves nothing behind.
+pub fn check_gone(twin: &Twin, namespace: &str) -> Verdict {
+    let left = twin.all_at(u64::MAX).find(|(_, key, _)| key.split_once('/').is_some_and(|(home, _)| home == namespace));
+    match left {
+        Some((storage, key, _)) => Err(format!("{storage} {key} outlived its namespace")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// When the janitor has no more to do, only what somebody else holds back is left of terminating namespaces.
+/// When the janitor has no more to do, only what somebody else holds back is left of what is going away.
 pub fn check_rest(twin: &Twin) -> Verdict {
     for (name, namespace) in twin.present(Sort::Namespace.storage()) {
-        let shape = namespace.shape(Sort::Namespace);
+        let shape = namespace.shape();
         if !shape.deleting {
             continue;
         }
-        let prefix = format!("{name}/");
         let mut content = 0;
-        for ((storage, key), version) in twin.present_everywhere().filter(|((_, key), _)| key.starts_with(&prefix)) {
+        let within = |key: &str| key.split_once('/').is_some_and(|(home, _)| home == name);
+        for (storage, key, version) in twin.all_at(u64::MAX).filter(|(_, key, _)| within(key)) {
             content += 1;
-            let meta = &version.document["metadata"];
-            ensure(!meta["deletionTimestamp"].is_null(), || format!("{storage} {key} was not deleted with {name}"))?;
-            let held = meta["finalizers"].as_array().is_some_and(|list| !list.is_empty());
-            let stopping = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
-            ensure(held || stopping, || format!("{storage} {key} is held back by nothing"))?;
+            ensure(version.is_deleting(), || format!("{storage} {key} was not deleted with {name}"))?;
+            held_back(storage, key, &version.document)?;
         }
         ensure(content > 0 || !shape.finalizers.is_empty(), || format!("namespace {name} is empty and does not go"))?;
         ensure(content == 0 || shape.held, || format!("namespace {name} was finalized with content in it"))?;
     }
+    for (name, definition) in twin.present(custom::DEFINITIONS).filter(|(_, version)| version.is_deleting()) {
+        let mut left = 0;
+        for (key, version) in twin.present(custom::STORAGE) {
+            left += 1;
+            ensure(version.is_deleting(), || format!("widget {key} was not deleted with {name}"))?;
+            held_back(custom::STORAGE, key, &version.document)?;
+        }
+        ensure(left > 0, || format!("definition {name} has no objects and does not go"))?;
+        let condition = definition.document["status"]["conditions"].as_array().into_iter().flatten();
+        let told = condition.into_iter().any(|c| c["type"] == "Terminating" && c["status"] == "True");
+        ensure(told, || format!("definition {name} does not say that it is going away"))?;
+    }
     Ok(())
+}
+
+fn held_back(storage: &str, key: &str, object: &Value) -> Verdict {
+    let meta = &object["metadata"];
+    let held = meta["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+    let stopping = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
+    ensure(held || stopping, || format!("{storage} {key} is held back by nothing"))
 }

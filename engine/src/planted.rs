@@ -1,0 +1,100 @@
+//! Deliberate bugs, one at a time, for proving that the simulation finds each. Never in a normal build.
+//!
+//! A bug is active in the thread that planted it. Where one is planted the code says `#[cfg(feature = "planted")]`.
+
+use std::cell::Cell;
+
+/// A mistake that somebody could have made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Clients are answered before the batch is durable.
+    AnswerBeforeAppend,
+    /// Readers see the batch before it is durable.
+    PublishBeforeAppend,
+    /// The writer does not compare versions: the last of two concurrent updates wins.
+    LostUpdate,
+    /// The writer does not compare what else a decision counted on.
+    ExpectationsUnchecked,
+    /// The writer does not look whether a claim is free.
+    ClaimsUnchecked,
+    /// After a failed append the first event of the batch is published all the same.
+    HalfBatchAfterFault,
+    /// A failed append is acknowledged.
+    FaultAcknowledged,
+    /// After a fault the writer goes on without reading what had become durable: offsets are given out twice.
+    OffsetsReused,
+    /// A start misses the newest event.
+    LoadMissesLast,
+    /// What is being deleted goes at once, whatever finalizers it has.
+    FinalizersIgnored,
+    /// A dry run is carried out.
+    DryRunWrites,
+    /// A decision that lost a race is refused, though the client fixed no version.
+    RaceRefused,
+    /// A mass deletion leaves the last of its objects alone.
+    MassDeletionMissesLast,
+    /// A watch that resumes begins one event too late.
+    ResumeSkips,
+    /// A watch that resumes begins one event too early.
+    ResumeRepeats,
+    /// A watch from before the log's memory goes on in silence.
+    ForgottenIgnored,
+    /// A bookmark passes over an event that waits for the watcher.
+    BookmarkTooEarly,
+    /// An event for a watcher whose queue is full is dropped, and nobody notices.
+    FullQueueDrops,
+    /// An object that leaves a selection is shown as modified.
+    LeavingIsModified,
+    /// Watchers of a kind that was redefined are not let go.
+    RedefinedWatchStays,
+    /// The last object of a page is left out where another page follows.
+    PageSkips,
+    /// The pages of a list go on in the newest state.
+    TokenOfNewest,
+    /// A get at a past version shows the one after it.
+    PastOffByOne,
+    /// Past versions are shown under the definitions of now.
+    PastKindsOfNow,
+}
+
+impl Bug {
+    pub const ALL: [Bug; 24] = [
+        Bug::AnswerBeforeAppend,
+        Bug::PublishBeforeAppend,
+        Bug::LostUpdate,
+        Bug::ExpectationsUnchecked,
+        Bug::ClaimsUnchecked,
+        Bug::HalfBatchAfterFault,
+        Bug::FaultAcknowledged,
+        Bug::OffsetsReused,
+        Bug::LoadMissesLast,
+        Bug::FinalizersIgnored,
+        Bug::DryRunWrites,
+        Bug::RaceRefused,
+        Bug::MassDeletionMissesLast,
+        Bug::ResumeSkips,
+        Bug::ResumeRepeats,
+        Bug::ForgottenIgnored,
+        Bug::BookmarkTooEarly,
+        Bug::FullQueueDrops,
+        Bug::LeavingIsModified,
+        Bug::RedefinedWatchStays,
+        Bug::PageSkips,
+        Bug::TokenOfNewest,
+        Bug::PastOffByOne,
+        Bug::PastKindsOfNow,
+    ];
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// Plants a bug in this thread, or takes it away.
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+pub(crate) fn is(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}

@@ -1,0 +1,252 @@
+//! `holdfast sim`: runs simulations by seed, and says how to run a failed one again.
+
+use crate::shrink::shrink;
+use crate::world::{Failure, Plan, Report, simulate};
+use anyhow::{Context, Result, bail, ensure};
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Without any bound: how many seeds.
+const SEEDS: u64 = 100;
+/// How many of the failures are shrunk, and for how long each.
+const SHRUNK_MAX: u64 = 3;
+const SHRINK_TIME: Duration = Duration::from_secs(20);
+
+/// What to simulate, for how long.
+#[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(flatten)]
+    scope: Scope,
+    #[command(subcommand)]
+    mode: Option<Mode>,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Mode {
+    /// Run every seed twice, and demand that it does the same both times, step by step.
+    Meta(Scope),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Scope {
+    /// The seeds to run: one, or a range such as 1..1000, its end included. Default: 1..100, or with --minutes from 1 on.
+    #[arg(long, value_parser = seeds)]
+    seeds: Option<RangeInclusive<u64>>,
+    /// Stop after so many minutes, whatever seeds are left. Fractions are fine.
+    #[arg(long, value_parser = minutes)]
+    minutes: Option<Duration>,
+    /// How many steps each simulation takes.
+    #[arg(long, default_value_t = Plan::STEPS as u32, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    steps: u32,
+    /// How many requests may be under way at a time.
+    #[arg(long, default_value_t = Plan::CLIENTS as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    clients: u16,
+    /// How many simulations run side by side.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+    /// Only these steps, as a failure prints them: 3,17,25. For a single seed.
+    #[arg(long, value_delimiter = ',', requires = "seeds", value_parser = clap::value_parser!(u32).range(1..))]
+    only: Option<Vec<u32>>,
+    /// Print every step.
+    #[arg(long)]
+    trace: bool,
+}
+
+fn seeds(text: &str) -> Result<RangeInclusive<u64>> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let last = last.strip_prefix('=').unwrap_or(last);
+    let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text:?} is no seed; say 7, or 1..1000"));
+    let (first, last) = (number(first)?, number(last)?);
+    ensure!(first <= last, "the range {text} is empty: its first seed is to be no larger than its last");
+    Ok(first..=last)
+}
+
+fn minutes(text: &str) -> Result<Duration> {
+    let minutes: f64 = text.parse().with_context(|| format!("{text:?} is no number of minutes; say 10, or 0.5"))?;
+    ensure!(minutes > 0.0 && minutes <= 1e6, "{text} minutes are too few or too many; say 10, or 0.5");
+    Ok(Duration::from_secs_f64(minutes * 60.0))
+}
+
+/// Runs the simulations and tells what came of them; an error when one failed.
+pub fn run(args: Args) -> Result<()> {
+    let (scope, twice) = match args.mode {
+        Some(Mode::Meta(scope)) => (scope, true),
+        None => (args.scope, false),
+    };
+    if let (Some(only), Some(seeds)) = (&scope.only, &scope.seeds) {
+        ensure!(seeds.start() == seeds.end(), "--only is for a single seed: say --seeds {}", seeds.start());
+        let late = only.iter().find(|step| **step > scope.steps);
+        ensure!(late.is_none(), "step {} is not among the {} of --steps", late.copied().unwrap_or(0), scope.steps);
+    }
+    // A panic within the engine is told as the failure that it is.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let runner = Runner::new(scope, twice);
+    let outcome = runner.run();
+    std::panic::set_hook(hook);
+    outcome
+}
+
+struct Runner {
+    scope: Scope,
+    twice: bool,
+    started: Instant,
+    next: AtomicU64,
+    last: u64,
+    stop: AtomicBool,
+    totals: Mutex<Totals>,
+}
+
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    commands: u64,
+    events: u64,
+    crashes: u64,
+    failures: u64,
+}
+
+impl Runner {
+    fn new(scope: Scope, twice: bool) -> Runner {
+        let seeds = scope.seeds.clone().unwrap_or(match scope.minutes {
+            Some(_) => 1..=u64::MAX - 1,
+            None => 1..=SEEDS,
+        });
+        Runner {
+            scope,
+            twice,
+            started: Instant::now(),
+            next: AtomicU64::new(*seeds.start()),
+            last: *seeds.end(),
+            stop: AtomicBool::new(false),
+            totals: Mutex::default(),
+        }
+    }
+
+    fn run(&self) -> Result<()> {
+        std::thread::scope(|threads| {
+            for _ in 1..self.scope.jobs {
+                threads.spawn(|| self.work());
+            }
+            self.work();
+        });
+        let totals = self.totals.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Totals { seeds, commands, events, crashes, failures } = *totals;
+        let (wall, cpu) = (self.started.elapsed().as_secs_f64(), cpu_seconds());
+        let rate = commands as f64 / cpu.unwrap_or(wall * f64::from(self.scope.jobs)).max(1e-3);
+        println!(
+            "{seeds} seeds, {commands} commands, {events} events, {crashes} crashes, {failures} failures in {wall:.1} s: \
+             {rate:.0} commands per CPU second"
+        );
+        if failures > 0 {
+            bail!("{failures} of {seeds} simulations failed");
+        }
+        Ok(())
+    }
+
+    /// Takes one seed after the other.
+    fn work(&self) {
+        let late = || self.scope.minutes.is_some_and(|bound| self.started.elapsed() >= bound);
+        while !self.stop.load(Ordering::Relaxed) && !late() {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed > self.last || seed == u64::MAX {
+                return;
+            }
+            self.one(seed);
+        }
+    }
+
+    fn plan(&self, seed: u64) -> Plan {
+        let Scope { steps, clients, only, trace, .. } = self.scope.clone();
+        let trace = trace || self.twice;
+        Plan { steps: steps as usize, clients: clients.into(), only, trace, ..Plan::new(seed) }
+    }
+
+    fn one(&self, seed: u64) {
+        let plan = self.plan(seed);
+        let report = simulate(&plan);
+        let again = self.twice.then(|| simulate(&plan));
+        let failed = report.failure.is_some() || again.as_ref().is_some_and(|again| *again != report);
+        let nth = {
+            let mut totals = self.totals.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            totals.seeds += 1;
+            for report in [Some(&report), again.as_ref()].into_iter().flatten() {
+                totals.commands += report.commands;
+                totals.events += report.events;
+                totals.crashes += report.crashes;
+            }
+            totals.failures += u64::from(failed);
+            totals.failures
+        };
+        if self.scope.trace {
+            report.trace.iter().for_each(|line| println!("{line}"));
+        }
+        if let Some(again) = again.filter(|again| *again != report) {
+            println!("{}", self.differs(seed, &report, &again));
+        }
+        if let Some(failure) = &report.failure {
+            println!("{}", self.failed(&plan, failure, nth <= SHRUNK_MAX));
+        }
+    }
+
+    /// Where two runs of one seed part.
+    fn differs(&self, seed: u64, first: &Report, second: &Report) -> String {
+        let lines = first.trace.iter().zip(&second.trace);
+        let parted = lines.into_iter().find(|(first, second)| first != second);
+        let (one, other) = parted.map_or(("the end", "the end"), |(one, other)| (one.as_str(), other.as_str()));
+        format!("seed {seed} does not do the same twice:\n  first  {one}\n  second {other}")
+    }
+
+    /// What failed, the steps that it takes, and how to see it again.
+    fn failed(&self, plan: &Plan, failure: &Failure, small: bool) -> String {
+        let Failure { step, why } = failure;
+        let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
+        let again = format!("holdfast sim --seeds {} --steps {} --clients {}", plan.seed, plan.steps, plan.clients);
+        if !small || plan.only.is_some() {
+            return told + &format!("  rerun: {again} --trace");
+        }
+        let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
+        let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
+        told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
+        report.trace.iter().for_each(|line| told += &format!("    {line}\n"));
+        let steps: Vec<String> = steps.iter().map(u32::to_string).collect();
+        told + &format!("  rerun: {again} --only {} --trace", steps.join(","))
+    }
+}
+
+/// What this process has used of processors so far, where the system tells.
+fn cpu_seconds() -> Option<f64> {
+    /// As Linux has it for every architecture it runs on.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name before it may hold anything, spaces too.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11).map_while(|field| field.parse::<f64>().ok());
+    Some((fields.next()? + fields.next()?) / TICKS_PER_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_one_or_a_range() {
+        assert_eq!(seeds("7").unwrap(), 7..=7);
+        assert_eq!(seeds("1..20").unwrap(), 1..=20);
+        assert_eq!(seeds("1..=20").unwrap(), 1..=20);
+        for bad in ["", "1..", "..4", "9..3", "x", "-1", "1.5"] {
+            assert!(seeds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn minutes_are_a_number_that_is_not_nothing() {
+        assert_eq!(minutes("0.5").unwrap(), Duration::from_secs(30));
+        for bad in ["0", "-1", "ten", "NaN", "inf", ""] {
+            assert!(minutes(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Who owns which field, read naively from `managedFields`, and what server-side apply should make of it.
+
+use crate::shape::Shape;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A field that several managers work on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Field {
+    Label(&'static str),
+    Note(&'static str),
+    Data(&'static str),
+    Replicas,
+    Holder,
+    Tier,
+}
+
+pub const FIELDS: [Field; 9] = [
+    Field::Label("app"),
+    Field::Label("tier"),
+    Field::Note("note"),
+    Field::Data("k0"),
+    Field::Data("k1"),
+    Field::Data("k2"),
+    Field::Replicas,
+    Field::Holder,
+    Field::Tier,
+];
+
+/// Manager, operation and subresource.
+type Owner<'a> = (&'a str, &'a str, &'a str);
+
+/// Owns what was there before anybody applied.
+const BEFORE_FIRST_APPLY: Owner = ("before-first-apply", "Update", "");
+
+/// Whether anybody keeps account of who sets what. Nobody does from the first apply of nothing at all to the next.
+fn is_managed(document: &Value) -> bool {
+    document["metadata"]["managedFields"].as_array().is_some_and(|entries| !entries.is_empty())
+}
+
+impl Field {
+    fn path(self) -> Vec<&'static str> {
+        match self {
+            Self::Label(key) => vec!["metadata", "labels", key],
+            Self::Note(key) => vec!["metadata", "annotations", key],
+            Self::Data(key) => vec!["data", key],
+            Self::Replicas => vec!["spec", "replicas"],
+            Self::Holder => vec!["spec", "holderIdentity"],
+            Self::Tier => vec!["spec", "tier"],
+        }
+    }
+
+    pub fn of(self, document: &Value) -> &Value {
+        self.path().into_iter().fold(document, |value, name| &value[name])
+    }
+
+    pub fn put(self, document: &mut Value, value: Value) {
+        let place = self.path().into_iter().fold(document, |place, name| &mut place[name]);
+        *place = value;
+    }
+
+    /// Who owns the field, as the object says. Where it says nothing, apply takes it for the work of a nobody.
+    pub fn owners(self, document: &Value) -> Vec<Owner<'_>> {
+        if !is_managed(document) {
+            let there = !self.of(document).is_null();
+            return if there { vec![BEFORE_FIRST_APPLY] } else { Vec::new() };
+        }
+        let path: Vec<String> = self.path().into_iter().map(|name| format!("f:{name}")).collect();
+        let entries = document["metadata"]["managedFields"].as_array().into_iter().flatten();
+        let owns = |entry: &&Value| {
+            path.iter().try_fold(&entry["fieldsV1"], |set, name| set.get(name.as_str())).is_some()
+        };
+        entries
+            .filter(owns)
+            .map(|entry| {
+                let text = |field: &str| entry[field].as_str().unwrap_or("");
+                (text("manager"), text("operation"), text("subresource"))
+            })
+            .collect()
+    }
+}
+
+/// Sets the fields that are there.
+pub fn set(shape: Shape, fields: &BTreeMap<Field, Value>) -> Shape {
+    fields.iter().fold(shape, |shape, (field, value)| with(shape, *field, Some(value)))
+}
+
+fn with(shape: Shape, field: Field, value: Option<&Value>) -> Shape {
+    let mut shape = shape;
+    let text = value.and_then(Value::as_str).map(str::to_owned);
+    let put = |map: &mut BTreeMap<String, String>, key: &str, text: Option<String>| match text {
+        Some(text) => drop(map.insert(key.to_owned(), text)),
+        None => drop(map.remove(key)),
+    };
+    match field {
+        Field::Label(key) => put(&mut shape.labels, key, text),
+        Field::Note(key) => put(&mut shape.notes, key, text),
+        Field::Data(key) => put(&mut shape.data, key, text),
+        Field::Replicas => shape.replicas = value.and_then(Value::as_i64),
+        Field::Holder => shape.holder = text,
+        Field::Tier => shape.tier = text,
+    }
+    shape
+}
+
+/// The fields that an apply would change, and others own.
+pub fn conflicts(document: &Value, fields: &BTreeMap<Field, Value>, manager: &str) -> Vec<Field> {
+    let taken = |(field, value): &(&Field, &Value)| {
+        let found = field.of(document);
+        !found.is_null()
+            && found != *value
+            && field.owners(document).iter().any(|owner| *owner != (manager, "Apply", ""))
+    };
+    fields.iter().filter(taken).map(|(field, _)| *field).collect()
+}
+
+/// What is applied is set; what the manager applied before and leaves out now goes, unless another owns it too.
+pub fn applied(shape: Shape, document: &Value, fields: &BTreeMap<Field, Value>, manager: &str) -> Shape {
+    let mut after = set(shape, fields);
+    for field in FIELDS.into_iter().filter(|field| !fields.contains_key(field)) {
+        if field.owners(document) == [(manager, "Apply", "")] {
+            after = with(after, field, None);
+        }
+    }
+    after
+}
+
+/// Who changed a field owns it, and alone; who applies the same value owns it too; nobody else gains or loses.
+pub fn check(
+    before: Option<&Value>,
+    after: &Value,
+    writer: Owner,
+    applied: Option<&BTreeMap<Field, Value>>,
+) -> Result<(), String> {
+    if before.is_some_and(|before| !is_managed(before)) && (applied.is_none() || !is_managed(after)) {
+        return Ok(());
+    }
+    for field in FIELDS {
+        let found = field.of(after);
+        let old = before.map_or(&Value::Null, |before| field.of(before));
+        let mut owners = if is_managed(after) { field.owners(after) } else { Vec::new() };
+        let mut expected: Vec<Owner> = match () {
+            () if found.is_null() => Vec::new(),
+            () if found != old => vec![writer],
+            () => before.map(|before| field.owners(before)).unwrap_or_default(),
+        };
+        // What a default filled in belongs to nobody, or to whoever made room for it.
+        if found != old && owners.is_empty() && applied.is_some_and(|fields| !fields.contains_key(&field)) {
+            continue;
+        }
+        // As in Kubernetes, scaling is only kept account of where somebody owned the replicas before.
+        let unowned = before.is_some_and(|before| field.owners(before).is_empty());
+        if writer.2 == "scale" && field == Field::Replicas && unowned {
+            continue;
+        }
+        if found == old
+            && let Some(fields) = applied
+        {
+            expected.retain(|owner| *owner != writer);
+            expected.extend((fields.contains_key(&field) && !found.is_null()).then_some(writer));
+        }
+        owners.sort_unstable();
+        expected.sort_unstable();
+        if owners != expected {
+            return Err(format!("{field:?} belongs to {owners:?} and not to {expected:?}"));
+        }
+    }
+    Ok(())
+}

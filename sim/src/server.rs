@@ -1,0 +1,64 @@
+//! One life of the simulated server, from start to crash.
+
+use crate::clock::SimulatedClock;
+use crate::disk::Disk;
+use crate::oracle::NODE_PORTS;
+use crate::world::QUEUE_EVENTS;
+use crossbeam::channel::Receiver;
+use holdfast_core::decide::Settings;
+use holdfast_core::kinds::{Registry, registry};
+use holdfast_engine::writer::{Command, Input, Writer};
+use holdfast_engine::{Engine, Hub, Options};
+use std::cell::OnceCell;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use tokio::runtime::Runtime;
+
+pub struct Server {
+    pub engine: Arc<Engine>,
+    pub writer: Writer,
+    queue: Receiver<Input>,
+    /// Runs what the engine spawns, on this thread and only when it is told to.
+    runtime: OnceCell<Runtime>,
+}
+
+impl Server {
+    pub fn start(disk: &Arc<Disk>, clock: &Arc<SimulatedClock>) -> Result<Server, String> {
+        // Shared by all servers: a definition makes a copy.
+        static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
+        let registry = REGISTRY.get_or_init(|| Arc::new(registry().clone())).clone();
+        let settings = Settings {
+            service_range: "10.0.0.0/29".parse()?,
+            node_ports: (30000, 30000 + NODE_PORTS as u16 - 1),
+            ..Settings::default()
+        };
+        let options = Options { settings, clock: clock.clone() };
+        let hub = Hub::with_queues(QUEUE_EVENTS);
+        let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, hub)
+            .map_err(|fault| format!("the server does not start: {fault}"))?;
+        Ok(Server { engine, writer, queue, runtime: OnceCell::new() })
+    }
+
+    /// Polls a future that spawns others, and lets these go on as far as they can.
+    pub fn drive<T>(&self, future: &mut (dyn Future<Output = T> + Unpin)) -> Poll<T> {
+        let build = || tokio::runtime::Builder::new_current_thread().build();
+        let runtime = self.runtime.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")));
+        runtime.block_on(async {
+            tokio::task::yield_now().await;
+            let polled = std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await;
+            tokio::task::yield_now().await;
+            polled
+        })
+    }
+
+    /// Up to `count` of the commands that wait for the writer.
+    pub fn commands(&self, count: usize) -> Vec<Command> {
+        let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
+        let commands = waiting.filter_map(|input| match input {
+            Input::Commit(command) => Some(command),
+            Input::Stop => None,
+        });
+        commands.take(count).collect()
+    }
+}

@@ -1,0 +1,357 @@
+//! Drafts of requests: what to do with the object that a client has in mind, and the document that says so.
+
+use super::fresh::{bare_document, expected, fresh_document};
+use super::{FINALIZERS, MANAGERS, NODES, VALUES};
+use crate::act::{Act, Edit, PatchFormat};
+use crate::custom::VARIANTS;
+use crate::owners::{FIELDS, Field};
+use crate::random::Dice;
+use crate::shape::{Shape, Sort};
+use holdfast_core::request::{Format, Options, Verb};
+use holdfast_core::state::Entry;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+pub struct Draft {
+    pub act: Act,
+    pub verb: Verb,
+    pub subresource: Option<&'static str>,
+    pub body: Value,
+    pub format: Format,
+    pub options: Options,
+}
+
+impl Draft {
+    fn new(act: Act, verb: Verb, body: Value, format: Format) -> Draft {
+        Draft { act, verb, subresource: None, body, format, options: Options::default() }
+    }
+
+    fn on(self, subresource: &'static str) -> Draft {
+        Draft { subresource: Some(subresource), ..self }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    Create,
+    Replace,
+    Change,
+    Apply,
+    Status,
+    Scale,
+    Bind,
+    Delete,
+}
+
+pub fn draft(
+    dice: &mut Dice,
+    sort: Sort,
+    namespace: Option<&str>,
+    name: &str,
+    seen: Option<&Entry>,
+    id: &str,
+) -> Draft {
+    let create = if seen.is_none() { 300 } else { 10 };
+    let (status, scale, bind) = match sort {
+        Sort::Deployment | Sort::Widget => (20, 20, 0),
+        Sort::Pod => (25, 0, 20),
+        _ => (0, 0, 0),
+    };
+    let delete = match sort {
+        Sort::Namespace => 40,
+        // Definitions should live long enough to be changed.
+        Sort::CustomResourceDefinition => 15,
+        _ => 35,
+    };
+    let apply = match sort {
+        Sort::Namespace | Sort::CustomResourceDefinition => 0,
+        _ => 30,
+    };
+    let choice = dice.weighted(&[
+        (create, Choice::Create),
+        (30, Choice::Replace),
+        (50, Choice::Change),
+        (apply, Choice::Apply),
+        (delete, Choice::Delete),
+        (status, Choice::Status),
+        (scale, Choice::Scale),
+        (bind, Choice::Bind),
+    ]);
+    let document = seen.map(Entry::document);
+    match (choice, document) {
+        (Choice::Replace, Some(document)) => replace(dice, sort, document),
+        (Choice::Create | Choice::Replace, _) => create_one(dice, sort, namespace, name, id),
+        (Choice::Change, document) => change(dice, sort, document.as_ref()),
+        (Choice::Apply, document) => apply_some(dice, sort, namespace, name, document.as_ref()),
+        (Choice::Status, document) => report(dice, sort, document),
+        (Choice::Scale, document) => rescale(dice, namespace, name, document.as_ref()),
+        (Choice::Bind, _) => bind_to_node(dice, name),
+        (Choice::Delete, document) => delete_one(dice, sort, document.as_ref()),
+    }
+}
+
+fn create_one(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id: &str) -> Draft {
+    let mut document = fresh_document(sort, namespace, name, dice.pick(&VALUES), id);
+    if sort == Sort::CustomResourceDefinition {
+        document["spec"]["versions"] = dice.pick(&VARIANTS).versions();
+    }
+    let generated = sort.is_namespaced() && dice.chance(20);
+    if generated {
+        document["metadata"]["name"] = Value::Null;
+        document["metadata"]["generateName"] = "gen-".into();
+    }
+    if dice.chance(30) && sort != Sort::CustomResourceDefinition {
+        let count = 1 + dice.below(2);
+        document["metadata"]["finalizers"] = json!(FINALIZERS[..count]);
+    }
+    match sort {
+        Sort::Service if dice.chance(40) => document["spec"]["type"] = "NodePort".into(),
+        Sort::Service if dice.chance(25) => {
+            document["spec"]["clusterIP"] = format!("10.0.0.{}", 1 + dice.below(6)).into();
+        }
+        Sort::Widget if dice.chance(30) => document["spec"]["tier"] = dice.pick(&VALUES).into(),
+        _ => {}
+    }
+    let act = Act::Create { wanted: expected(sort, &document), generated };
+    Draft::new(act, Verb::Create, document, Format::Json)
+}
+
+fn edit(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Edit {
+    let value = |dice: &mut Dice| dice.pick(&VALUES).to_owned();
+    let special = match sort {
+        Sort::ConfigMap => (40, 3),
+        Sort::Deployment => (25, 4),
+        Sort::Lease => (40, 5),
+        Sort::Widget => (50, 6),
+        Sort::CustomResourceDefinition => (90, 7),
+        _ => (0, 0),
+    };
+    let finalizers = if sort == Sort::CustomResourceDefinition { 0 } else { 35 };
+    match dice.weighted(&[(30, 0), (20, 1), (finalizers, 2), special]) {
+        0 if dice.chance(60) => Edit::Label("app", Some(value(dice))),
+        0 => Edit::Label("tier", dice.chance(60).then(|| value(dice))),
+        1 => Edit::Note("note", dice.chance(70).then(|| value(dice))),
+        3 => Edit::Data(["k1", "k2"][dice.below(2)], dice.chance(70).then(|| value(dice))),
+        4 => Edit::Replicas(dice.below(5) as i64),
+        5 => Edit::Holder(value(dice)),
+        6 if dice.chance(50) => Edit::Tier(dice.chance(60).then(|| value(dice))),
+        6 if dice.chance(30) => Edit::Holder(value(dice)),
+        6 => Edit::Replicas(dice.below(5) as i64),
+        7 => Edit::Define(dice.pick(&VARIANTS)),
+        _ => {
+            // Mostly taken away, so that what was deleted goes in the end.
+            let mut finalizers: Vec<String> = seen
+                .and_then(|seen| seen["metadata"]["finalizers"].as_array())
+                .into_iter()
+                .flatten()
+                .filter_map(|finalizer| finalizer.as_str().map(str::to_owned))
+                .collect();
+            if !finalizers.is_empty() && dice.chance(75) {
+                finalizers.remove(dice.below(finalizers.len()));
+            } else {
+                finalizers = FINALIZERS[..dice.below(3)].iter().map(|finalizer| (*finalizer).to_owned()).collect();
+            }
+            Edit::Finalizers(finalizers)
+        }
+    }
+}
+
+fn version_of(document: &Value) -> Option<u64> {
+    document["metadata"]["resourceVersion"].as_str()?.parse().ok()
+}
+
+/// A read, a change and a PUT.
+fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
+    let edit = edit(dice, sort, Some(&document));
+    edit.make(&mut document);
+    // A pod is bound but once: a PUT made from an older version would take it back.
+    let careful = matches!(sort, Sort::Pod | Sort::CustomResourceDefinition);
+    let versioned = careful || dice.chance(if sort.needs_version() { 90 } else { 60 });
+    let version = version_of(&document).filter(|_| versioned);
+    let mut uid = document["metadata"]["uid"].as_str().unwrap_or("").to_owned();
+    if let Some(meta) = document["metadata"].as_object_mut() {
+        meta.remove("managedFields");
+        if version.is_none() {
+            meta.remove("resourceVersion");
+        }
+        if sort != Sort::Pod && dice.chance(25) {
+            // A document from a file: it knows nothing of the object's identity.
+            uid.clear();
+            for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+                meta.remove(field);
+            }
+        }
+    }
+    let act = Act::Replace { wanted: Shape::of(sort, &document), version, uid };
+    Draft::new(act, Verb::Update, document, Format::Json)
+}
+
+fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
+    let format = dice.pick(&[PatchFormat::Merge, PatchFormat::Strategic, PatchFormat::Json]);
+    // Custom kinds have no strategic patch, which is tried now and then all the same.
+    let format = if sort.is_custom() && !dice.chance(5) && format == PatchFormat::Strategic {
+        PatchFormat::Merge
+    } else {
+        format
+    };
+    let mut edit = edit(dice, sort, seen);
+    if matches!(edit, Edit::Tier(None)) && format == PatchFormat::Json {
+        // Whether there is something to remove depends on the definition's defaults.
+        edit = Edit::Tier(Some(dice.pick(&VALUES).to_owned()));
+    }
+    if edit.patch(format).is_none() {
+        let name = dice.pick(&FINALIZERS);
+        edit = if dice.chance(30) { Edit::AddFinalizer(name) } else { Edit::DropFinalizer(name) };
+    }
+    let mut patch = edit.patch(format).unwrap_or_else(|| json!({}));
+    let version = seen.and_then(version_of).filter(|_| dice.chance(20));
+    let test = (format == PatchFormat::Json && dice.chance(40)).then(|| dice.pick(&VALUES).to_owned());
+    match &mut patch {
+        Value::Array(operations) => {
+            if let Some(value) = &test {
+                operations.insert(0, json!({"op": "test", "path": "/metadata/labels/app", "value": value}));
+            }
+            if let Some(version) = version {
+                let value = version.to_string();
+                operations.push(json!({"op": "replace", "path": "/metadata/resourceVersion", "value": value}));
+            }
+        }
+        patch => {
+            if let Some(version) = version {
+                patch["metadata"]["resourceVersion"] = version.to_string().into();
+            }
+        }
+    }
+    let wire = match format {
+        PatchFormat::Merge => Format::MergePatch,
+        PatchFormat::Strategic => Format::StrategicMergePatch,
+        PatchFormat::Json => Format::JsonPatch,
+    };
+    Draft::new(Act::Change { edit, format, version, test }, Verb::Patch, patch, wire)
+}
+
+/// A manager says what it wants, and all that it wants.
+fn apply_some(
+    dice: &mut Dice,
+    sort: Sort,
+    namespace: Option<&str>,
+    name: &str,
+    seen: Option<&Value>,
+) -> Draft {
+    let mut body = bare_document(sort, namespace, name);
+    let mut fields = BTreeMap::new();
+    for field in FIELDS {
+        let fits = match field {
+            Field::Label(_) | Field::Note(_) => true,
+            Field::Data(_) => sort == Sort::ConfigMap,
+            Field::Replicas => sort.is_scaled(),
+            Field::Holder => sort == Sort::Lease,
+            Field::Tier => sort == Sort::Widget,
+        };
+        if !fits || dice.chance(60) {
+            continue;
+        }
+        // Often what is there already, so that fields come to be shared.
+        let there = seen.map(|seen| field.of(seen).clone()).filter(|value| !value.is_null());
+        let value = match (there, field) {
+            (Some(there), _) if dice.chance(50) => there,
+            (_, Field::Replicas) => json!(dice.below(5)),
+            _ => json!(dice.pick(&VALUES)),
+        };
+        field.put(&mut body, value.clone());
+        fields.insert(field, value);
+    }
+    let (manager, force) = (dice.pick(&MANAGERS).to_owned(), dice.chance(30));
+    let act = Act::Apply { fields, manager: manager.clone(), force };
+    let mut draft = Draft::new(act, Verb::Patch, body, Format::ApplyPatch);
+    draft.options.field_manager = Some(manager);
+    draft.options.force = (force || dice.chance(30)).then_some(force);
+    draft
+}
+
+/// What a kubelet or a controller reports: by PUT of all it knows, or by a patch of the status alone.
+fn report(dice: &mut Dice, sort: Sort, seen: Option<Value>) -> Draft {
+    let (status, shown) = match sort {
+        Sort::Deployment => {
+            let generation = dice.below(20) as i64;
+            (generation.to_string(), json!({"observedGeneration": generation}))
+        }
+        _ => {
+            let phase = dice.pick(&["Running", "Running", "Succeeded", "Failed"]);
+            (phase.to_owned(), json!({"phase": phase}))
+        }
+    };
+    match seen {
+        Some(mut document) if dice.chance(50) => {
+            let version = version_of(&document);
+            for (field, value) in shown.as_object().into_iter().flatten() {
+                document["status"][field] = value.clone();
+            }
+            // The status endpoint must not let this through.
+            document["spec"]["replicas"] = json!(99);
+            Draft::new(Act::Status { status, version }, Verb::Update, document, Format::Json).on("status")
+        }
+        _ => {
+            let spec = if sort == Sort::Widget { json!({"replicas": 98}) } else { json!({"paused": true}) };
+            let body = json!({"status": shown, "spec": spec});
+            Draft::new(Act::Status { status, version: None }, Verb::Patch, body, Format::MergePatch).on("status")
+        }
+    }
+}
+
+fn rescale(dice: &mut Dice, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
+    let replicas = dice.below(6) as i64;
+    let version = seen.and_then(version_of).filter(|_| dice.chance(50));
+    let put = dice.chance(50);
+    let mut body = json!({"metadata": {}, "spec": {"replicas": replicas}});
+    if let Some(version) = version {
+        body["metadata"]["resourceVersion"] = version.to_string().into();
+    }
+    if put {
+        body["kind"] = "Scale".into();
+        body["apiVersion"] = "autoscaling/v1".into();
+        body["metadata"]["name"] = name.into();
+        body["metadata"]["namespace"] = namespace.unwrap_or("").into();
+    }
+    let (verb, format) = if put { (Verb::Update, Format::Json) } else { (Verb::Patch, Format::MergePatch) };
+    Draft::new(Act::Scale { replicas, version }, verb, body, format).on("scale")
+}
+
+fn bind_to_node(dice: &mut Dice, name: &str) -> Draft {
+    let node = dice.pick(&NODES).to_owned();
+    let body = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    Draft::new(Act::Bind { node }, Verb::Create, body, Format::Json).on("binding")
+}
+
+fn delete_one(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
+    let grace = match dice.below(4) {
+        0 => Some(0),
+        1 => Some(10),
+        _ => None,
+    };
+    let policy = match dice.below(8) {
+        // What holds a definition is for the server alone to take away.
+        _ if sort == Sort::CustomResourceDefinition => None,
+        0 => Some("Orphan"),
+        1 => Some("Foreground"),
+        2 | 3 => Some("Background"),
+        _ => None,
+    };
+    let uid = seen.and_then(|seen| seen["metadata"]["uid"].as_str()).filter(|_| dice.chance(25)).map(str::to_owned);
+    let version = seen.and_then(version_of).filter(|_| dice.chance(15));
+    let mut draft = Draft::new(
+        Act::Delete { grace, policy, uid: uid.clone(), version },
+        Verb::Delete,
+        Value::Null,
+        Format::Json,
+    );
+    let options = &mut draft.options.delete;
+    options.grace_period_seconds = grace;
+    options.propagation_policy = policy.map(str::to_owned);
+    options.precondition_uid = uid;
+    options.precondition_resource_version = version.map(|version| version.to_string());
+    draft
+}

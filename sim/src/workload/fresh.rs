@@ -1,0 +1,64 @@
+//! New objects: the documents that clients send, and what should become of them.
+
+use crate::custom;
+use crate::shape::{Shape, Sort};
+use serde_json::{Value, json};
+
+pub fn fresh_document(sort: Sort, namespace: Option<&str>, name: &str, value: &str, id: &str) -> Value {
+    let mut document = bare_document(sort, namespace, name);
+    document["metadata"]["labels"] = json!({"app": value});
+    document["metadata"]["annotations"] = json!({"origin": id});
+    match sort {
+        Sort::ConfigMap => document["data"] = json!({"k0": value}),
+        Sort::Deployment | Sort::Widget => document["spec"]["replicas"] = 1.into(),
+        Sort::Lease => document["spec"] = json!({"holderIdentity": value}),
+        _ => {}
+    }
+    document
+}
+
+/// What every object of the kind has, and never differs.
+pub fn bare_document(sort: Sort, namespace: Option<&str>, name: &str) -> Value {
+    if sort == Sort::CustomResourceDefinition {
+        return custom::VARIANTS[0].definition();
+    }
+    let (group, _) = sort.path();
+    let mut document = json!({
+        "apiVersion": holdfast_core::kinds::api_version(group, "v1"),
+        "kind": format!("{sort:?}"),
+        "metadata": {"name": name},
+    });
+    if let Some(namespace) = namespace {
+        document["metadata"]["namespace"] = namespace.into();
+    }
+    let containers = json!([{"name": "main", "image": "registry.example/app:1"}]);
+    match sort {
+        Sort::Deployment => {
+            document["spec"] = json!({
+                "selector": {"matchLabels": {"run": "x"}},
+                "template": {"metadata": {"labels": {"run": "x"}}, "spec": {"containers": containers}},
+            });
+        }
+        Sort::Service => document["spec"] = json!({"ports": [{"port": 80}], "selector": {"run": "x"}}),
+        Sort::Pod => document["spec"] = json!({"containers": containers}),
+        Sort::Widget => document["spec"] = json!({}),
+        _ => {}
+    }
+    document
+}
+
+/// The shape of a new object.
+pub fn expected(sort: Sort, document: &Value) -> Shape {
+    let mut shape = Shape::of(sort, document);
+    match sort {
+        Sort::Pod => shape.status = Some("Pending".into()),
+        Sort::Namespace => {
+            shape.status = Some("Active".into());
+            shape.held = true;
+            let name = document["metadata"]["name"].as_str().unwrap_or("");
+            shape.labels.insert("kubernetes.io/metadata.name".into(), name.into());
+        }
+        _ => {}
+    }
+    shape
+}

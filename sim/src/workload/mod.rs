@@ -1,0 +1,190 @@
+//! What simulated clients ask for: few names in few namespaces, so that they get in each other's way.
+
+mod draft;
+mod fresh;
+
+use crate::act::Act;
+use crate::custom;
+use crate::pick::{Pick, kind_of};
+use crate::random::Dice;
+use crate::shape::{SORTS, Sort};
+use crate::twin::Place;
+use draft::draft;
+use fresh::{expected, fresh_document};
+use holdfast_core::authz::User;
+use holdfast_core::namespace::Step;
+use holdfast_core::object::meta;
+use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
+use holdfast_core::state::State;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Clients make, fill and delete these; `default` is there from the beginning and stays.
+pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+pub const FINALIZERS: [&str; 2] = ["sim.dev/a", "sim.dev/b"];
+pub const VALUES: [&str; 3] = ["red", "green", "blue"];
+pub const NODES: [&str; 2] = ["node-1", "node-2"];
+const MANAGERS: [&str; 3] = ["kubectl", "helm", "operator"];
+
+/// One request, and what it is meant to do.
+#[derive(Debug, Clone)]
+pub struct Order {
+    pub sort: Sort,
+    /// Kinds that clients do not touch, which the janitor empties all the same, have none of the checks by shape.
+    pub place: Place,
+    pub act: Act,
+    pub request: Request,
+    /// The version of the cluster that the client had looked at.
+    pub seen: u64,
+}
+
+impl Order {
+    pub fn namespace(&self) -> Option<&str> {
+        self.request.namespace()
+    }
+
+    /// Where the object is whose name the server chose.
+    pub fn place_of(&self, name: &str) -> Place {
+        (self.sort.storage().to_owned(), meta::key(self.namespace(), name))
+    }
+
+    pub fn describe(&self) -> String {
+        let Request { id, verb, options, .. } = &self.request;
+        let dry = if options.dry_run { " (dry run)" } else { "" };
+        format!("{id} {}{dry} {} {} {:?}", verb.as_str(), self.place.0, self.place.1, self.act)
+    }
+}
+
+const WEIGHTS: [(usize, Sort); 8] = [
+    (22, Sort::ConfigMap),
+    (16, Sort::Deployment),
+    (18, Sort::Service),
+    (18, Sort::Pod),
+    (8, Sort::Lease),
+    (7, Sort::Namespace),
+    (3, Sort::CustomResourceDefinition),
+    (14, Sort::Widget),
+];
+
+/// Draws a request of a client that looks at `seen`.
+pub fn order(dice: &mut Dice, seen: &State, id: String) -> Order {
+    let drawn = dice.weighted(&WEIGHTS);
+    // Nobody can ask for a kind that is not there, but somebody may define it.
+    let (sort, (kind, version)) = match kind_of(seen, drawn) {
+        Some(found) => (drawn, found),
+        None => {
+            let sort = Sort::CustomResourceDefinition;
+            (sort, kind_of(seen, sort).unwrap_or_else(|| panic!("definitions are built in")))
+        }
+    };
+    if sort.is_namespaced() && dice.chance(2) {
+        return mass_deletion(dice, seen, sort, id);
+    }
+    let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES).to_owned());
+    let mut name = match sort {
+        Sort::Namespace => dice.pick(&NAMESPACES),
+        Sort::CustomResourceDefinition => custom::DEFINITION,
+        _ => dice.pick(&NAMES),
+    }
+    .to_owned();
+    if dice.chance(15) && sort != Sort::CustomResourceDefinition {
+        // One whose name the server may have generated.
+        let prefix = holdfast_core::state::prefix(namespace.as_deref());
+        let keys: Vec<&str> = seen.scan(kind, &prefix, None).map(|(key, _)| &**key).collect();
+        if !keys.is_empty() {
+            name = meta::split_key(dice.pick(&keys)).1.to_owned();
+        }
+    }
+    let key = meta::key(namespace.as_deref(), &name);
+    let entry = seen.get(kind, &key).cloned();
+    let mut draft = draft(dice, sort, namespace.as_deref(), &name, entry.as_deref(), &id);
+    if draft.format != Format::ApplyPatch {
+        draft.options.field_manager = dice.chance(80).then(|| dice.pick(&MANAGERS).to_owned());
+    }
+    draft.options.dry_run = dice.chance(4);
+    let generated = matches!(draft.act, Act::Create { generated: true, .. });
+    let named = draft.verb != Verb::Create || draft.subresource.is_some();
+    let mut version = version;
+    if sort.is_custom() && draft.format != Format::ApplyPatch && draft.subresource != Some("scale") {
+        // Any version of the kind will do, and the document is of that one.
+        let served = &seen.kind(kind).versions;
+        version = dice.below(served.len());
+        if draft.body.is_object() && draft.format == Format::Json {
+            draft.body["apiVersion"] = served[version].api_version().into();
+        }
+    }
+    let subresource = draft.subresource.map(str::to_owned);
+    let target = Target { kind, version, namespace, name: named.then_some(name), subresource };
+    let bytes = if draft.body.is_null() { Vec::new() } else { draft.body.to_string().into_bytes() };
+    let request = Request {
+        user: Arc::new(User::new("sim", &[])),
+        verb: draft.verb,
+        target,
+        options: draft.options,
+        body: Body { bytes: bytes.into(), format: draft.format },
+        id,
+    };
+    let place = (sort.storage().to_owned(), if generated { String::new() } else { key });
+    Order { sort, place, act: draft.act, request, seen: seen.offset.0 }
+}
+
+/// A whole selection is to go.
+fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order {
+    let (pick, request) = loop {
+        let pick = Pick::draw(dice, sort);
+        // All namespaces at once are more than the API has a path for.
+        match pick.request(sort, seen, Verb::DeleteCollection) {
+            Some(request) if request.namespace().is_some() => break (pick, request),
+            _ => continue,
+        }
+    };
+    let policy = match dice.below(4) {
+        0 => Some("Background"),
+        1 => Some("Foreground"),
+        _ => None,
+    };
+    let limit = dice.chance(30).then(|| 1 + dice.below(3) as u64);
+    let mut request = Request { user: Arc::new(User::new("sim", &[])), id, ..request };
+    request.options.limit = limit;
+    request.options.dry_run = dice.chance(10);
+    request.options.delete.propagation_policy = policy.map(str::to_owned);
+    let act = Act::DeleteAll { pick, limit, policy };
+    Order { sort, place: (sort.storage().to_owned(), String::new()), act, request, seen: seen.offset.0 }
+}
+
+/// A request that makes a namespace at the very beginning.
+pub fn bootstrap(state: &State, name: &str) -> Order {
+    let sort = Sort::Namespace;
+    let document = fresh_document(sort, None, name, "red", "bootstrap");
+    let (kind, version) = kind_of(state, sort).unwrap_or_else(|| panic!("namespaces are built in"));
+    let request = Request {
+        user: Arc::new(User::new("sim", &[])),
+        verb: Verb::Create,
+        target: Target { kind, version, namespace: None, name: None, subresource: None },
+        options: Options::default(),
+        body: Body { bytes: document.to_string().into_bytes().into(), format: Format::Json },
+        id: format!("bootstrap-{name}"),
+    };
+    let act = Act::Create { wanted: expected(sort, &document), generated: false };
+    Order { sort, place: (sort.storage().into(), name.into()), act, request, seen: state.offset.0 }
+}
+
+/// The janitor's request as an order; `None` for kinds that clients do not use.
+pub fn house(state: &State, step: Step, id: String) -> Option<Order> {
+    let mut request = step.request;
+    request.id = id;
+    let storage = &state.kind(request.target.kind).storage;
+    let sort = SORTS.into_iter().find(|sort| sort.storage() == storage)?;
+    let version = || {
+        let body: Value = serde_json::from_slice(&request.body.bytes).unwrap_or(Value::Null);
+        body["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok())
+    };
+    let act = match (request.target.subresource.as_deref(), request.verb) {
+        (Some("finalize"), _) => Act::Finalize { version: version() },
+        (Some(_), _) => Act::Tell { version: version() },
+        (None, Verb::Update) => Act::Release { version: version() },
+        (None, _) => Act::Delete { grace: None, policy: None, uid: None, version: None },
+    };
+    Some(Order { sort, place: (storage.clone(), request.key()), act, request, seen: state.offset.0 })
+}

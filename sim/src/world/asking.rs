@@ -1,0 +1,245 @@
+//! Clients ask, the writer commits, answers are judged, and what became durable is learned.
+
+use super::World;
+use crate::act::Act;
+use crate::custom;
+use crate::disk::Died;
+use crate::oracle::{self, Verdict, Window, ensure};
+use crate::shape::Sort;
+use crate::workload::Order;
+use holdfast_core::Refusal;
+use holdfast_core::decide;
+use holdfast_core::event::Offset;
+use holdfast_core::state::State;
+use holdfast_engine::writer::Rejection;
+use holdfast_engine::{Clock, EventLog, Reply};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// A request on its way.
+pub struct Pending {
+    pub id: String,
+    pub from: u64,
+    since: usize,
+    /// Made from an old snapshot and sent without a second try.
+    direct: bool,
+    /// The engine spawns futures of its own for it.
+    mass: bool,
+    future: Pin<Box<dyn Future<Output = Outcome>>>,
+}
+
+pub enum Outcome {
+    Reply(Reply),
+    Count(u64),
+    Refusal(Refusal),
+    Rejection(Rejection),
+}
+
+impl World {
+    /// A client asks the engine, which decides as soon as it is polled.
+    pub fn ask(&mut self, order: Order) {
+        self.note(|_| order.describe());
+        let engine = self.server.engine.clone();
+        let request = order.request.clone();
+        let mass = matches!(order.act, Act::DeleteAll { .. });
+        let future: Pin<Box<dyn Future<Output = Outcome>>> = if mass {
+            Box::pin(async move {
+                engine.delete_collection(&request).await.map_or_else(Outcome::Refusal, Outcome::Count)
+            })
+        } else {
+            Box::pin(async move { engine.mutate(&request).await.map_or_else(Outcome::Refusal, Outcome::Reply) })
+        };
+        self.enlist(order, self.server.engine.snapshot().offset.0, (false, mass), future);
+    }
+
+    /// A decision on a snapshot that may be stale, handed to the writer as it is.
+    pub fn ask_directly(&mut self, order: Order, seen: Arc<State>) -> Verdict {
+        if matches!(order.act, Act::DeleteAll { .. }) || order.request.options.dry_run {
+            self.ask(order);
+            return self.poll(self.pending.len() - 1);
+        }
+        self.note(|_| format!("{} on version {}", order.describe(), seen.offset));
+        let engine = self.server.engine.clone();
+        let stamp = self.clock.stamp();
+        let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false };
+        match decide::decide(&seen, engine.settings(), &order.request, stamp) {
+            Err(refusal) => {
+                self.commands += 1;
+                oracle::check_refusal(&self.twin, &order, &refusal, window)
+                    .map_err(|why| format!("{why}\n  asked by {}", order.describe()))
+            }
+            Ok(decision) => {
+                let actor = decide::actor(&order.request);
+                let future = Box::pin(async move {
+                    engine.submit(decision, actor, stamp).await.map_or_else(Outcome::Rejection, Outcome::Reply)
+                });
+                self.enlist(order, seen.offset.0, (true, false), future);
+                Ok(())
+            }
+        }
+    }
+
+    fn enlist(
+        &mut self,
+        order: Order,
+        from: u64,
+        (direct, mass): (bool, bool),
+        future: Pin<Box<dyn Future<Output = Outcome>>>,
+    ) {
+        self.commands += 1;
+        let id = order.request.id.clone();
+        self.orders.insert(id.clone(), order);
+        self.pending.push(Pending { id, from, since: self.step, direct, mass, future });
+    }
+
+    /// One client looks whether its answer is there; the first look makes the decision.
+    pub fn poll(&mut self, at: usize) -> Verdict {
+        let pending = &mut self.pending[at];
+        let polled = match pending.mass {
+            true => self.server.drive(&mut pending.future),
+            false => pending.future.as_mut().poll(&mut Context::from_waker(&self.fuse.waker())),
+        };
+        match polled {
+            Poll::Pending => {
+                self.note(|world| format!("{} waits", world.pending[at].id));
+                Ok(())
+            }
+            Poll::Ready(outcome) => {
+                let pending = self.pending.swap_remove(at);
+                let to = self.server.engine.snapshot().offset.0;
+                let trouble = self.last_trouble >= pending.since || !self.disk.is_healthy();
+                self.judge(&pending, &outcome, to, trouble)
+            }
+        }
+    }
+
+    /// What had been answered when the server died: these count, and nobody hears of the others.
+    pub fn last_answers(&mut self) -> Vec<(Pending, Outcome)> {
+        let mut answered = Vec::new();
+        for mut pending in std::mem::take(&mut self.pending) {
+            if pending.mass {
+                continue;
+            }
+            let polled = pending.future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            match polled {
+                Poll::Ready(Outcome::Refusal(Refusal::Internal(_)) | Outcome::Rejection(Rejection::Failed(_))) => {}
+                Poll::Ready(outcome) => answered.push((pending, outcome)),
+                Poll::Pending => {}
+            }
+        }
+        answered
+    }
+
+    /// An answer must be explained by what happened.
+    pub fn judge(&mut self, pending: &Pending, outcome: &Outcome, to: u64, trouble: bool) -> Verdict {
+        let Pending { id, from, direct, .. } = pending;
+        let window = Window { from: *from, to, trouble };
+        self.note(|_| format!("{id} is told: {}", told(outcome)));
+        // After a failure nobody knows whether it is durable; any other refusal is final.
+        let refused = match outcome {
+            Outcome::Refusal(refusal) => !matches!(refusal, Refusal::Internal(_)) && !pending.mass,
+            Outcome::Rejection(rejection) => !matches!(rejection, Rejection::Failed(_)),
+            Outcome::Reply(_) | Outcome::Count(_) => false,
+        };
+        if refused {
+            let early = self.twin.of_request(id).first();
+            ensure(early.is_none(), || format!("event {early:?} comes of {id}, which was refused"))?;
+            self.refused.insert(id.clone());
+        }
+        let order = &self.orders[id];
+        let verdict = match outcome {
+            Outcome::Reply(reply) => {
+                self.told = self.told.max(self.twin.of_request(id).last().copied().unwrap_or(0));
+                oracle::check_reply(&self.twin, order, reply, window)
+            }
+            Outcome::Count(count) => oracle::check_count(&self.twin, order, *count, window),
+            Outcome::Refusal(refusal) if pending.mass => {
+                let redefined = matches!(refusal, Refusal::Redefined) && order.sort.is_custom();
+                ensure(trouble || redefined, || format!("a mass deletion fails: {refusal:?}"))
+            }
+            Outcome::Refusal(refusal) => oracle::check_refusal(&self.twin, order, refusal, window),
+            Outcome::Rejection(rejection) => {
+                let explained = trouble || *rejection == Rejection::Stale && *direct;
+                ensure(explained, || format!("nothing explains the rejection {rejection:?}"))
+            }
+        };
+        verdict.map_err(|why| format!("{why}\n  asked by {}", order.describe()))
+    }
+
+    /// The writer takes up to `count` decisions and commits them as one batch.
+    pub fn commit(&mut self, count: usize) -> Verdict {
+        let mut batch = self.server.commands(count);
+        let decisions = batch.len();
+        if !self.disk.is_healthy() {
+            self.last_trouble = self.step;
+        }
+        let writer = &mut self.server.writer;
+        match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
+            Ok(()) => {}
+            Err(panic) if panic.is::<Died>() => {
+                self.note(|_| format!("the server dies while it commits {decisions} decisions"));
+                drop(batch);
+                return self.crash();
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+        if decisions > 0 {
+            self.note(|world| format!("{decisions} decisions: {}", world.server.engine.snapshot().offset));
+        }
+        self.remember_snapshot();
+        self.learn()?;
+        self.fresh()
+    }
+
+    /// What readers are shown is durable, and no older than what anybody was told of.
+    pub fn fresh(&self) -> Verdict {
+        let shown = self.server.engine.snapshot().offset.0;
+        ensure(shown <= self.twin.last(), || format!("version {shown} is shown of {}", self.twin.last()))?;
+        ensure(shown >= self.told, || format!("version {shown} is shown after {} was told", self.told))
+    }
+
+    /// Reads what became durable and judges it.
+    pub fn learn(&mut self) -> Verdict {
+        let last = self.disk.last().map_err(|fault| fault.to_string())?.0;
+        if last == self.twin.last() {
+            return Ok(());
+        }
+        let records =
+            self.disk.scan(None, Offset(self.twin.last()), usize::MAX).map_err(|fault| fault.to_string())?;
+        for record in records {
+            let offset = record.offset;
+            let object = serde_json::from_slice(&record.object)
+                .map_err(|error| format!("event {offset} holds no JSON: {error}"))?;
+            let id = &record.actor.request_id;
+            oracle::check_record(&self.twin, &record, &object, self.orders.get(id))?;
+            ensure(!self.refused.contains(id), || format!("event {offset} comes of a request that was refused"))?;
+            let service = record.resource == Sort::Service.storage();
+            let home = (record.resource == Sort::Namespace.storage() && record.is_delete()).then(|| record.key.clone());
+            if record.resource == custom::DEFINITIONS {
+                let what = if record.is_delete() { "goes" } else { "changes" };
+                self.note(|_| format!("the definition {what} at {offset}"));
+            }
+            self.twin.push(record, object);
+            if service {
+                oracle::check_addresses(&self.twin)?;
+            }
+            if let Some(home) = home {
+                oracle::check_gone(&self.twin, &home)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn told(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Reply(Reply::Object { entry, code, .. }) => format!("{code}, version {}", entry.offset),
+        Outcome::Reply(Reply::Document { code, .. }) => format!("{code}"),
+        Outcome::Reply(Reply::Deleted { subject, .. }) => format!("{subject} is gone"),
+        Outcome::Count(count) => format!("{count} objects"),
+        Outcome::Refusal(refusal) => format!("{refusal:?}"),
+        Outcome::Rejection(rejection) => format!("{rejection:?}"),
+    }
+}

@@ -1,0 +1,158 @@
+//! How a server's life ends, by a crash anywhere, and how the world comes to rest.
+
+use super::World;
+use crate::disk::{Planned, Stage};
+use crate::fuse::Moment;
+use crate::oracle::{self, Verdict, ensure};
+use crate::server::Server;
+use holdfast_core::apply::replay;
+use holdfast_core::digest::Digest;
+use holdfast_core::event::Offset;
+use holdfast_core::kinds::registry;
+use holdfast_core::state::State;
+use holdfast_engine::EventLog;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Context;
+
+impl World {
+    /// The server dies, wherever it is just then.
+    pub fn crash_somewhere(&mut self) -> Verdict {
+        let before = self.crashes;
+        match self.dice.below(10) {
+            0..=2 => {}
+            3..=6 => {
+                let stage = self.dice.pick(&[Stage::BeforeWrite, Stage::BetweenWriteAndSync, Stage::AfterSync]);
+                self.note(|_| format!("the server is to die in an append: {stage:?}"));
+                self.disk.plan(Planned::Crash(stage), 0, 0);
+                self.commit(4)?;
+            }
+            _ => {
+                let moment = self.dice.pick(&[Moment::Deliver, Moment::Delivered, Moment::Answer]);
+                self.note(|_| format!("the server is to die at a commit: {moment:?}"));
+                self.commit_on_fuse(moment)?;
+            }
+        }
+        // With nothing to commit it did not come to that.
+        if self.crashes == before { self.crash() } else { Ok(()) }
+    }
+
+    fn commit_on_fuse(&mut self, moment: Moment) -> Verdict {
+        let waker = self.fuse.waker();
+        let hub = self.server.engine.hub().clone();
+        let mut committed = pin!(hub.committed().notified());
+        match moment {
+            Moment::Deliver => self.followers.iter_mut().for_each(|follower| follower.wait(&waker)),
+            Moment::Delivered => drop(committed.as_mut().poll(&mut Context::from_waker(&waker))),
+            Moment::Answer => {}
+        }
+        self.fuse.light();
+        let verdict = self.commit(4);
+        self.fuse.put_out();
+        verdict
+    }
+
+    /// The server dies with all that it had not made durable, and starts again.
+    pub fn crash(&mut self) -> Verdict {
+        self.fuse.put_out();
+        self.crashes += 1;
+        let before = self.server.engine.snapshot();
+        let answers = self.last_answers();
+        self.followers.iter_mut().for_each(|follower| follower.outlive());
+        self.seen.clear();
+        self.disk.crash(self.dice.number()).map_err(|fault| fault.to_string())?;
+        self.server = Server::start(&self.disk, &self.clock)?;
+        let after = self.server.engine.snapshot();
+        self.note(|_| format!("crash at {}, restart at {}", before.offset, after.offset));
+        self.check_outlived()?;
+        self.learn()?;
+        let last = self.twin.last();
+        ensure(after.offset.0 == last, || format!("it restarts at {} where the log ends at {last}", after.offset))?;
+        ensure(before.offset <= after.offset, || format!("version {} was shown and is lost", before.offset))?;
+        oracle::check_state(&self.twin, &before).map_err(|why| format!("before the crash: {why}"))?;
+        oracle::check_state(&self.twin, &after).map_err(|why| format!("after the restart: {why}"))?;
+        if before.offset == after.offset {
+            ensure(Digest::of(&before) == Digest::of(&after), || "the restart changed the digest".into())?;
+        }
+        for (pending, outcome) in answers {
+            self.judge(&pending, &outcome, last, true)?;
+        }
+        self.told = self.told.min(last);
+        for follower in &mut self.followers {
+            follower.remember(&self.twin)?;
+            follower.resume(&self.server.engine);
+        }
+        Ok(())
+    }
+
+    /// Whatever was durable before is there still, but for what was let go.
+    fn check_outlived(&mut self) -> Verdict {
+        for offset in self.outlived + 1..=self.twin.last() {
+            let found = self.disk.read(Offset(offset)).map_err(|fault| fault.to_string())?;
+            let Some(version) = self.twin.event(offset) else { continue };
+            let same = found.as_ref() == Some(&version.record);
+            ensure(same || found.is_none() && self.twin.may_be_gone(version), || {
+                format!("event {offset} was durable and is lost")
+            })?;
+        }
+        self.outlived = self.twin.last();
+        Ok(())
+    }
+
+    /// Lets everything that is under way end.
+    pub fn settle(&mut self) -> Verdict {
+        for _ in 0..1000 {
+            if self.pending.is_empty() {
+                return Ok(());
+            }
+            for at in (0..self.pending.len()).rev() {
+                self.poll(at)?;
+            }
+            self.commit(3)?;
+        }
+        Err(format!("{} requests never end", self.pending.len()))
+    }
+
+    /// No more requests: the janitor finishes, watchers catch up, and after one more crash all is as it was.
+    pub fn rest(&mut self) -> Verdict {
+        self.settle()?;
+        for round in 0.. {
+            self.commit(1)?;
+            self.seen.clear();
+            if self.tidy() == 0 && !self.disk.is_broken() {
+                break;
+            }
+            ensure(round < 400, || "the janitor never ends".into())?;
+            self.settle()?;
+        }
+        self.settle()?;
+        oracle::check_rest(&self.twin)?;
+        let published = self.server.engine.snapshot();
+        let (offset, last) = (published.offset.0, self.twin.last());
+        ensure(offset == last, || format!("{offset} is published, and the log ends at {last}"))?;
+        for follower in &mut self.followers {
+            // A watch may end because of what it reads; then it is opened anew.
+            for _ in 0..4 {
+                if follower.is_cut() {
+                    follower.resume(&self.server.engine);
+                }
+                while !follower.read(&self.twin, 16)? {}
+            }
+            follower.check(&self.twin, offset)?;
+        }
+        self.check_replay(&published)?;
+        self.outlived = 0;
+        self.crash()
+    }
+
+    /// The whole log, folded from its beginning, gives what is served.
+    fn check_replay(&self, served: &State) -> Verdict {
+        let mut folded = State::new(Arc::new(registry().clone()));
+        for offset in 1..=self.twin.last() {
+            let Some(version) = self.twin.event(offset) else { continue };
+            replay(&mut folded, &version.record).map_err(|unknown| unknown.to_string())?;
+        }
+        let (of_log, of_served) = (Digest::of(&folded), Digest::of(served));
+        ensure(of_log == of_served, || format!("the log gives {of_log}, and {of_served} is served"))
+    }
+}
