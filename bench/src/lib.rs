@@ -111,9 +111,9 @@ pub enum Mode {
     ListProtobuf,
     /// List in pages of 500.
     Page,
-    /// Get one object as it was before half of all objects changed.
+    /// Get one object as it was before most objects changed.
     PastGet,
-    /// List in pages of 500 as it was before half of all objects changed.
+    /// List in pages of 500 as it was before most objects changed.
     PastPage,
     /// List 500 pods as a Table.
     Table,
@@ -188,8 +188,9 @@ impl Bench<'_> {
                 Mode::Table => self.prepare(operation::TABLE_PODS, operation::CreatePod).await?,
                 Mode::PastGet | Mode::PastPage if past.is_empty() => {
                     past = operation::version(&self.pool.pick(0), ground.resource()).await?;
-                    let names = ground.names();
-                    self.prepare(ground.objects() / 2, |client| operation::MergePatch::new(client, names, 0)).await?;
+                    let (names, worker) = (ground.names(), std::cell::Cell::new(0));
+                    let change = |client| operation::MergePatch::new(client, names, worker.replace(worker.get() + 1));
+                    self.prepare(ground.objects(), change).await?;
                 }
                 _ => {}
             }
