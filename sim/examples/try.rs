@@ -7,19 +7,41 @@ fn main() {
     for seed in from..=to {
         let plan = holdfast_sim::Plan { steps: steps as usize, trace, ..holdfast_sim::Plan::new(seed) };
         let report = holdfast_sim::simulate(&plan);
-        if trace { report.trace.iter().for_each(|line| println!("{line}")); }
-        commands += report.commands; events += report.events; crashes += report.crashes;
+        if trace {
+            report.trace.iter().for_each(|line| println!("{line}"));
+        }
+        commands += report.commands;
+        events += report.events;
+        crashes += report.crashes;
         if let Some(failure) = report.failure {
             failed += 1;
-            let key: String = failure.why.lines().next().unwrap().split(" ").filter(|w| w.chars().all(|c| c.is_ascii_lowercase())).take(12).collect::<Vec<_>>().join(" ");
-            if !known.insert(key) { continue; }
+            let key: String = failure
+                .why
+                .lines()
+                .next()
+                .unwrap()
+                .split(" ")
+                .filter(|w| w.chars().all(|c| c.is_ascii_lowercase()))
+                .take(12)
+                .collect::<Vec<_>>()
+                .join(" ");
+            if !known.insert(key) {
+                continue;
+            }
             println!("seed {seed} step {}: {}", failure.step, failure.why);
             if std::env::var("SHRINK").is_ok() {
-                let (steps, _) = holdfast_sim::shrink(&plan, &failure, std::time::Instant::now() + std::time::Duration::from_secs(10));
+                let (steps, _) = holdfast_sim::shrink(
+                    &plan,
+                    &failure,
+                    std::time::Instant::now() + std::time::Duration::from_secs(10),
+                );
                 let report = holdfast_sim::simulate(&holdfast_sim::Plan { only: Some(steps), trace: true, ..plan });
                 report.trace.iter().for_each(|line| println!("    {line}"));
             }
         }
     }
-    println!("{commands} commands {events} events {crashes} crashes {failed} failed; {:.0}/s", commands as f64 / start.elapsed().as_secs_f64());
+    println!(
+        "{commands} commands {events} events {crashes} crashes {failed} failed; {:.0}/s",
+        commands as f64 / start.elapsed().as_secs_f64()
+    );
 }

@@ -28,7 +28,7 @@ mod twin;
 mod workload;
 mod world;
 
-pub use disk::Sabotage;
 pub use command::{Args, run};
+pub use disk::Sabotage;
 pub use shrink::shrink;
 pub use world::{Failure, Plan, Report, simulate};

@@ -67,9 +67,8 @@ impl Field {
         }
         let path: Vec<String> = self.path().into_iter().map(|name| format!("f:{name}")).collect();
         let entries = document["metadata"]["managedFields"].as_array().into_iter().flatten();
-        let owns = |entry: &&Value| {
-            path.iter().try_fold(&entry["fieldsV1"], |set, name| set.get(name.as_str())).is_some()
-        };
+        let owns =
+            |entry: &&Value| path.iter().try_fold(&entry["fieldsV1"], |set, name| set.get(name.as_str())).is_some();
         entries
             .filter(owns)
             .map(|entry| {

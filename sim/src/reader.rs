@@ -65,7 +65,9 @@ impl Lister {
         };
         if self.token.is_empty() {
             self.offset = view.offset().0;
-            ensure(self.exact.is_none_or(|exact| exact == self.offset), || self.blame("another version was asked for"))?;
+            ensure(self.exact.is_none_or(|exact| exact == self.offset), || {
+                self.blame("another version was asked for")
+            })?;
             if view.is_whole() {
                 engine.pin(view.state());
             }

@@ -63,6 +63,9 @@ mod tests {
         let of = |why: &str| signature(&Failure { step: 1, why: why.into() });
         assert_eq!(of("event 17 was durable and is lost"), of("event 4 was durable and is lost"));
         assert_ne!(of("event 17 was durable and is lost"), of("event 17 was refused"));
-        assert_eq!(of("a watcher of Pod All at 3: MODIFIED n1/a at 5, where [\"x\"] should"), "a watcher of at at where");
+        assert_eq!(
+            of("a watcher of Pod All at 3: MODIFIED n1/a at 5, where [\"x\"] should"),
+            "a watcher of at at where "
+        );
     }
 }

@@ -104,9 +104,9 @@ impl Twin {
 
     /// Everything that was there at `offset`: storage path, key and version.
     pub fn all_at(&self, offset: u64) -> impl Iterator<Item = (&str, &str, &Version)> {
-        self.objects
-            .keys()
-            .flat_map(move |storage| self.at(storage, offset).map(move |(key, version)| (storage.as_str(), key, version)))
+        self.objects.keys().flat_map(move |storage| {
+            self.at(storage, offset).map(move |(key, version)| (storage.as_str(), key, version))
+        })
     }
 
     /// Keys of a kind's objects that are there now, with their newest versions.

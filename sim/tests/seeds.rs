@@ -38,7 +38,6 @@ fn the_oracles_can_fail() {
         (Sabotage::KeepDeleted, "is there, but should not be"),
         (Sabotage::DropByte, "differs"),
         (Sabotage::SkipSync, "is lost"),
-        (Sabotage::KeepTornBatch, ""),
         (Sabotage::ForgetTooMuch, "is lost"),
     ];
     for (sabotage, expected) in cases {

@@ -91,9 +91,11 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
             ensure(!earlier.iter().any(same), || "it was carried out twice".into())?;
             // Each object that was picked is deleted whatever became of it since.
             let picked = pick.matches(&record.key, before.ok_or("it deletes nothing")?)
-                || twin.versions_within(&order.place_of(name_of(record)), order.seen, twin.last()).into_iter().flatten().any(
-                    |version| pick.matches(&record.key, version),
-                );
+                || twin
+                    .versions_within(&order.place_of(name_of(record)), order.seen, twin.last())
+                    .into_iter()
+                    .flatten()
+                    .any(|version| pick.matches(&record.key, version));
             ensure(picked, || "it was not picked".into())?;
         }
         Act::Create { generated: true, .. } => {

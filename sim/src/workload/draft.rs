@@ -231,13 +231,7 @@ fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
 }
 
 /// A manager says what it wants, and all that it wants.
-fn apply_some(
-    dice: &mut Dice,
-    sort: Sort,
-    namespace: Option<&str>,
-    name: &str,
-    seen: Option<&Value>,
-) -> Draft {
+fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let mut body = bare_document(sort, namespace, name);
     let mut fields = BTreeMap::new();
     for field in FIELDS {
@@ -342,12 +336,8 @@ fn delete_one(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     };
     let uid = seen.and_then(|seen| seen["metadata"]["uid"].as_str()).filter(|_| dice.chance(25)).map(str::to_owned);
     let version = seen.and_then(version_of).filter(|_| dice.chance(15));
-    let mut draft = Draft::new(
-        Act::Delete { grace, policy, uid: uid.clone(), version },
-        Verb::Delete,
-        Value::Null,
-        Format::Json,
-    );
+    let mut draft =
+        Draft::new(Act::Delete { grace, policy, uid: uid.clone(), version }, Verb::Delete, Value::Null, Format::Json);
     let options = &mut draft.options.delete;
     options.grace_period_seconds = grace;
     options.propagation_policy = policy.map(str::to_owned);

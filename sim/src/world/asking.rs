@@ -45,9 +45,9 @@ impl World {
         let request = order.request.clone();
         let mass = matches!(order.act, Act::DeleteAll { .. });
         let future: Pin<Box<dyn Future<Output = Outcome>>> = if mass {
-            Box::pin(async move {
-                engine.delete_collection(&request).await.map_or_else(Outcome::Refusal, Outcome::Count)
-            })
+            Box::pin(
+                async move { engine.delete_collection(&request).await.map_or_else(Outcome::Refusal, Outcome::Count) },
+            )
         } else {
             Box::pin(async move { engine.mutate(&request).await.map_or_else(Outcome::Refusal, Outcome::Reply) })
         };
@@ -206,8 +206,7 @@ impl World {
         if last == self.twin.last() {
             return Ok(());
         }
-        let records =
-            self.disk.scan(None, Offset(self.twin.last()), usize::MAX).map_err(|fault| fault.to_string())?;
+        let records = self.disk.scan(None, Offset(self.twin.last()), usize::MAX).map_err(|fault| fault.to_string())?;
         for record in records {
             let offset = record.offset;
             let object = serde_json::from_slice(&record.object)
