@@ -250,7 +250,7 @@ impl Unframed {
     }
 
     /// The next record, if all of it has come.
-    pub fn next(&mut self) -> Result<Option<Record>, Broken> {
+    pub fn next_record(&mut self) -> Result<Option<Record>, Broken> {
         let Some(length) = self.length(0).filter(|_| !self.ended) else { return Ok(None) };
         match length {
             0 => {
@@ -343,7 +343,7 @@ mod tests {
         for piece in bytes.chunks(at_a_time) {
             unframed.push(piece);
             loop {
-                match unframed.next() {
+                match unframed.next_record() {
                     Ok(Some(found)) => {
                         assert_eq!(found, record(found.offset));
                         offsets.push(found.offset);

@@ -262,8 +262,8 @@ mod tests {
                 &[],
             ),
             (
-                containers(&[a.clone()]),
-                containers(&[a2.clone()]),
+                containers(std::slice::from_ref(&a)),
+                containers(std::slice::from_ref(&a2)),
                 containers(&[a3.clone(), b.clone()]),
                 containers(&[a.clone(), b.clone()]),
                 &[image],
@@ -276,17 +276,17 @@ mod tests {
                 &[],
             ),
             (
-                containers(&[b.clone()]),
+                containers(std::slice::from_ref(&b)),
                 containers(&[a.clone(), b.clone()]),
                 containers(&[a.clone(), b.clone(), c.clone()]),
                 containers(&[b.clone(), c.clone()]),
                 &[],
             ),
             (
-                containers(&[b.clone()]),
+                containers(std::slice::from_ref(&b)),
                 containers(&[a.clone(), b.clone()]),
                 containers(&[a2.clone(), b.clone()]),
-                containers(&[b.clone()]),
+                containers(std::slice::from_ref(&b)),
                 &["spec.containers[name=a]"],
             ),
             // Another order.

@@ -76,7 +76,7 @@ impl RemoteLog {
         let mut unframed = Unframed::default();
         let streamed = self.client.stream(&format!("{PATH}/{query}"), |bytes| {
             unframed.push(bytes);
-            while let Some(record) = unframed.next()? {
+            while let Some(record) = unframed.next_record()? {
                 take(record)?;
             }
             Ok(())
