@@ -85,7 +85,7 @@ pub enum Reply {
 impl Engine {
     /// Folds the log into a state and starts the writer.
     pub fn open(log: Arc<dyn EventLog>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
-        let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default())?;
+        let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default(), QUEUE_COMMANDS_MAX)?;
         let writer = std::thread::Builder::new()
             .name("writer".into())
             .spawn(move || writer.run(queue))
@@ -94,19 +94,21 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The same without a thread: the caller takes commands from the queue and hands them to the writer.
+    /// The same without a thread: the caller takes commands from the queue, which holds so many at most, and hands them
+    /// to the writer.
     pub fn assemble(
         log: Arc<dyn EventLog>,
         registry: Arc<Registry>,
         options: Options,
         hub: Hub,
+        commands_max: usize,
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
         let built_in = registry.clone();
         let state = load(log.as_ref(), registry)?;
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
-        let (commands, queue) = bounded(QUEUE_COMMANDS_MAX);
+        let (commands, queue) = bounded(commands_max);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
         let engine = Engine {
             published,

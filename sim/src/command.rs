@@ -211,7 +211,9 @@ impl Runner {
         let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
         let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
         told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
-        report.trace.iter().for_each(|line| told += &format!("    {line}\n"));
+        // The beginning is the same for all.
+        let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
+        lines.for_each(|line| told += &format!("    {line}\n"));
         let steps: Vec<String> = steps.iter().map(u32::to_string).collect();
         told + &format!("  rerun: {again} --only {} --trace", steps.join(","))
     }

@@ -124,6 +124,8 @@ pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     let mut object = object.clone();
     if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
         entries.retain(served);
+        // Account is kept all the same, even if of nothing.
+        entries.push(json!({"fieldsV1": {}}));
     }
     Cow::Owned(object)
 }

@@ -147,9 +147,10 @@ pub fn check(
         if found != old && owners.is_empty() && applied.is_some_and(|fields| !fields.contains_key(&field)) {
             continue;
         }
-        // As in Kubernetes, scaling is only kept account of where somebody owned the replicas before.
+        // As in Kubernetes, scaling is only kept account of where somebody owned the replicas before; and a Scale says
+        // nothing of replicas where there are none.
         let unowned = before.is_some_and(|before| field.owners(before).is_empty());
-        if writer.2 == "scale" && field == Field::Replicas && unowned {
+        if writer.2 == "scale" && field == Field::Replicas && (unowned || *found == 0) {
             continue;
         }
         if found == old

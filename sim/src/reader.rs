@@ -1,7 +1,6 @@
 //! Simulated readers: long lists page by page while the world goes on, gets, and reads of past versions.
 
 use crate::custom;
-use crate::follower::key_of;
 use crate::oracle::{Verdict, ensure};
 use crate::pick::{Pick, kind_of, picked};
 use crate::random::Dice;
@@ -14,7 +13,6 @@ use holdfast_core::list::{Continue, Freshness};
 use holdfast_core::object::meta;
 use holdfast_core::state::Entry;
 use holdfast_engine::{Engine, View};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -85,14 +83,17 @@ impl Lister {
             return Err(self.blame(&format!("a page of {} at {}", page.entries.len(), page.offset)));
         }
         for entry in &page.entries {
-            let document = entry.document();
-            let key = key_of(&document);
+            // Which object it is, its bytes say: they must be those of the event.
+            let Some(version) = twin.event(entry.offset.0) else {
+                return Err(self.blame(&format!("it shows version {}, which there is not", entry.offset)));
+            };
+            let key = &version.record.key;
             let last = self.found.last_key_value().map(|(key, _)| key);
-            if last.is_some_and(|last| *last >= key) {
+            if last.is_some_and(|last| last >= key) {
                 return Err(self.blame(&format!("{key} comes after {last:?}")));
             }
-            check_shown(twin, &view, self.sort, entry, &document)?;
-            self.found.insert(key, entry.offset.0);
+            check_shown(twin, &view, self.sort, entry, key)?;
+            self.found.insert(key.clone(), entry.offset.0);
         }
         let expected = picked(twin, self.sort, &self.pick, self.offset);
         if let Some(remaining) = page.remaining
@@ -160,7 +161,7 @@ pub fn get(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Verdict {
     };
     match (found, expected) {
         (None, None) => Ok(()),
-        (Some(entry), Some(_)) if sort.is_custom() => check_shown(twin, &view, sort, &entry, &entry.document()),
+        (Some(entry), Some(_)) if sort.is_custom() => check_shown(twin, &view, sort, &entry, &key),
         // Built-in kinds are compared by their bytes, and not parsed.
         (Some(entry), Some(_)) => check_bytes(expected, &entry).map_err(|why| blame(&why)),
         (found, expected) => Err(blame(&format!(
@@ -180,10 +181,9 @@ fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
 }
 
 /// An object of a list is what was stored; a custom one is what the definition makes of it.
-fn check_shown(twin: &Twin, view: &View, sort: Sort, entry: &Entry, document: &Value) -> Verdict {
+fn check_shown(twin: &Twin, view: &View, sort: Sort, entry: &Entry, key: &str) -> Verdict {
     let state = view.state();
-    let key = key_of(document);
-    let expected = twin.version_at(sort.storage(), &key, state.offset.0);
+    let expected = twin.version_at(sort.storage(), key, state.offset.0);
     let blame = |why: String| format!("{sort:?} {key} as of {}: {why}", state.offset);
     check_bytes(expected, entry).map_err(blame)?;
     let (Some((kind, _)), Some(version), true) = (kind_of(state, sort), expected, sort.is_custom()) else {

@@ -15,6 +15,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use tokio::runtime::Runtime;
 
+/// How many commands may wait for the writer: more than simulated clients ever send, janitor included.
+const QUEUE_COMMANDS: usize = 256;
+
 pub struct Server {
     pub engine: Arc<Engine>,
     pub writer: Writer,
@@ -35,7 +38,7 @@ impl Server {
         };
         let options = Options { settings, clock: clock.clone() };
         let hub = Hub::with_queues(QUEUE_EVENTS);
-        let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, hub)
+        let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, hub, QUEUE_COMMANDS)
             .map_err(|fault| format!("the server does not start: {fault}"))?;
         Ok(Server { engine, writer, queue, runtime: OnceCell::new() })
     }

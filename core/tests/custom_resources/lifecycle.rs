@@ -133,6 +133,21 @@ fn who_is_established_keeps_the_names_that_it_has() {
     world.check_history();
 }
 
+/// Whoever applied all that anybody owns of the metadata may take it back, and the object keeps its name.
+#[test]
+fn the_last_field_of_the_metadata_can_be_taken_back() {
+    let mut world = World::new();
+    world.create(DEFINITIONS, &definition("things", "Thing", &[], &[colored()])).good();
+    let at = format!("{}/a", things("v1", "things"));
+    let mut wanted = thing("v1", "Thing", "a", &json!({"color": "red"}));
+    wanted["metadata"]["labels"] = json!({"app": "web"});
+    world.apply(&at, &wanted, "one").good();
+    wanted["metadata"].as_object_mut().expect("metadata").remove("labels");
+    let left = world.apply(&at, &wanted, "one").good();
+    assert_eq!(left["metadata"]["name"], "a");
+    assert_eq!(left["metadata"].get("labels"), None);
+}
+
 #[test]
 fn a_definition_goes_after_its_objects_and_can_come_again() {
     let mut world = World::new();

@@ -58,7 +58,7 @@ impl Stage {
     pub fn on(log: Arc<dyn EventLog>, hub: Hub) -> Stage {
         let clock = Arc::new(TestClock::default());
         let registry = Arc::new(registry().clone());
-        let (engine, writer, queue) = Engine::assemble(log, registry, options(&clock), hub).unwrap();
+        let (engine, writer, queue) = Engine::assemble(log, registry, options(&clock), hub, 64).unwrap();
         Stage { engine, writer, clock, queue }
     }
 

@@ -7,6 +7,12 @@ use serde_json::{Map, Value};
 use super::{Node, Typed, is_empty, items};
 use crate::merge::field_set::FieldSet;
 
+/// Whether a struct is there even when nothing is left in it. The metadata of a custom resource is: what of it nobody
+/// owns, such as the name, is not anybody's to take away.
+fn stays(node: Node, key: &str) -> bool {
+    super::is_always_written(node, key) || key == "metadata" && matches!(node, Node::Object { resource: true, .. })
+}
+
 /// `live` with all that `config` says. What `config` sets to null goes away, but for what may be null.
 pub(in crate::merge) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
     typed.merged(typed.root(), Some(live), Some(config)).unwrap_or_else(|| Value::Object(Map::new()))
@@ -139,7 +145,7 @@ impl<'s> Typed<'s> {
                     };
                     match kept {
                         Some(kept) => _ = left.insert(key.clone(), kept),
-                        None if matches!(inner, Node::Struct(_)) && super::is_always_written(node, key) => {
+                        None if matches!(inner, Node::Struct(_)) && stays(node, key) => {
                             left.insert(key.clone(), Value::Object(Map::new()));
                         }
                         None => {}
