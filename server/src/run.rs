@@ -25,6 +25,10 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// How often the folder's removal is tried: files may come while the server ends.
 const REMOVALS_MAX: usize = 100;
+/// A folder in memory, on Linux; what the kernel calls such a file system; and how much must be free in it.
+const MEMORY_FOLDER: &str = "/dev/shm";
+const TMPFS: i64 = 0x0102_1994;
+const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -59,7 +63,8 @@ pub fn run(args: Args) -> ExitCode {
 fn try_run(args: Args) -> Result<u8> {
     let Args { from, at, keep, mut up, command } = args;
     let _log = log_to_files(&mut up.server.logging)?;
-    let folder = DataFolder::make(up.server.data_dir.take(), keep)?;
+    let parent = if from.is_some() || keep { std::env::temp_dir() } else { fleeting_folder() };
+    let folder = DataFolder::make(up.server.data_dir.take(), &parent, keep)?;
     if let Some(from) = &from {
         fork::of_folder(from, at.as_deref(), &folder.path).context("fork")?;
     }
@@ -94,6 +99,21 @@ fn log_to_files(options: &mut logging::LoggingArgs) -> Result<Option<logging::Lo
     logging::init(options).map(Some).map_err(|why| anyhow!(why))
 }
 
+/// Where a cluster that begins empty and is not kept lives: in memory, where there is room and `TMPDIR` does not say
+/// otherwise. Making and removing files waits for the disk even where nobody asks for it.
+fn fleeting_folder() -> PathBuf {
+    let memory = Path::new(MEMORY_FOLDER);
+    let has_room = || {
+        let system = rustix::fs::statfs(memory).ok()?;
+        let free = u64::try_from(system.f_bsize).ok()?.checked_mul(system.f_bavail)?;
+        Some(system.f_type == TMPFS && free >= MEMORY_BYTES_MIN)
+    };
+    match std::env::var_os("TMPDIR").is_none() && has_room() == Some(true) {
+        true => memory.to_owned(),
+        false => std::env::temp_dir(),
+    }
+}
+
 /// Where the cluster lives, and no longer than this does.
 struct DataFolder {
     path: PathBuf,
@@ -101,10 +121,11 @@ struct DataFolder {
 }
 
 impl DataFolder {
-    fn make(named: Option<PathBuf>, keep: bool) -> Result<DataFolder> {
+    fn make(named: Option<PathBuf>, parent: &Path, keep: bool) -> Result<DataFolder> {
         let path = match named {
             None => {
-                tempfile::Builder::new().prefix("holdfast-run-").tempdir().context("make a temporary folder")?.keep()
+                let made = tempfile::Builder::new().prefix("holdfast-run-").tempdir_in(parent);
+                made.with_context(|| format!("make a temporary folder in {}", parent.display()))?.keep()
             }
             Some(named) => {
                 check_new(&named, "`holdfast run`")?;

@@ -67,9 +67,10 @@ impl Fork {
         check_new(to, "a fork")?;
         let was_there = to.exists();
         std::fs::create_dir_all(to).map_err(|error| Fault::io("make the new folder", error))?;
+        // Of two that begin at the same time one is turned away here, and touches nothing of the other's.
+        let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, was_there, finished: false };
         Making::Fork.mark(to)?;
-        let lock = FolderLock::take(to)?;
         copy(&to.join("log"))?;
         fork.log = Some(RocksLog::open_unnamed(to, from, lock)?);
         Ok(fork)
@@ -236,7 +237,9 @@ fn take_out(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
     for resource in resources(db, folder)? {
         let from = key::versioned(&resource, version.next());
         let mut any = false;
-        for item in range(db, BY_RESOURCE, &from, &key::behind(&resource))? {
+        let mut bounds = ReadOptions::default();
+        bounds.set_iterate_upper_bound(key::behind(&resource));
+        for item in db.iterator_cf_opt(by_resource, bounds, IteratorMode::From(&from, Direction::Forward)) {
             let (entry, name) = item.map_err(|error| damage("read events", folder, version, error))?;
             let (_, offset) = key::parse_versioned(&entry).ok_or_else(|| foreign(BY_RESOURCE, folder))?;
             let object = key::object(&String::from_utf8_lossy(&resource), &String::from_utf8_lossy(&name));
@@ -299,15 +302,4 @@ fn newest(db: &DB, folder: &Path, object: &[u8], version: Offset) -> Result<Opti
         _ => read(db, folder, offset)?.is_some_and(|record| record.is_delete()),
     };
     Ok((!deleted).then_some(offset))
-}
-
-fn range<'a>(
-    db: &'a DB,
-    name: &str,
-    from: &[u8],
-    end: &[u8],
-) -> Result<impl Iterator<Item = Result<(Box<[u8]>, Box<[u8]>), rocksdb::Error>> + use<'a>, Fault> {
-    let mut bounds = ReadOptions::default();
-    bounds.set_iterate_upper_bound(end.to_vec());
-    Ok(db.iterator_cf_opt(family(db, name)?, bounds, IteratorMode::From(from, Direction::Forward)))
 }
