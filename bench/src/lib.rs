@@ -111,6 +111,10 @@ pub enum Mode {
     ListProtobuf,
     /// List in pages of 500.
     Page,
+    /// Get one object as it was before half of all objects changed.
+    PastGet,
+    /// List in pages of 500 as it was before half of all objects changed.
+    PastPage,
     /// List 500 pods as a Table.
     Table,
     /// Define custom resources, each in a group of its own.
@@ -167,11 +171,12 @@ impl Bench<'_> {
     async fn all_modes(&self, ground: &mut Ground) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
         self.fill(ground, self.args.fill, &mut rows).await?;
+        let mut past = String::new();
         let modes = if self.args.modes.is_empty() { Mode::value_variants() } else { &self.args.modes };
         for mode in modes {
             let objects = match mode {
                 Mode::Get | Mode::MergePatch | Mode::Apply => TARGETS_MIN,
-                Mode::List | Mode::ListProtobuf | Mode::Page => self.args.objects,
+                Mode::List | Mode::ListProtobuf | Mode::Page | Mode::PastGet | Mode::PastPage => self.args.objects,
                 Mode::Create | Mode::Table | Mode::Define | Mode::Watch | Mode::WatchAll | Mode::WatchAllProtobuf => 0,
             };
             self.fill(ground, objects, &mut rows).await?;
@@ -181,10 +186,15 @@ impl Bench<'_> {
                     self.prepare(ground.objects(), |client| operation::FirstApply(client, resource)).await?;
                 }
                 Mode::Table => self.prepare(operation::TABLE_PODS, operation::CreatePod).await?,
+                Mode::PastGet | Mode::PastPage if past.is_empty() => {
+                    past = operation::version(&self.pool.pick(0), ground.resource()).await?;
+                    let names = ground.names();
+                    self.prepare(ground.objects() / 2, |client| operation::MergePatch::new(client, names, 0)).await?;
+                }
                 _ => {}
             }
             eprintln!("measuring {} ...", mode_name(*mode));
-            rows.push(self.one_mode(*mode, ground).await?);
+            rows.push(self.one_mode(*mode, ground, &past).await?);
         }
         Ok(rows)
     }
@@ -216,7 +226,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn one_mode(&self, mode: Mode, ground: &mut Ground) -> anyhow::Result<Row> {
+    async fn one_mode(&self, mode: Mode, ground: &mut Ground, past: &str) -> anyhow::Result<Row> {
         let few = self.args.workers.min(LIST_WORKERS_MAX);
         let workers = self.args.workers;
         let limits = self.limits();
@@ -230,9 +240,10 @@ impl Bench<'_> {
                 ground.created(tally.tickets);
                 tally
             }
-            Mode::Get => {
+            Mode::Get | Mode::PastGet => {
                 let names = ground.names();
-                load::drive(workers, limits, |worker| operation::Get::new(pick(worker), names, worker)).await
+                let at = if mode == Mode::PastGet { past } else { "" };
+                load::drive(workers, limits, |worker| operation::Get::new(pick(worker), names, worker, at)).await
             }
             Mode::MergePatch => {
                 let names = ground.names();
@@ -251,8 +262,9 @@ impl Bench<'_> {
                 load::drive(few, limits, list).await
             }
             Mode::Table => load::drive(few, limits, |worker| operation::Table::new(pick(worker))).await,
-            Mode::Page => {
-                load::drive(few, limits, |worker| operation::Page::new(pick(worker), ground.resource())).await
+            Mode::Page | Mode::PastPage => {
+                let at = if mode == Mode::PastPage { past } else { "" };
+                load::drive(few, limits, |worker| operation::Page::new(pick(worker), ground.resource(), at)).await
             }
             Mode::Watch => return fan_out::measure(self, mode_name(mode), fan_out::Audience::One).await,
             Mode::WatchAll => return fan_out::measure(self, mode_name(mode), fan_out::Audience::All).await,
@@ -279,6 +291,8 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::Apply => "apply",
         Mode::ListProtobuf => "list-protobuf",
         Mode::Table => "table",
+        Mode::PastGet => "past-get",
+        Mode::PastPage => "past-page",
         Mode::Define => "define",
         Mode::WatchAllProtobuf => "watch-all-protobuf",
         Mode::List => "list",

@@ -39,17 +39,35 @@ impl Operation for Create {
 pub struct Get {
     client: Client,
     targets: Targets,
+    /// What names a version of the past, in the query.
+    past: String,
 }
 
 impl Get {
-    pub fn new(client: Client, names: Names, worker: usize) -> Self {
-        Self { client, targets: Targets::new(names, worker) }
+    /// `at` is a version of the past; empty for now.
+    pub fn new(client: Client, names: Names, worker: usize, at: &str) -> Self {
+        Self { client, targets: Targets::new(names, worker), past: exactly("?", at) }
     }
+}
+
+/// The parameters that name an exact version; none for an empty one.
+fn exactly(separator: &str, version: &str) -> String {
+    match version {
+        "" => String::new(),
+        version => format!("{separator}resourceVersion={version}&resourceVersionMatch=Exact"),
+    }
+}
+
+/// The newest version of the collection.
+pub async fn version(client: &Client, resource: Resource) -> Result<String, Failure> {
+    let answer = client.send(Method::GET, &format!("{}?limit=1", resource.collection()), None).await?;
+    Ok(answer.metadata_text("resourceVersion").unwrap_or_default().to_owned())
 }
 
 impl Operation for Get {
     async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
-        self.client.send(Method::GET, &self.targets.next_path(), None).await.map(|answer| answer.body_bytes)
+        let path = self.targets.next_path() + &self.past;
+        self.client.send(Method::GET, &path, None).await.map(|answer| answer.body_bytes)
     }
 }
 
@@ -167,18 +185,20 @@ pub struct Page {
     resource: Resource,
     /// Where the next page starts; empty at the beginning.
     continue_token: String,
+    /// What names a version of the past, in the query of the first page.
+    past: String,
 }
 
 impl Page {
-    pub fn new(client: Client, resource: Resource) -> Self {
-        Self { client, resource, continue_token: String::new() }
+    pub fn new(client: Client, resource: Resource, at: &str) -> Self {
+        Self { client, resource, continue_token: String::new(), past: exactly("&", at) }
     }
 }
 
 impl Operation for Page {
     async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
         let token = percent_encode(&std::mem::take(&mut self.continue_token));
-        let start = if token.is_empty() { String::new() } else { format!("&continue={token}") };
+        let start = if token.is_empty() { self.past.clone() } else { format!("&continue={token}") };
         let path = format!("{}?limit={PAGE_OBJECTS}{start}", self.resource.collection());
         let answer = self.client.send(Method::GET, &path, None).await?;
         self.continue_token = answer.metadata_text("continue").unwrap_or_default().to_owned();

@@ -111,8 +111,13 @@ impl Record {
         Offset(self.offset)
     }
 
+    /// How long [`encode_record`](Record::encode_record) makes it.
+    pub fn encoded_bytes(&self) -> usize {
+        HEADER_BYTES + self.encoded_len()
+    }
+
     pub fn encode_record(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER_BYTES + self.encoded_len());
+        let mut out = Vec::with_capacity(self.encoded_bytes());
         out.extend_from_slice(&[FORMAT, 0, 0, 0, 0]);
         // A Vec grows as needed, so encoding into it cannot fail.
         self.encode(&mut out).unwrap_or_else(|never| unreachable!("encoding into a Vec: {never}"));

@@ -9,14 +9,16 @@ pub mod hub;
 mod janitor;
 pub mod log;
 pub mod memory;
+pub mod moment;
 mod past;
 mod pins;
 pub mod registrar;
+pub mod retention;
 mod watch;
 pub mod writer;
 
 pub use engine::{Clock, Converter, Engine, Options, Reply, load};
 pub use hub::{ChangeType, Delivery, Hub};
-pub use log::{EventLog, Fault};
+pub use log::{EventLog, Fault, Identity, Origin, Size};
 pub use past::View;
 pub use watch::{Watch, WatchStart};

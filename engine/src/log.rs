@@ -89,7 +89,7 @@ pub trait EventLog: Send + Sync + 'static {
     }
 
     /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and
-    /// every event since, stays.
+    /// every event since, stays. Takes the time of the events since the last time; writers are not held up.
     fn forget(&self, through: Offset) -> Result<(), Fault>;
 
     /// From this version on everything is there; zero when nothing was ever let go.
@@ -100,8 +100,60 @@ pub trait EventLog: Send + Sync + 'static {
         Ok(Offset::ZERO)
     }
 
+    /// Which log this is; one in memory has no name.
+    fn identity(&self) -> Result<Identity, Fault> {
+        Ok(Identity::default())
+    }
+
+    /// What the log takes, and what was let go. Takes the time of the whole log, unless the backend knows better.
+    fn size(&self) -> Result<Size, Fault> {
+        const PIECE: usize = 1024;
+        let (mut size, mut after) = (Size::default(), Offset::ZERO);
+        loop {
+            let records = self.scan(None, after, PIECE)?;
+            size.bytes += records.iter().map(|record| record.encoded_bytes() as u64).sum::<u64>();
+            match records.last() {
+                Some(record) if records.len() == PIECE => after = record.offset(),
+                _ => return Ok(size),
+            }
+        }
+    }
+
+    /// Gives back the room of what was let go, where that is worth the work, or `always`. It may take long, and holds
+    /// nobody up meanwhile.
+    fn compact(&self, always: bool) -> Result<(), Fault> {
+        let _ = always;
+        Ok(())
+    }
+
     /// Makes the log writable again after a fault, if the cause is gone.
     fn recover(&self) -> Result<(), Fault>;
+}
+
+/// What a log takes on its disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Without what was let go, even where its room is yet to be given back.
+    pub bytes: u64,
+    /// Since the log was opened.
+    pub let_go_events: u64,
+    pub let_go_bytes: u64,
+}
+
+/// Which log it is among all logs, and where it came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// A random UUID, made with the log. A log that no server of this release has opened has none yet.
+    pub id: Option<String>,
+    /// What it was forked from.
+    pub origin: Option<Origin>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub id: Option<String>,
+    /// The two have the same events up to this one.
+    pub version: Offset,
 }
 
 /// The log failed.

@@ -1,6 +1,6 @@
 //! A log in memory, with faults on demand: for tests, simulation, and the naive twin of the real ones.
 
-use crate::log::{EventLog, Fault};
+use crate::log::{EventLog, Fault, Size};
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -17,6 +17,7 @@ struct Inner {
     /// Offsets of records that were let go.
     forgotten: BTreeSet<u64>,
     oldest: Offset,
+    let_go_bytes: u64,
     fault: Option<Planned>,
     broken: bool,
     /// How many recoveries fail before one succeeds.
@@ -155,23 +156,27 @@ impl EventLog for MemoryLog {
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
         let mut inner = self.lock();
-        let mut newest: BTreeMap<(String, String), Record> = BTreeMap::new();
-        let mut gone = Vec::new();
-        let kept: Vec<usize> = inner.kept(Offset::ZERO).take_while(|index| (*index as u64) < through.0).collect();
-        for index in kept {
+        let through = through.min(Offset(inner.records.len() as u64));
+        let begin = inner.oldest;
+        let passed: Vec<usize> = inner.kept(begin).take_while(|index| (*index as u64) < through.0).collect();
+        for index in passed {
             let record = inner.decode(index)?;
-            let replaced = newest.insert((record.resource.clone(), record.key.clone()), record);
-            gone.extend(replaced.map(|record| record.offset));
+            let deleted = record.is_delete().then_some(record.offset);
+            let replaced = Some(record.replaces).filter(|replaced| *replaced > 0);
+            for gone in deleted.into_iter().chain(replaced) {
+                if inner.forgotten.insert(gone) {
+                    inner.let_go_bytes += inner.records[gone as usize - 1].len() as u64;
+                }
+            }
         }
-        // An object that was deleted by then leaves nothing, unless it came again.
-        for index in inner.kept(through) {
-            let later = inner.decode(index)?;
-            newest.remove(&(later.resource, later.key));
-        }
-        gone.extend(newest.into_values().filter(Record::is_delete).map(|record| record.offset));
-        inner.forgotten.extend(gone);
-        inner.oldest = inner.oldest.max(through);
+        inner.oldest = begin.max(through);
         Ok(())
+    }
+
+    fn size(&self) -> Result<Size, Fault> {
+        let inner = self.lock();
+        let bytes = inner.kept(Offset::ZERO).map(|index| inner.records[index].len() as u64).sum();
+        Ok(Size { bytes, let_go_events: inner.forgotten.len() as u64, let_go_bytes: inner.let_go_bytes })
     }
 
     fn oldest(&self) -> Result<Offset, Fault> {

@@ -6,10 +6,11 @@
 
 use crate::engine::Engine;
 use crate::log::Fault;
+use crate::moment::{self, Unknown};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
-use holdfast_core::history::moment::{self, Moment};
+use holdfast_core::history::moment::parse;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::list::{self, Continue, Page, Selection};
 use holdfast_core::request::Request;
@@ -112,10 +113,12 @@ impl View {
         {
             return Ok(Some(entry.clone()));
         }
-        match past.engine.log().version_at(&kind.storage, key, at).map_err(fault)? {
-            Some(offset) => self.entry(past, kind, present, key, offset).map(Some),
-            None => Ok(None),
-        }
+        let found = match past.engine.log().version_at(&kind.storage, key, at).map_err(fault)? {
+            Some(offset) => Some(self.entry(past, kind, present, key, offset)?),
+            None => None,
+        };
+        past.remembers(at)?;
+        Ok(found)
     }
 
     /// One page of what the selection picks; see [`list::page`]. Of a past version nobody counts how many follow.
@@ -126,6 +129,9 @@ impl View {
         };
         if let Some(next) = &mut page.next {
             next.past = self.named;
+        }
+        if let Some(past) = &self.past {
+            past.remembers(self.state.offset)?;
         }
         Ok(page)
     }
@@ -228,11 +234,18 @@ impl View {
             }
         }
         state.offset = at;
+        past.remembers(at)?;
         Ok(Arc::new(state))
     }
 }
 
 impl Past {
+    /// Asked after all was read, for events are let go meanwhile.
+    fn remembers(&self, at: Offset) -> Result<(), Refusal> {
+        let oldest = self.engine.log().oldest();
+        if oldest.as_ref().is_ok_and(|oldest| at >= *oldest) { Ok(()) } else { Err(let_go(at, oldest)) }
+    }
+
     /// The kind's number in the newest state, if it is still defined as it was then.
     fn present(&self, kind: &Kind) -> Option<KindId> {
         let id = self.newest.registry.by_storage(&kind.storage)?;
@@ -244,27 +257,15 @@ impl Engine {
     /// The version that a version, a time or a time ago means, which the log must remember.
     pub fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
+        let moment = parse(text, now).map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
+        // What is durable and not yet served is of the future.
         let newest = self.snapshot().offset;
-        let unclear = |unclear: moment::Unclear| Refusal::BadRequest(unclear.to_string());
-        let version = match moment::parse(text, now).map_err(unclear)? {
-            Moment::Version(version) if version > newest => {
-                return Err(Refusal::BadRequest(format!(
-                    "version {version} is in the future: the newest one is {newest}"
-                )));
-            }
-            Moment::Version(version) => version,
-            Moment::Time(time) => {
-                let event_from = |offset: Offset| {
-                    let found = self.log().scan(None, Offset(offset.0.saturating_sub(1)), 1)?;
-                    Ok(found.first().map(|record| (record.offset(), record.time_ms)))
-                };
-                moment::version_at(time.as_millisecond(), newest, event_from).map_err(fault)?
-            }
-        };
-        let oldest = self.log().oldest();
-        match oldest.as_ref() {
-            Ok(oldest) if version >= *oldest => Ok(version),
-            _ => Err(let_go(version, oldest)),
+        match moment::resolve(self.log().as_ref(), moment) {
+            Ok(version) if version <= newest => Ok(version),
+            Ok(version) => Err(Refusal::BadRequest(moment::Unknown::Future { asked: version, newest }.to_string())),
+            Err(Unknown::LetGo { asked, oldest }) => Err(let_go(asked, Ok(oldest))),
+            Err(Unknown::Fault(why)) => Err(fault(why)),
+            Err(future @ Unknown::Future { .. }) => Err(Refusal::BadRequest(future.to_string())),
         }
     }
 
@@ -304,9 +305,7 @@ impl Engine {
 
     /// The kinds that there were: those of now, unless a definition has changed since.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
-        let Some(definitions) = newest.registry.definitions().filter(|_| newest.definitions.offset > at) else {
-            return Ok(newest.registry.clone());
-        };
+        let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
         let storage = &newest.kind(definitions).storage;
         let ended = self.log().scan(Some(storage), at, 1).map_err(fault)?;
         let Some(ended) = ended.first().map(Record::offset).filter(|ended| *ended <= newest.offset) else {

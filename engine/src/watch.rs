@@ -201,11 +201,8 @@ impl Watch {
         }
         let kind = snapshot.kind(self.selection.kind);
         let log = self.engine.log();
-        let oldest = log.oldest()?;
-        if self.position < oldest {
-            return Err(Fault::Forgotten { asked: self.position, oldest });
-        }
-        let records = log.scan(Some(&kind.storage), self.position, CATCH_UP_RECORDS)?;
+        let began = self.position;
+        let records = log.scan(Some(&kind.storage), began, CATCH_UP_RECORDS)?;
         let more = records.len() == CATCH_UP_RECORDS;
         for record in &records {
             if record.offset() > since {
@@ -230,6 +227,12 @@ impl Watch {
             if let Some(change_type) = event.seen_by(kind, &self.selection) {
                 self.pending.push_back(Delivery { event, change_type });
             }
+        }
+        // Asked after all was read, for events are let go meanwhile.
+        let oldest = log.oldest()?;
+        if began < oldest {
+            self.pending.clear();
+            return Err(Fault::Forgotten { asked: began, oldest });
         }
         let behind = records.last().is_some_and(|last| last.offset() <= since);
         if !(more && behind) {

@@ -2,6 +2,7 @@
 
 use crate::clock::SystemClock;
 use crate::flags::Args;
+use crate::fork::ForkHere;
 use crate::gates::ApiGates;
 use crate::{aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow};
@@ -11,21 +12,21 @@ use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::TokenKey;
-use holdfast_engine::{Engine, EventLog, Options, bootstrap};
-use holdfast_storage_rocks::RocksLog;
+use holdfast_engine::{Engine, Options, bootstrap, retention};
+use holdfast_storage_rocks::{Durability, RocksLog};
 use holdfast_transport_http::Metrics;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
 use holdfast_transport_http::conversion::Webhooks;
 use holdfast_transport_http::paths::Documents;
-use holdfast_transport_http::serve::{STREAMS_MAX, serve};
+use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 /// The issuer of tokens when none is named.
@@ -39,63 +40,105 @@ pub fn run(args: Args) -> Result<()> {
         _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    serve_until_stopped(args, bind, tls, Mode::AlwaysAllow, |address| {
+    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, lasting: Lasting::Kept };
+    server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
+        signals.next().await;
         Ok(())
     })
 }
 
-/// Runs the server; `ready` is called once `/readyz` is ok.
-pub fn serve_until_stopped(
-    args: Args,
-    bind: IpAddr,
-    tls: holdfast_transport_http::serve::Tls,
-    default_mode: Mode,
-    ready: impl FnOnce(SocketAddr) -> Result<()>,
-) -> Result<()> {
-    let log = RocksLog::open(&args.data_dir)?;
-    let settings = Settings {
-        service_range: args.service_cluster_ip_range,
-        node_ports: args.service_node_port_range,
-        modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
-        token_key: TokenKey(log.secret()?),
-        event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
-    };
-    let log: Arc<dyn EventLog> = Arc::new(log);
-    let options = Options { settings, clock: Arc::new(SystemClock) };
-    let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
-    let runtime = crate::runtime()?;
-    let outcome = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let listener = TcpListener::bind((bind, args.secure_port))
-            .await
-            .with_context(|| format!("listen on {bind}:{}", args.secure_port))?;
-        let address = listener.local_addr()?;
-        let api = api(&args, engine.clone(), address)?;
-        let streams = match args.http2_max_streams_per_connection {
-            0 => STREAMS_MAX,
-            streams => streams,
-        };
-        let serving = tokio::spawn(serve(api.clone(), listener, tls, streams));
-        tokio::spawn(engine.clone().keep_house());
-        make_objects(&args, &engine, address).await?;
-        aggregation::keep(&args, &engine, &api).await?;
-        api.ready.send_replace(true);
-        ready(address)?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        api.stopping.send_replace(true);
-        serving.await?.context("serve")
-    });
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-    engine.close();
-    outcome
+/// A server that is about to start.
+pub struct Server {
+    pub args: Args,
+    pub bind: IpAddr,
+    pub tls: Tls,
+    /// Who may do what, when no option says so.
+    pub default_mode: Mode,
+    pub lasting: Lasting,
 }
 
-fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr) -> Result<Arc<Api>> {
+/// What is to become of the data folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lasting {
+    /// It outlives the server, and what was acknowledged outlives the machine's power.
+    Kept,
+    /// It goes away with the server: nothing waits for the disk, and nobody is waited for at the end.
+    Fleeting,
+}
+
+/// What asks the process to end.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+        }
+    }
+}
+
+impl Server {
+    /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
+    pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
+        let Server { args, bind, tls, default_mode, lasting } = self;
+        let durability = match lasting {
+            Lasting::Kept => Durability::Synced,
+            Lasting::Fleeting => Durability::Unsynced,
+        };
+        let log = Arc::new(RocksLog::open_with(args.data_dir(), durability)?);
+        let settings = Settings {
+            service_range: args.service_cluster_ip_range,
+            node_ports: args.service_node_port_range,
+            modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+            token_key: TokenKey(log.secret()?),
+            event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+        };
+        let options = Options { settings, clock: Arc::new(SystemClock) };
+        let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;
+        let runtime = crate::runtime()?;
+        let outcome = runtime.block_on(async {
+            let mut signals = Signals::catch()?;
+            let listener = TcpListener::bind((bind, args.port()))
+                .await
+                .with_context(|| format!("listen on {bind}:{}", args.port()))?;
+            let address = listener.local_addr()?;
+            let forker = Arc::new(ForkHere { log, data_dir: args.data_dir().to_owned() });
+            let api = api(&args, engine.clone(), address, forker)?;
+            let streams = match args.http2_max_streams_per_connection {
+                0 => STREAMS_MAX,
+                streams => streams,
+            };
+            let serving = tokio::spawn(serve(api.clone(), listener, tls, streams));
+            tokio::spawn(engine.clone().keep_house());
+            tokio::spawn(retention::run(Arc::downgrade(&engine), args.history.retention()));
+            make_objects(&args, &engine, address).await?;
+            aggregation::keep(&args, &engine, &api).await?;
+            api.ready.send_replace(true);
+            let done = work(address, &mut signals).await?;
+            if lasting == Lasting::Kept {
+                api.stopping.send_replace(true);
+                serving.await?.context("serve")?;
+            }
+            Ok(done)
+        });
+        // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
+        runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+        engine.close();
+        outcome
+    }
+}
+
+fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHere>) -> Result<Arc<Api>> {
     let modes = engine.settings().modes.clone();
     let mut anonymous = args.anonymous_auth;
     if anonymous && modes == [Mode::AlwaysAllow] {
@@ -128,6 +171,7 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr) -> Result<Arc<Api>
         features: features(args)?,
         metrics: Metrics::default(),
         documents: Documents::new(advertised.to_string()),
+        forker: Some(forker),
         stopping: watch::Sender::new(false),
         sockets: Default::default(),
         ready: watch::Sender::new(false),

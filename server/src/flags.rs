@@ -2,28 +2,29 @@
 
 use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
-use crate::values::parse_duration;
+use crate::values::{parse_age, parse_bytes, parse_duration};
 use clap::ArgAction;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::decide::ServiceRange;
+use holdfast_engine::retention::Retention;
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Options of `holdfast apiserver`; `holdfast up` takes them too.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
-    /// Folder of the event log and, with `up`, of keys and certificates.
-    #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
-    pub data_dir: PathBuf,
+    /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
 
     /// Address of the secure port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
     #[arg(long)]
     pub bind_address: Option<IpAddr>,
-    /// HTTPS port; 0 takes a free one.
-    #[arg(long, default_value_t = 6443)]
-    pub secure_port: u16,
+    /// HTTPS port; 0 takes a free one [default: 6443].
+    #[arg(long)]
+    pub secure_port: Option<u16>,
     /// Address under which the cluster reaches the server [default: the bind address].
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
@@ -92,11 +93,43 @@ pub struct Args {
     pub max_mutating_requests_inflight: u32,
 
     #[command(flatten)]
+    pub history: HistoryArgs,
+    #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
     #[command(flatten)]
     pub gates: GateArgs,
     #[command(flatten)]
     pub logging: LoggingArgs,
+}
+
+impl Args {
+    pub fn data_dir(&self) -> &Path {
+        self.data_dir.as_deref().unwrap_or(Path::new("./holdfast-data"))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.secure_port.unwrap_or(6443)
+    }
+}
+
+/// How much history is kept.
+#[derive(clap::Args, Debug, Clone)]
+pub struct HistoryArgs {
+    /// How long old versions can be read and watched from: 168h, 7d; 0 for ever.
+    #[arg(long, default_value = "0", value_parser = parse_age, value_name = "DURATION")]
+    pub history_retention: Duration,
+    /// How much the log may take before the oldest versions go: 10Gi; 0 for any size.
+    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
+    pub history_max_bytes: u64,
+}
+
+impl HistoryArgs {
+    pub fn retention(&self) -> Retention {
+        Retention {
+            age: Some(self.history_retention).filter(|age| !age.is_zero()),
+            bytes: Some(self.history_max_bytes).filter(|bytes| *bytes > 0),
+        }
+    }
 }
 
 /// Other servers that answer for parts of the API, and proxies in front of this one.

@@ -6,6 +6,7 @@ mod at;
 mod bisect;
 mod clock;
 mod flags;
+mod fork;
 mod gates;
 mod history;
 mod log;
@@ -14,6 +15,7 @@ mod not_built;
 mod pki;
 mod remote;
 mod replay;
+mod run;
 mod tls;
 mod up;
 mod values;
@@ -40,6 +42,10 @@ enum Command {
     Up(Box<up::Args>),
     /// Start the API server alone.
     Apiserver(Box<flags::Args>),
+    /// Make a new cluster of another one at any moment of its history.
+    Fork(Box<fork::Args>),
+    /// Run a command against a cluster of its own, which is there only for the command.
+    Run(Box<run::Args>),
     /// Read the event log of a data folder.
     #[command(subcommand)]
     Log(log::Command),
@@ -67,7 +73,7 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let arguments = flags::normalized(std::env::args_os());
-    let serves = arguments.get(1).is_some_and(|command| command == "up" || command == "apiserver");
+    let serves = arguments.get(1).is_some_and(|command| command == "up" || command == "apiserver" || command == "run");
     if serves && let Some(refusal) = not_built::refuse(&arguments[2..]) {
         eprintln!("holdfast: {refusal}");
         return std::process::ExitCode::FAILURE;
@@ -75,6 +81,9 @@ fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse_from(arguments).command {
         Command::Up(args) => up::run(*args),
         Command::Apiserver(args) => apiserver::run(*args),
+        Command::Fork(args) => fork::run(&args),
+        // What the command ended with is what this ends with.
+        Command::Run(args) => return run::run(*args),
         Command::Log(command) => log::run(command),
         Command::History(args) => history::versions::run(&args),
         Command::Blame(args) => history::blame::run(&args),

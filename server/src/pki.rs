@@ -36,9 +36,14 @@ pub struct Pki {
 /// The common name of the one proxy there is.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
+/// Where the files of a cluster's certificates are in its data folder.
+pub fn folder(data: &Path) -> PathBuf {
+    data.join("pki")
+}
+
 /// Makes what is missing or about to expire.
-pub fn ensure(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<Pki> {
-    let folder = folder.join("pki");
+pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<Pki> {
+    let folder = folder(data);
     std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let file = |name: &str| folder.join(name);
     let pki = Pki {
@@ -53,43 +58,54 @@ pub fn ensure(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<P
         front_proxy_key: file("front-proxy-client.key"),
     };
     let signed = [&pki.server_certificate, &pki.admin_certificate];
-    let authority = authority("holdfast-ca", &pki.authority, &file("ca.key"), &signed.map(PathBuf::as_path))?;
+    let authority = authority("holdfast-ca", &pki.authority, &file("ca.key"), &signed.map(PathBuf::as_path), write)?;
     let signed = [pki.front_proxy_certificate.as_path()];
-    let front_proxy =
-        self::authority("holdfast-front-proxy-ca", &pki.front_proxy_authority, &file("front-proxy-ca.key"), &signed)?;
+    let front_proxy = self::authority(
+        "holdfast-front-proxy-ca",
+        &pki.front_proxy_authority,
+        &file("front-proxy-ca.key"),
+        &signed,
+        write,
+    )?;
     if !is_good(&pki.front_proxy_certificate, &pki.front_proxy_key, &[], &[]) {
         let mut params = params(FRONT_PROXY, CERTIFICATE_DAYS);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        issue(params, &front_proxy, &pki.front_proxy_certificate, &pki.front_proxy_key)?;
+        issue(params, &front_proxy, &pki.front_proxy_certificate, &pki.front_proxy_key, write)?;
     }
     if !is_good(&pki.server_certificate, &pki.server_key, names, addresses) {
         let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
         params.subject_alt_names = sans(names, addresses)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        issue(params, &authority, &pki.server_certificate, &pki.server_key)?;
+        issue(params, &authority, &pki.server_certificate, &pki.server_key, write)?;
     }
     if !is_good(&pki.admin_certificate, &pki.admin_key, &[], &[]) {
         let mut params = params("kubernetes-admin", CERTIFICATE_DAYS);
         params.distinguished_name.push(DnType::OrganizationName, "system:masters");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        issue(params, &authority, &pki.admin_certificate, &pki.admin_key)?;
+        issue(params, &authority, &pki.admin_certificate, &pki.admin_key, write)?;
     }
     if !pki.service_account_key.exists() {
-        write(&pki.service_account_key, &KeyPair::generate()?.serialize_pem(), true)?;
+        write.file(&pki.service_account_key, &KeyPair::generate()?.serialize_pem(), true)?;
     }
     Ok(pki)
 }
 
 /// An authority, made when it is missing: what an older one signed is worth nothing then.
-fn authority(name: &str, certificate: &Path, key: &Path, signed: &[&Path]) -> Result<Issuer<'static, KeyPair>> {
+fn authority(
+    name: &str,
+    certificate: &Path,
+    key: &Path,
+    signed: &[&Path],
+    write: Writing,
+) -> Result<Issuer<'static, KeyPair>> {
     if !key.exists() || !certificate.exists() {
         let pair = KeyPair::generate()?;
         let mut params = params(name, AUTHORITY_DAYS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        write(key, &pair.serialize_pem(), true)?;
-        write(certificate, &params.self_signed(&pair)?.pem(), false)?;
+        write.file(key, &pair.serialize_pem(), true)?;
+        write.file(certificate, &params.self_signed(&pair)?.pem(), false)?;
         for old in signed {
             let _ = std::fs::remove_file(old);
         }
@@ -107,8 +123,8 @@ pub fn self_signed(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Res
         let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
         params.subject_alt_names = sans(names, addresses)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        write(&key, &pair.serialize_pem(), true)?;
-        write(&certificate, &params.self_signed(&pair)?.pem(), false)?;
+        Writing::Synced.file(&key, &pair.serialize_pem(), true)?;
+        Writing::Synced.file(&certificate, &params.self_signed(&pair)?.pem(), false)?;
     }
     Ok((certificate, key))
 }
@@ -127,18 +143,31 @@ pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
     ))
 }
 
-/// Writes a file whole or not at all; secrets for the owner's eyes only.
-pub fn write(path: &Path, text: &str, secret: bool) -> Result<()> {
-    let temporary = path.with_extension("new");
-    let mode = if secret { 0o600 } else { 0o644 };
-    let written = (|| {
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    })();
-    written.with_context(|| format!("write {}", path.display()))
+/// How files are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writing {
+    /// So that they survive a power cut.
+    Synced,
+    /// For a folder that goes away with its process.
+    Unsynced,
+}
+
+impl Writing {
+    /// Writes a file whole or not at all; secrets for the owner's eyes only.
+    pub fn file(self, path: &Path, text: &str, secret: bool) -> Result<()> {
+        let temporary = path.with_extension("new");
+        let mode = if secret { 0o600 } else { 0o644 };
+        let written = (|| {
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            if self == Writing::Synced {
+                file.sync_all()?;
+            }
+            std::fs::rename(&temporary, path)
+        })();
+        written.with_context(|| format!("write {}", path.display()))
+    }
 }
 
 fn params(name: &str, days: i64) -> CertificateParams {
@@ -161,10 +190,16 @@ fn sans(names: &[String], addresses: &[IpAddr]) -> Result<Vec<SanType>> {
     Ok(sans)
 }
 
-fn issue(params: CertificateParams, authority: &Issuer<'_, KeyPair>, certificate: &Path, key: &Path) -> Result<()> {
+fn issue(
+    params: CertificateParams,
+    authority: &Issuer<'_, KeyPair>,
+    certificate: &Path,
+    key: &Path,
+    write: Writing,
+) -> Result<()> {
     let pair = KeyPair::generate()?;
-    write(key, &pair.serialize_pem(), true)?;
-    write(certificate, &params.signed_by(&pair, authority)?.pem(), false)
+    write.file(key, &pair.serialize_pem(), true)?;
+    write.file(certificate, &params.signed_by(&pair, authority)?.pem(), false)
 }
 
 /// Whether a certificate is there, lasts a while, and is good for all these names and addresses.

@@ -1,33 +1,67 @@
 //! `holdfast up`: everything that one machine needs, secure from the start.
 
-use crate::apiserver::{serve_until_stopped, server_addresses, server_names};
+use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
+use crate::pki::{Pki, Writing};
 use crate::{flags, logging, pki, tls};
 use anyhow::{Result, anyhow};
 use holdfast_core::authz::chain::Mode;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
     #[command(flatten)]
-    server: flags::Args,
+    pub server: flags::Args,
     /// The same as --secure-port.
     #[arg(long)]
-    port: Option<u16>,
+    pub port: Option<u16>,
     /// Where to write the administrator's kubeconfig [default: DIR/admin.kubeconfig].
     #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    pub kubeconfig: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<()> {
+    let _log = logging::init(&args.server.logging).map_err(|why| anyhow!(why))?;
+    let (server, admin) = prepare(args, Lasting::Kept)?;
+    server.serve(async |address, signals: &mut Signals| {
+        let url = admin.welcome(address)?;
+        println!("ready {url} kubeconfig {}", admin.kubeconfig.display());
+        signals.next().await;
+        Ok(())
+    })
+}
+
+/// What the administrator of a prepared server gets.
+pub struct Admin {
+    pub kubeconfig: PathBuf,
+    bind: IpAddr,
+    pki: Pki,
+    writing: Writing,
+}
+
+impl Admin {
+    /// Writes the kubeconfig; gives back the server's URL.
+    pub fn welcome(&self, address: SocketAddr) -> Result<String> {
+        let host = if self.bind.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { self.bind };
+        let url = format!("https://{}", SocketAddr::new(host, address.port()));
+        self.writing.file(&self.kubeconfig, &pki::kubeconfig(&self.pki, &url)?, true)?;
+        Ok(url)
+    }
+}
+
+/// Makes the certificates of a data folder that lack, and a server of the options.
+pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
     let Args { mut server, port, kubeconfig } = args;
-    let _log = logging::init(&server.logging).map_err(|why| anyhow!(why))?;
-    server.secure_port = port.unwrap_or(server.secure_port);
+    server.secure_port = port.or(server.secure_port);
     // Before anything is put into the folder.
-    holdfast_storage_rocks::check_whole(&server.data_dir)?;
+    holdfast_storage_rocks::check_whole(server.data_dir())?;
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let pki = pki::ensure(&server.data_dir, &server_names(), &server_addresses(&server, bind))?;
+    let writing = match lasting {
+        Lasting::Kept => Writing::Synced,
+        Lasting::Fleeting => Writing::Unsynced,
+    };
+    let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());
     if server.service_account_signing_key_file.is_none() {
         server.service_account_signing_key_file = Some(pki.service_account_key.clone());
@@ -36,15 +70,10 @@ pub fn run(args: Args) -> Result<()> {
     let certificate = server.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
     let key = server.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());
     let tls = tls::configure(&server, &certificate, &key)?;
-    let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir.join("admin.kubeconfig"));
-    serve_until_stopped(server, bind, tls, Mode::Rbac, |address| {
-        let host = if bind.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { bind };
-        let url = format!("https://{}", std::net::SocketAddr::new(host, address.port()));
-        pki::write(&kubeconfig, &pki::kubeconfig(&pki, &url)?, true)?;
-        let shown = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig.clone());
-        println!("ready {url} kubeconfig {}", shown.display());
-        Ok(())
-    })
+    let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir().join("admin.kubeconfig"));
+    let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+    let server = Server { args: server, bind, tls, default_mode: Mode::Rbac, lasting };
+    Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 
 /// The proxy that other servers are to trust is this server itself, unless options say otherwise.

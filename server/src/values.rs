@@ -1,5 +1,6 @@
 //! Values of options as Go's `strconv` and `time` read them, because that is how existing scripts write them.
 
+use holdfast_core::schema::quantity;
 use std::time::Duration;
 
 pub fn parse_bool(text: &str) -> Result<bool, String> {
@@ -46,6 +47,29 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(nanoseconds as u64))
 }
 
+/// The same with days and weeks, which Go lacks because they are not always as long: `7d`, `1w2d12h`.
+pub fn parse_age(text: &str) -> Result<Duration, String> {
+    let mut rest = text;
+    let mut days = 0f64;
+    for (unit, length) in [('w', 7.0), ('d', 1.0)] {
+        if let Some((number, after)) = rest.split_once(unit) {
+            let number: f64 = number.parse().map_err(|_| format!("invalid duration {text:?}: give 7d, 168h or 90m"))?;
+            days += number * length;
+            rest = after;
+        }
+    }
+    let hours = if rest.is_empty() && rest != text { Duration::ZERO } else { parse_duration(rest)? };
+    let days = Duration::try_from_secs_f64(days * 86_400.0).map_err(|_| format!("invalid duration {text:?}"))?;
+    days.checked_add(hours).ok_or_else(|| format!("invalid duration {text:?}"))
+}
+
+/// Reads `10Gi`, `500M`, `1048576`, as quantities are written.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let invalid = || format!("{text:?} is no size: give 10Gi, 500M or a number of bytes");
+    let nanos = quantity::nanos(text).filter(|nanos| nanos % 1_000_000_000 == 0).ok_or_else(invalid)?;
+    u64::try_from(nanos / 1_000_000_000).map_err(|_| invalid())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +101,30 @@ mod tests {
             ("9999999h", "time: invalid duration \"9999999h\""),
         ] {
             assert_eq!(parse_duration(text), Err(expected.into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_have_days_and_weeks() {
+        for (text, seconds) in
+            [("0", 0), ("7d", 604_800), ("168h", 604_800), ("1w", 604_800), ("1w1d1h1m", 694_860), ("0.5d", 43_200)]
+        {
+            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "d", "-1d", "7", "7x", "1d2", "1dd", "1d1w", "99999999999999999999d", "nan d", "infd"] {
+            assert!(parse_age(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_quantities() {
+        for (text, bytes) in
+            [("0", 0), ("1048576", 1 << 20), ("10Gi", 10 << 30), ("500M", 500_000_000), ("1.5Ki", 1536)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "-1", "10GB", "100m", "many", "1e30"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
     }
 }

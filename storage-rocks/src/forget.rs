@@ -1,79 +1,172 @@
 //! Lets go of old events: what a later one has replaced, up to a version.
+//!
+//! It goes through the events between where it was before and the new version, in their order and in pieces, so that
+//! it costs what happened since and not all of history, and holds no writer up. What an event replaced goes; so does
+//! the event of a deletion, for nothing refers to it: an object that comes again begins anew. What is left up to the
+//! version is one event for each object that was there at it.
 
-use crate::fault::fault;
-use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY, META, META_OLDEST};
-use crate::log::{family, last, oldest, read, synced};
-use holdfast_core::event::Offset;
-use holdfast_engine::Fault;
-use rocksdb::{DB, IteratorMode, WriteBatch};
+use crate::fault::{damage, fault};
+use crate::key::{self, BY_RESOURCE, EVENTS, FAMILIES, HISTORY, META, META_FORGOTTEN, META_OLDEST};
+use crate::log::{RocksLog, family, last, oldest, synced};
+use holdfast_core::event::{Offset, Record};
+use holdfast_engine::{Fault, Size};
+use rocksdb::{CompactOptions, DB, Direction, IteratorMode, ReadOptions, WriteBatch};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// How many events go at a time.
+/// How many events are gone through at a time.
 const PIECE: usize = 1000;
+/// Tables are compacted once this part of what is in them was let go: then each byte is written a few times at most.
+const GARBAGE_PART: u64 = 4;
 
-pub fn forget(db: &DB, folder: &Path, through: Offset) -> Result<(), Fault> {
-    let through = through.min(last(db, folder)?);
-    if through <= oldest(db)? {
-        return Ok(());
-    }
-    // First of all, so that nobody counts on what a crash may leave half gone.
-    db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
-        .map_err(|error| fault("note its beginning", error))?;
-    let mut object = Object::default();
-    let mut gone = Vec::new();
-    for item in db.iterator_cf(family(db, HISTORY)?, IteratorMode::Start) {
-        let (entry, _) = item.map_err(|error| fault("read its history", error))?;
-        let Some((name, offset)) = key::parse_versioned(&entry) else { continue };
-        if object.name != name {
-            object.end(db, &mut gone)?;
-            object = Object { name: name.to_vec(), ..Object::default() };
-        }
-        if offset <= through {
-            gone.extend(object.newest.replace(offset));
-        } else {
-            object.goes_on = true;
-        }
-        if gone.len() >= PIECE {
-            remove(db, folder, &mut gone)?;
-        }
-    }
-    object.end(db, &mut gone)?;
-    remove(db, folder, &mut gone)
-}
-
-/// One object's events, in their order.
+/// What was let go since the log was opened.
 #[derive(Default)]
-struct Object {
-    name: Vec<u8>,
-    /// The newest event up to the version: what it was like then.
-    newest: Option<Offset>,
-    /// There are events behind the version, which need the one before them.
-    goes_on: bool,
+pub struct LetGo {
+    events: AtomicU64,
+    bytes: AtomicU64,
+    /// One at a time: it goes through the log in order.
+    at_work: Mutex<()>,
 }
 
-impl Object {
-    /// An object that was deleted by then leaves nothing.
-    fn end(&mut self, db: &DB, gone: &mut Vec<Offset>) -> Result<(), Fault> {
-        if self.goes_on || self.newest.is_none() {
-            return Ok(());
+pub fn forget(log: &RocksLog, through: Offset) -> Result<(), Fault> {
+    let let_go = log.let_go();
+    let _alone = let_go.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+    let through = log.with(|db, folder| {
+        let through = through.min(last(db, folder)?);
+        if through > oldest(db)? {
+            // First of all, so that nobody counts on what is about to go.
+            db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
+                .map_err(|error| fault("note its beginning", error))?;
         }
-        let current =
-            db.get_cf(family(db, CURRENT)?, &self.name).map_err(|error| fault("read what is current", error))?;
-        if current.is_none() {
-            gone.extend(self.newest.take());
-        }
+        // What was interrupted is finished, too.
+        oldest(db)
+    })?;
+    while log.with(|db, folder| piece(db, folder, through, let_go))? {}
+    Ok(())
+}
+
+/// How far it has come, and how many bytes wait to be compacted.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    at: Offset,
+    garbage: u64,
+}
+
+impl Progress {
+    fn read(db: &DB) -> Result<Progress, Fault> {
+        let found = db.get_cf(family(db, META)?, META_FORGOTTEN).map_err(|error| fault("read its beginning", error))?;
+        let read = |bytes: Vec<u8>| {
+            let (at, garbage) = bytes.split_at_checked(8)?;
+            Some(Progress { at: key::parse_offset(at)?, garbage: key::parse_offset(garbage)?.0 })
+        };
+        Ok(found.and_then(read).unwrap_or_default())
+    }
+
+    fn stage(self, db: &DB, batch: &mut WriteBatch) -> Result<(), Fault> {
+        batch.put_cf(
+            family(db, META)?,
+            META_FORGOTTEN,
+            [key::offset(self.at), key::offset(Offset(self.garbage))].concat(),
+        );
         Ok(())
     }
 }
 
-fn remove(db: &DB, folder: &Path, gone: &mut Vec<Offset>) -> Result<(), Fault> {
+/// Goes through the next events up to `through`; whether there may be more.
+fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool, Fault> {
+    let mut progress = Progress::read(db)?;
+    if progress.at >= through {
+        return Ok(false);
+    }
+    let events = family(db, EVENTS)?;
     let mut batch = WriteBatch::default();
-    for offset in gone.drain(..) {
-        let Some(record) = read(db, folder, offset)? else { continue };
+    let (mut gone, mut bytes, mut seen) = (0, 0, 0);
+    let mut remove = |record: &Record, offset: Offset, size: usize, batch: &mut WriteBatch| -> Result<(), Fault> {
         let object = key::object(&record.resource, &record.key);
-        batch.delete_cf(family(db, EVENTS)?, key::offset(offset));
+        batch.delete_cf(events, key::offset(offset));
         batch.delete_cf(family(db, HISTORY)?, key::versioned(&object, offset));
         batch.delete_cf(family(db, BY_RESOURCE)?, key::versioned(record.resource.as_bytes(), offset));
+        gone += 1;
+        bytes += (size + 2 * object.len()) as u64;
+        Ok(())
+    };
+    let start = key::offset(progress.at.next());
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(key::offset(through.next()));
+    // These events are old: nobody else asks for them soon.
+    bounds.fill_cache(false);
+    for item in db.iterator_cf_opt(events, bounds, IteratorMode::From(&start, Direction::Forward)).take(PIECE) {
+        let (offset, value) = item.map_err(|error| damage("read events", folder, progress.at, error))?;
+        let offset = key::parse_offset(&offset).unwrap_or(progress.at);
+        let record = crate::fault::record(folder, offset, &value)?;
+        if record.replaces > 0 {
+            let replaced = Offset(record.replaces);
+            let found = db
+                .get_pinned_cf(events, key::offset(replaced))
+                .map_err(|error| damage("read an event", folder, progress.at, error))?;
+            if let Some(found) = found {
+                remove(&record, replaced, found.len(), &mut batch)?;
+            }
+        }
+        if record.is_delete() {
+            remove(&record, offset, value.len(), &mut batch)?;
+        }
+        progress.at = offset;
+        seen += 1;
     }
-    db.write(batch).map_err(|error| fault("let go of old events", error))
+    let more = seen == PIECE;
+    if !more {
+        progress.at = through;
+    }
+    progress.garbage += bytes;
+    progress.stage(db, &mut batch)?;
+    // Without a sync of its own: what a crash brings back is let go again.
+    db.write(batch).map_err(|error| fault("let go of old events", error))?;
+    let_go.events.fetch_add(gone, Ordering::Relaxed);
+    let_go.bytes.fetch_add(bytes, Ordering::Relaxed);
+    Ok(more)
+}
+
+/// What the log takes on the disk but for what only waits for compaction, and what was let go.
+pub fn size(db: &DB, let_go: Option<&LetGo>) -> Result<Size, Fault> {
+    let garbage = Progress::read(db)?.garbage;
+    let counted = |count: fn(&LetGo) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
+    Ok(Size {
+        bytes: tables(db)?.saturating_sub(garbage),
+        let_go_events: counted(|let_go| &let_go.events),
+        let_go_bytes: counted(|let_go| &let_go.bytes),
+    })
+}
+
+fn tables(db: &DB) -> Result<u64, Fault> {
+    let mut bytes = 0;
+    for name in FAMILIES {
+        for property in ["rocksdb.live-sst-files-size", "rocksdb.cur-size-all-mem-tables"] {
+            let found = db.property_int_value_cf(family(db, name)?, property);
+            bytes += found.map_err(|error| fault("tell its size", error))?.unwrap_or(0);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Gives the disk back what was let go, where that is worth it or `always`.
+pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
+    let progress = Progress::read(db)?;
+    let worth_it = progress.garbage > tables(db)? / GARBAGE_PART;
+    if !worth_it && !always {
+        return Ok(());
+    }
+    let mut options = CompactOptions::default();
+    // Beside what RocksDB compacts on its own account.
+    options.set_exclusive_manual_compaction(false);
+    let through = key::offset(oldest(db)?.next());
+    db.compact_range_cf_opt(family(db, EVENTS)?, None::<&[u8]>, Some(&through[..]), &options);
+    for name in [HISTORY, BY_RESOURCE] {
+        db.compact_range_cf_opt(family(db, name)?, None::<&[u8]>, None::<&[u8]>, &options);
+    }
+    let mut batch = WriteBatch::default();
+    let now = Progress::read(db)?;
+    Progress { garbage: now.garbage.saturating_sub(progress.garbage), ..now }.stage(db, &mut batch)?;
+    db.write(batch).map_err(|error| fault("note its compaction", error))
 }

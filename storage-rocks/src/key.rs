@@ -25,6 +25,12 @@ pub const META_FORMAT: &[u8] = b"format";
 pub const META_SECRET: &[u8] = b"secret";
 /// In `meta`: from this offset on everything is there, as a key of `events`.
 pub const META_OLDEST: &[u8] = b"oldest";
+/// In `meta`: how far letting go has come, an offset, and the bytes that await compaction, both as eight bytes.
+pub const META_FORGOTTEN: &[u8] = b"forgotten";
+/// In `meta`: the log's name among all logs, a random UUID in its usual form.
+pub const META_ID: &[u8] = b"id";
+/// In `meta`: of which log this one is a fork: the version, as a key of `events`, and behind it the other's id.
+pub const META_ORIGIN: &[u8] = b"origin";
 /// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it have been told of.
 pub const META_REPAIRED: &[u8] = b"repaired";
 
@@ -81,6 +87,13 @@ pub fn versioned(name: &[u8], at: Offset) -> Vec<u8> {
     key.extend_from_slice(name);
     key.push(0);
     key.extend_from_slice(&offset(at));
+    key
+}
+
+/// Behind the last key that [`versioned`] makes of a name.
+pub fn behind(name: &[u8]) -> Vec<u8> {
+    let mut key = name.to_vec();
+    key.push(1);
     key
 }
 

@@ -4,6 +4,8 @@
 
 mod fault;
 mod forget;
+mod fork;
+mod identity;
 mod import;
 mod key;
 mod lock;
@@ -11,8 +13,12 @@ mod log;
 mod past;
 mod reader;
 mod repair;
+mod whole;
 
-pub use import::{Import, check_whole};
-pub use log::RocksLog;
+pub use fork::{Fork, Forked};
+pub use holdfast_engine::{Identity, Origin};
+pub use import::Import;
+pub use log::{Durability, RocksLog};
 pub use reader::LogReader;
 pub use repair::{Repair, repair};
+pub use whole::{check_new, check_whole};

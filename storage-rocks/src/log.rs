@@ -1,6 +1,8 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
 use crate::fault::{damage, fault, record, way_out};
+use crate::forget::LetGo;
+use crate::identity::{self, new_id, stage_secret};
 use crate::key::{
     self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET,
     Mark,
@@ -8,7 +10,7 @@ use crate::key::{
 use crate::lock::FolderLock;
 use crate::past;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{EventLog, Fault, Identity, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
     WriteBatch, WriteOptions,
@@ -25,22 +27,78 @@ const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
 pub struct RocksLog {
     folder: PathBuf,
+    /// What faults name: the folder, or the one that it is becoming a copy of.
+    told_as: PathBuf,
     /// `None` only between closing and opening again.
     db: RwLock<Option<DB>>,
+    durability: Durability,
+    let_go: LetGo,
     _lock: FolderLock,
+}
+
+/// What an append waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The disk: what was acknowledged survives a power cut.
+    Synced,
+    /// The operating system: enough for a folder that goes away with its process.
+    Unsynced,
 }
 
 impl RocksLog {
     /// Opens the log in `folder`, making both when they are not there.
     pub fn open(folder: &Path) -> Result<RocksLog, Fault> {
-        std::fs::create_dir_all(folder).map_err(|error| Fault::io("make the data folder", error))?;
-        crate::import::check_whole(folder)?;
-        RocksLog::open_with(folder, FolderLock::take(folder)?)
+        RocksLog::open_with(folder, Durability::Synced)
     }
 
-    pub(crate) fn open_with(folder: &Path, lock: FolderLock) -> Result<RocksLog, Fault> {
-        let db = open(folder)?;
-        Ok(RocksLog { folder: folder.to_owned(), db: RwLock::new(Some(db)), _lock: lock })
+    /// The same, where appends may wait for less than the disk.
+    pub fn open_with(folder: &Path, durability: Durability) -> Result<RocksLog, Fault> {
+        std::fs::create_dir_all(folder).map_err(|error| Fault::io("make the data folder", error))?;
+        crate::whole::check_whole(folder)?;
+        let log = RocksLog { durability, ..RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)? };
+        if log.identity()?.id.is_none() {
+            log.name(&Identity { id: Some(new_id()?), origin: None })?;
+        }
+        Ok(log)
+    }
+
+    /// Opens a log that gets its name otherwise.
+    pub(crate) fn open_unnamed(folder: &Path, told_as: &Path, lock: FolderLock) -> Result<RocksLog, Fault> {
+        let db = open(folder, told_as)?;
+        Ok(RocksLog {
+            folder: folder.to_owned(),
+            told_as: told_as.to_owned(),
+            db: RwLock::new(Some(db)),
+            durability: Durability::Synced,
+            let_go: LetGo::default(),
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn name(&self, identity: &Identity) -> Result<(), Fault> {
+        let db = self.db()?;
+        let mut batch = WriteBatch::default();
+        identity::stage(identity, &db, &mut batch)?;
+        db.write_opt(batch, &self.writing()).map_err(|error| fault("write its id", error))
+    }
+
+    pub(crate) fn told_as(&self) -> &Path {
+        &self.told_as
+    }
+
+    pub(crate) fn let_go(&self) -> &LetGo {
+        &self.let_go
+    }
+
+    /// Does something with the store, which cannot be closed meanwhile: nothing that takes long.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&DB, &Path) -> Result<T, Fault>) -> Result<T, Fault> {
+        work(&*self.db()?, &self.told_as)
+    }
+
+    fn writing(&self) -> WriteOptions {
+        let mut options = WriteOptions::default();
+        options.set_sync(self.durability == Durability::Synced);
+        options
     }
 
     /// Notes from where on everything is there, and up to where gaps have been told of.
@@ -64,9 +122,9 @@ impl RocksLog {
         if let Some(secret) = found.and_then(|bytes| bytes.try_into().ok()) {
             return Ok(secret);
         }
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(|error| Fault::io("make a secret", std::io::Error::from(error)))?;
-        db.put_cf_opt(meta, META_SECRET, secret, &synced()).map_err(|error| fault("write its secret", error))?;
+        let mut batch = WriteBatch::default();
+        let secret = stage_secret(&db, &mut batch)?;
+        db.write_opt(batch, &self.writing()).map_err(|error| fault("write its secret", error))?;
         Ok(secret)
     }
 
@@ -121,10 +179,10 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
     FAMILIES.iter().map(|name| ColumnFamilyDescriptor::new(*name, family_options())).collect()
 }
 
-fn open(folder: &Path) -> Result<DB, Fault> {
+fn open(folder: &Path, told_as: &Path) -> Result<DB, Fault> {
     let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors())
-        .map_err(|error| damage("open", folder, last_readable(folder), error))?;
-    if !check_format(&db, folder)? {
+        .map_err(|error| damage("open", told_as, last_readable(folder), error))?;
+    if !check_format(&db, told_as)? {
         db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &synced())
             .map_err(|error| fault("write its format", error))?;
     }
@@ -202,13 +260,14 @@ pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<
     Ok(())
 }
 
-/// The last offset in the log.
+/// The last offset in the log, even where its event was let go: no offset is given out twice.
 pub(crate) fn last(db: &DB, folder: &Path) -> Result<Offset, Fault> {
-    match db.iterator_cf(family(db, EVENTS)?, IteratorMode::End).next() {
-        None => Ok(Offset::ZERO),
-        Some(Ok((found, _))) => key::parse_offset(&found).ok_or_else(|| foreign(EVENTS, folder)),
-        Some(Err(error)) => Err(damage("read its end", folder, Offset::ZERO, error)),
-    }
+    let last = match db.iterator_cf(family(db, EVENTS)?, IteratorMode::End).next() {
+        None => Offset::ZERO,
+        Some(Ok((found, _))) => key::parse_offset(&found).ok_or_else(|| foreign(EVENTS, folder))?,
+        Some(Err(error)) => return Err(damage("read its end", folder, Offset::ZERO, error)),
+    };
+    Ok(last.max(oldest(db)?))
 }
 
 pub(crate) fn read(db: &DB, folder: &Path, offset: Offset) -> Result<Option<Record>, Fault> {
@@ -312,27 +371,27 @@ impl EventLog for RocksLog {
         for record in batch {
             stage(&db, &mut writes, record)?;
         }
-        db.write_opt(writes, &synced()).map_err(|error| fault("append", error))
+        db.write_opt(writes, &self.writing()).map_err(|error| fault("append", error))
     }
 
     fn last(&self) -> Result<Offset, Fault> {
-        last(&*self.db()?, &self.folder)
+        last(&*self.db()?, &self.told_as)
     }
 
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        read(&*self.db()?, &self.folder, offset)
+        read(&*self.db()?, &self.told_as, offset)
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        current(&*self.db()?, &self.folder, visit)
+        current(&*self.db()?, &self.told_as, visit)
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        scan(&*self.db()?, &self.folder, resource, after, limit)
+        scan(&*self.db()?, &self.told_as, resource, after, limit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
-        versions(&*self.db()?, &self.folder, resource, key)
+        versions(&*self.db()?, &self.told_as, resource, key)
     }
 
     fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
@@ -351,8 +410,15 @@ impl EventLog for RocksLog {
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
-        let db = self.db()?;
-        crate::forget::forget(&db, &self.folder, through)
+        crate::forget::forget(self, through)
+    }
+
+    fn size(&self) -> Result<Size, Fault> {
+        crate::forget::size(&*self.db()?, Some(&self.let_go))
+    }
+
+    fn compact(&self, always: bool) -> Result<(), Fault> {
+        crate::forget::compact(&*self.db()?, always)
     }
 
     fn oldest(&self) -> Result<Offset, Fault> {
@@ -363,13 +429,19 @@ impl EventLog for RocksLog {
         repaired(&*self.db()?)
     }
 
+    fn identity(&self) -> Result<Identity, Fault> {
+        identity::read(&*self.db()?)
+    }
+
     fn recover(&self) -> Result<(), Fault> {
         probe(&self.folder)?;
+        // A compaction could go on for long, and the store cannot be closed meanwhile.
+        self.db()?.cancel_all_background_work(false);
         let mut db = self.db.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         // RocksDB refuses writes after a failed one until it is opened again; opening also settles
         // whether the batch that failed is there or not.
         *db = None;
-        *db = Some(open(&self.folder)?);
+        *db = Some(open(&self.folder, &self.told_as)?);
         Ok(())
     }
 }

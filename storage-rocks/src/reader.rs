@@ -1,10 +1,12 @@
 //! Reading a log beside the server that writes it: for the commands that look at a data folder.
 
 use crate::fault::fault;
+use crate::identity;
 use crate::log::{check_format, current, descriptors, last, oldest, options, read, repaired, scan, versions};
 use crate::past;
+use crate::whole::check_log;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{EventLog, Fault, Identity, Size};
 use rocksdb::DB;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -19,11 +21,8 @@ pub struct LogReader {
 
 impl LogReader {
     pub fn open(folder: &Path) -> Result<LogReader, Fault> {
-        crate::import::check_whole(folder)?;
+        check_log(folder)?;
         let path = folder.join("log");
-        if !path.join("CURRENT").exists() {
-            return Err(Fault::Unreadable { what: format!("{} holds no Holdfast log", folder.display()) });
-        }
         let notes = tempfile::tempdir().map_err(|error| Fault::io("make a temporary folder", error))?;
         let mut options = options();
         options.create_if_missing(false);
@@ -92,6 +91,14 @@ impl EventLog for LogReader {
 
     fn repaired(&self) -> Result<Offset, Fault> {
         repaired(&self.db)
+    }
+
+    fn identity(&self) -> Result<Identity, Fault> {
+        identity::read(&self.db)
+    }
+
+    fn size(&self) -> Result<Size, Fault> {
+        crate::forget::size(&self.db, None)
     }
 
     fn recover(&self) -> Result<(), Fault> {

@@ -60,7 +60,7 @@ const PIECE: usize = 1000;
 
 /// Repairs the log of a data folder that no server uses. An intact log is left as it is.
 pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
-    crate::import::check_whole(folder)?;
+    crate::whole::check_whole(folder)?;
     let _lock = FolderLock::take(folder)?;
     let path = folder.join("log");
     let opens = crate::log::check(folder);

@@ -64,6 +64,7 @@ impl Memory {
             features: Features::default(),
             metrics: Metrics::default(),
             documents: Documents::new("127.0.0.1:6443".into()),
+            forker: None,
             stopping: watch::Sender::new(false),
             sockets: Default::default(),
             ready: watch::Sender::new(false),

@@ -23,7 +23,8 @@ macro_rules! storage_suite {
         $crate::storage_suite!(@cases $backend:
             empty, records_read_back, offsets_are_dense, scans_begin_and_end_where_told, resources_do_not_mix,
             current_is_the_newest_of_each, deletes, large_batches, large_records, survives_reopening, recovers,
-            readers_beside_the_writer, forgets_what_was_replaced, tells_what_was_there);
+            readers_beside_the_writer, forgets_what_was_replaced, forgets_in_steps_as_at_once,
+            forgets_beside_the_writer, tells_what_was_there);
     };
     (@cases $backend:ty: $($case:ident),*) => {
         $(#[test]
@@ -309,7 +310,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(log.oldest().unwrap(), Offset::ZERO);
     log.forget(Offset(7)).unwrap();
     // What was there at version 7, and everything since.
-    let expected = [1, 3, 5, 6, 7, 8, 9, 10];
+    let expected = [1, 3, 6, 7, 8, 9, 10];
     assert_eq!(offsets(&everything(log)), expected);
     assert_eq!(log.oldest().unwrap(), Offset(7));
     assert_eq!(log.read(Offset(2)).unwrap(), None);
@@ -326,6 +327,99 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.forget(Offset(11)).unwrap();
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 11]);
     assert_eq!(log.last().unwrap(), Offset(11));
+    // The newest event goes, and its offset is not given out again.
+    log.append(&[delete(12, "pods", "kept", 11)]).unwrap();
+    log.compact(true).unwrap();
+    log.forget(Offset(99)).unwrap();
+    assert_eq!(offsets(&everything(log)), [7, 8, 10]);
+    let backend = backend.reopened();
+    let log = backend.log();
+    assert_eq!((log.last().unwrap(), log.oldest().unwrap()), (Offset(12), Offset(12)));
+    log.append(&[put(13, "pods", "kept", 0)]).unwrap();
+    log.compact(true).unwrap();
+    assert_eq!(offsets(&everything(log)), [7, 8, 10, 13]);
+}
+
+/// However often and in whichever steps: only the last version counts.
+pub fn forgets_in_steps_as_at_once<B: Backend>() {
+    let (stepped, at_once) = (B::fresh(), B::fresh());
+    let mut newest = BTreeMap::new();
+    let mut records = Vec::new();
+    for offset in 1..=5_000u64 {
+        let key = format!("default/{}", offset * offset % 251);
+        let before = newest.get(&key).copied().unwrap_or(0);
+        if before > 0 && offset % 7 == 0 {
+            records.push(delete(offset, "pods", &key, before));
+            newest.remove(&key);
+        } else {
+            records.push(put(offset, "pods", &key, before));
+            newest.insert(key, offset);
+        }
+    }
+    for log in [stepped.log(), at_once.log()] {
+        log.append(&records).unwrap();
+    }
+    let size = stepped.log().size().unwrap();
+    for through in [1, 2, 700, 700, 650, 2_499, 3_000, 4_900] {
+        stepped.log().forget(Offset(through)).unwrap();
+    }
+    at_once.log().forget(Offset(4_900)).unwrap();
+    let left = everything(at_once.log());
+    assert_eq!(offsets(&everything(stepped.log())), offsets(&left));
+    let mut expected: BTreeMap<&str, &Record> = BTreeMap::new();
+    for record in &records[..4_900] {
+        match record.is_delete() {
+            true => expected.remove(record.key.as_str()),
+            false => expected.insert(&record.key, record),
+        };
+    }
+    let mut expected: Vec<u64> = expected.into_values().map(|record| record.offset).collect();
+    expected.sort_unstable();
+    expected.extend(4_901..=5_000);
+    assert_eq!(offsets(&left), expected);
+    for log in [stepped.log(), at_once.log()] {
+        let now = log.size().unwrap();
+        assert_eq!(now.let_go_events as usize, records.len() - left.len());
+        assert!(now.let_go_bytes > 0 && now.bytes < size.bytes, "{now:?} after {size:?}");
+        for resource in [None, Some("pods")] {
+            assert_eq!(offsets(&log.scan(resource, Offset::ZERO, usize::MAX).unwrap()), expected);
+        }
+        let of_key: usize = newest.keys().map(|key| log.versions("pods", key).unwrap().len()).sum();
+        let gone = log.versions("pods", "default/none").unwrap().len();
+        assert!(of_key > 0 && gone == 0);
+    }
+    let mut newest: Vec<u64> = newest.into_values().collect();
+    newest.sort_unstable();
+    for backend in [stepped, at_once] {
+        backend.log().compact(true).unwrap();
+        let backend = backend.reopened();
+        let mut found = offsets(&current(backend.log()).into_values().collect::<Vec<_>>());
+        found.sort_unstable();
+        assert_eq!(found, newest);
+        assert_eq!(offsets(&everything(backend.log())), expected);
+    }
+}
+
+/// Appends go on meanwhile, and nothing of them is lost.
+pub fn forgets_beside_the_writer<B: Backend + Sync>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for offset in 1..=400u64 {
+                log.append(&[put(offset, "pods", &format!("p{}", offset % 10), offset.saturating_sub(10))]).unwrap();
+            }
+        });
+        while !writer.is_finished() {
+            let last = log.last().unwrap();
+            log.forget(Offset(last.0.saturating_sub(20))).unwrap();
+            log.compact(true).unwrap();
+        }
+        writer.join().unwrap();
+    });
+    log.forget(Offset(400)).unwrap();
+    assert_eq!(offsets(&everything(log)), (391..=400).collect::<Vec<_>>());
+    assert_eq!(current(log).len(), 10);
 }
 
 /// What every object was at a version, and what lists of them were, against a plain look through all events.

@@ -198,11 +198,10 @@ async fn nothing_is_written(admin: &Wire, told: &Told) {
     let gone = json!({"data": {"text": "two"}});
     let patched = send(admin, Method::PATCH, &rehearsed("/b?"), merge, &gone).await.expect(200).json();
     assert_eq!(patched["data"]["text"], "two", "it is not there now, but was");
-    let applied = send(admin, Method::PATCH, &rehearsed("/d?force=true&fieldManager=m&"), apply, &{
-        let mut whole = whole.clone();
-        whole["metadata"]["name"] = "d".into();
-        whole
-    });
+    let mut there = whole.clone();
+    there["metadata"]["name"] = "d".into();
+    let path = rehearsed("/d?force=true&fieldManager=m&");
+    let applied = send(admin, Method::PATCH, &path, apply, &there);
     assert_eq!(applied.await.expect(200).json()["data"]["text"], "applied");
     assert_eq!(version(&admin.get(MAPS).await.json()), last, "nothing was written");
 }

@@ -10,7 +10,7 @@ use crate::past::{self, Scene};
 use crate::query::{Query, delete_options};
 use crate::respond::{self, Form, Head, Response, Shape};
 use crate::websocket::{self, Socket};
-use crate::{log, paths, reviews, status, watch};
+use crate::{forks, log, paths, reviews, status, watch};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
@@ -56,6 +56,8 @@ pub struct Api {
     /// The parts of the API that other servers answer for.
     pub aggregator: Arc<Aggregator>,
     pub documents: paths::Documents,
+    /// Makes forks of the log, where it is on a disk.
+    pub forker: Option<Arc<dyn forks::Forker>>,
     /// Turns true when the server stops: watches end.
     pub stopping: signal::Sender<bool>,
     /// What goes on with connections that are no longer HTTP: the server waits for it when it stops.
@@ -210,6 +212,9 @@ impl Api {
             }
             if let Some(path) = call.info.path.strip_prefix(log::PATH) {
                 return log::answer(self, &call.wire.method, path, &call.query, shape).await;
+            }
+            if call.info.path == forks::PATH {
+                return forks::answer(self, &call.wire.method, read_body(call.wire.body).await, shape).await;
             }
             if !call.info.is_resource {
                 let merged = aggregate::answer(self, &call.wire.method, &call.info.path, &call.wire.headers, shape);

@@ -7,6 +7,7 @@ pub mod aggregate;
 pub mod api;
 pub mod authenticate;
 pub mod conversion;
+pub mod forks;
 pub mod info;
 pub mod log;
 pub mod memory;

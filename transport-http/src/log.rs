@@ -4,7 +4,7 @@
 //!
 //! | path | parameters | answer |
 //! | --- | --- | --- |
-//! | | | where the log begins and ends, as JSON |
+//! | | | which log it is, where it begins and where it ends, as JSON |
 //! | `/version` | `at`: a version, a time, or how long ago | the version that it means, as JSON |
 //! | `/versions` | `resource`, `key` | the versions of one object, as JSON |
 //! | `/records` | `after`, `limit`, `resource`, `wait` (seconds, for the next event when there is none) | records |
@@ -21,7 +21,7 @@ use futures_util::stream;
 use holdfast_core::Refusal;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{EventLog, Fault, Identity};
 use http::Method;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -62,6 +62,7 @@ pub(crate) async fn answer(api: &Arc<Api>, method: &Method, path: &str, query: &
 fn about(api: &Api, shape: Shape) -> Result<Response, Refusal> {
     let log = api.engine.log();
     let first = log.scan(None, Offset::ZERO, 1).map_err(failed)?;
+    let Identity { id, origin } = log.identity().map_err(failed)?;
     let about = json!({
         "kind": "Log",
         "apiVersion": "holdfast/v1",
@@ -69,6 +70,8 @@ fn about(api: &Api, shape: Shape) -> Result<Response, Refusal> {
         "last": log.last().map_err(failed)?.0,
         "oldest": log.oldest().map_err(failed)?.0,
         "repaired": log.repaired().map_err(failed)?.0,
+        "id": id,
+        "origin": origin.map(|origin| json!({"id": origin.id, "version": origin.version.0})),
     });
     Ok(respond::bytes(200, about.to_string().into(), shape))
 }

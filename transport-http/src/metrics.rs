@@ -1,5 +1,7 @@
 //! What the server counts, in Prometheus' form.
 
+use holdfast_core::state::State;
+use holdfast_engine::EventLog;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -41,6 +43,10 @@ pub struct Metrics {
     watches: Gauge,
     objects: Family<ResourceLabels, Gauge>,
     offset: Gauge,
+    oldest: Gauge,
+    log_bytes: Gauge,
+    let_go_events: Gauge,
+    let_go_bytes: Gauge,
     rejected: Counter,
 }
 
@@ -64,6 +70,7 @@ impl Default for Metrics {
         let watches = Gauge::default();
         let objects = Family::default();
         let offset = Gauge::default();
+        let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
         registry.register("apiserver_request", "Requests answered", requests.clone());
         registry.register("apiserver_request_duration_seconds", "Time until the answer began", durations.clone());
@@ -71,8 +78,25 @@ impl Default for Metrics {
         registry.register("apiserver_longrunning_requests", "Watches in progress", watches.clone());
         registry.register("apiserver_storage_objects", "Objects by resource", objects.clone());
         registry.register("holdfast_log_offset", "The last event of the log", offset.clone());
+        registry.register("holdfast_log_oldest", "From this version on history is kept", oldest.clone());
+        registry.register("holdfast_log_bytes", "What the log takes, without what was let go", log_bytes.clone());
+        registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
+        registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
-        Metrics { registry, requests, durations, inflight, watches, objects, offset, rejected }
+        Metrics {
+            registry,
+            requests,
+            durations,
+            inflight,
+            watches,
+            objects,
+            offset,
+            oldest,
+            log_bytes,
+            let_go_events,
+            let_go_bytes,
+            rejected,
+        }
     }
 }
 
@@ -104,13 +128,20 @@ impl Metrics {
     }
 
     /// The exposition text, with what is read off the state at this moment.
-    pub fn render(&self, state: &holdfast_core::state::State, reading: i64, mutating: i64) -> String {
+    pub fn render(&self, state: &State, log: &dyn EventLog, reading: i64, mutating: i64) -> String {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
             let group = &kind.hub().group;
             let resource = if group.is_empty() { kind.resource.clone() } else { format!("{}.{group}", kind.resource) };
             self.objects.get_or_create(&ResourceLabels { resource }).set(state.count(id) as i64);
         }
         self.offset.set(state.offset.0 as i64);
+        // A log that cannot tell is faulty, which its health tells: what was last known stays.
+        if let (Ok(oldest), Ok(size)) = (log.oldest(), log.size()) {
+            self.oldest.set(oldest.0 as i64);
+            self.log_bytes.set(size.bytes as i64);
+            self.let_go_events.set(size.let_go_events as i64);
+            self.let_go_bytes.set(size.let_go_bytes as i64);
+        }
         for (kind, value) in [("readOnly", reading), ("mutating", mutating)] {
             self.inflight.get_or_create(&KindLabels { request_kind: kind.into() }).set(value);
         }

@@ -369,7 +369,7 @@ fn check(api: &Api, name: &str) -> Result<(), String> {
 fn metrics(api: &Api) -> Response {
     let reading = api.limits.reading.load(Ordering::Relaxed);
     let mutating = api.limits.mutating.load(Ordering::Relaxed);
-    let text = api.metrics.render(&api.engine.snapshot(), reading, mutating);
+    let text = api.metrics.render(&api.engine.snapshot(), api.engine.log().as_ref(), reading, mutating);
     let mut response = respond::text(200, text);
     let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);

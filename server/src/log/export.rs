@@ -7,7 +7,7 @@ use crate::remote::Source;
 use anyhow::{Context, Result, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
+use holdfast_engine::{EventLog, Identity};
 use sha2::{Digest as _, Sha256};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -30,6 +30,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let reader = args.source.open()?;
     let last = reader.last()?.0;
+    let Identity { id, origin } = reader.identity()?;
     let header = Header {
         format: format::FORMAT.into(),
         version: format::VERSION,
@@ -37,6 +38,8 @@ pub fn run(args: Args) -> Result<()> {
         to: args.to.unwrap_or(last),
         oldest: reader.oldest()?.0,
         repaired: reader.repaired()?.0.min(args.to.unwrap_or(last)),
+        id,
+        origin: origin.map(Into::into),
     };
     ensure!(header.to <= last, "--to {}: the log ends with event {last}", header.to);
     ensure!(header.from <= header.to.max(1), "--from {} is behind --to {}", header.from, header.to);

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_core::event::{Actor, Operation, Record};
+use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_storage_rocks::{Identity, Origin};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,19 @@ pub struct Header {
     /// Gaps up to this offset were left by `holdfast log repair`.
     #[serde(default)]
     pub repaired: u64,
+    /// The log's id; one that no server of a release with ids has opened has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What the log was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Forked>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    pub version: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,7 +91,20 @@ struct Who {
     request_id: String,
 }
 
+impl From<Origin> for Forked {
+    fn from(origin: Origin) -> Forked {
+        Forked { id: origin.id, version: origin.version.0 }
+    }
+}
+
 impl Header {
+    /// Which log it is an export of.
+    pub fn identity(&self) -> Identity {
+        let origin = self.origin.clone();
+        let origin = origin.map(|origin| Origin { id: origin.id, version: Offset(origin.version) });
+        Identity { id: self.id.clone(), origin }
+    }
+
     pub fn parse(line: &[u8]) -> Result<Header> {
         let header: Header = serde_json::from_slice(line)
             .ok()

@@ -56,7 +56,7 @@ pub fn run(args: Args) -> Result<()> {
         header.oldest
     );
     // Nothing was touched so far.
-    let import = Import::open(&args.folder.data_dir, args.resume)?;
+    let import = Import::open(&args.folder.data_dir, args.resume, &header.identity())?;
     let events = read(&import, &header, &mut lines).with_context(|| {
         let folder = args.folder.data_dir.display();
         format!(

@@ -1,5 +1,6 @@
 //! `holdfast log`: the event log of a server or of a data folder. One file a subcommand; `format` is what exports are written in.
 
+mod compact;
 mod export;
 pub mod format;
 pub mod import;
@@ -36,6 +37,9 @@ pub enum Command {
     Import(import::Args),
     /// Count events and bytes by kind, by actor and by hour. Works beside a running server.
     Stats(stats::Args),
+    /// Let old history go, and give the disk its room back. The server must be stopped; one that runs does it by itself
+    /// with the same options.
+    Compact(compact::Args),
     /// Put objects whose newest event is damaged back to their last intact version. The server must be stopped.
     Repair {
         #[command(flatten)]
@@ -57,6 +61,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Compact(args) => compact::run(&args),
         Command::Repair { folder } => repair(folder),
     }
 }

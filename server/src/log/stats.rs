@@ -1,9 +1,10 @@
 //! `holdfast log stats`: what the log is made of.
 
-use super::PIECE;
+use super::{PIECE, format};
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
+use holdfast_engine::Identity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -51,6 +52,8 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     let first = first.unwrap_or(0);
+    let Identity { id, origin } = reader.identity()?;
+    let origin = origin.map(format::Forked::from);
     let hours: Vec<_> = hours.into_iter().map(|(hour, count)| (hour_name(hour), count)).collect();
     let kinds = largest_first(kinds);
     let actors = largest_first(actors);
@@ -63,6 +66,9 @@ pub fn run(args: Args) -> Result<()> {
             row
         };
         let stats = json!({
+            "id": id,
+            "origin": origin,
+            "oldest": reader.oldest()?.0,
             "events": all.events,
             "bytes": all.bytes,
             "first": first,
@@ -83,6 +89,10 @@ pub fn run(args: Args) -> Result<()> {
         })
         .collect();
     let mut text = format!("{} events, {} bytes, offsets {first} to {at}\n", all.events, all.bytes);
+    text.push_str(&format!("log {}\n", id.as_deref().unwrap_or("without an id: no server has opened it yet")));
+    if let Some(format::Forked { id, version }) = origin {
+        text.push_str(&format!("forked from {} at {version}\n", id.as_deref().unwrap_or("a log without an id")));
+    }
     for (title, rows) in [("KIND", &kinds), ("ACTOR", &actors), ("HOUR", &hours)] {
         text.push_str(&table(title, rows));
     }

@@ -1,7 +1,7 @@
 //! `holdfast log verify`: folds the whole log again, and compares what comes out with what a server loads.
 
 use super::progress::Progress;
-use super::{Folder, PIECE};
+use super::{Folder, PIECE, format};
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::apply::replay;
 use holdfast_core::digest::{Digest, differences};
@@ -9,7 +9,7 @@ use holdfast_core::event::{Offset, Operation, Record};
 use holdfast_core::kinds::registry;
 use holdfast_core::state::State;
 use holdfast_engine::{EventLog, load};
-use holdfast_storage_rocks::LogReader;
+use holdfast_storage_rocks::{Identity, LogReader};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use std::sync::Arc;
@@ -84,7 +84,10 @@ pub fn run(args: Args) -> Result<()> {
     }
     let objects: usize = fold.state.collections().map(|(_, objects)| objects.len()).sum();
     if args.json {
+        let Identity { id, origin } = reader.identity()?;
         let verdict = json!({
+            "id": id,
+            "origin": origin.map(format::Forked::from),
             "intact": fold.problems.is_empty(),
             "events": fold.events,
             "last": last.0,

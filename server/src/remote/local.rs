@@ -78,6 +78,7 @@ fn client(engine: Arc<Engine>) -> kube::Client {
         limits: Limits::default(),
         features: Features::default(),
         metrics: Metrics::default(),
+        forker: None,
         documents: Documents::new(String::new()),
         stopping: watch::Sender::new(false),
         sockets: Default::default(),

@@ -4,7 +4,7 @@ use super::client::{Client, Failure, escaped};
 use super::{Followed, Readable};
 use anyhow::{Result, anyhow};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{EventLog, Fault, Identity, Origin};
 use holdfast_transport_http::log::{PATH, Unframed, WAIT_SECONDS_MAX};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -155,6 +155,16 @@ impl EventLog for RemoteLog {
 
     fn repaired(&self) -> Result<Offset, Fault> {
         self.number("repaired")
+    }
+
+    fn identity(&self) -> Result<Identity, Fault> {
+        let about = self.about().map_err(|failure| self.fault(failure))?;
+        let id = |value: &Value| value["id"].as_str().map(str::to_owned);
+        let origin = about["origin"].as_object().map(|_| Origin {
+            id: id(&about["origin"]),
+            version: Offset(about["origin"]["version"].as_u64().unwrap_or(0)),
+        });
+        Ok(Identity { id: id(&about), origin })
     }
 
     fn recover(&self) -> Result<(), Fault> {

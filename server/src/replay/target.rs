@@ -184,14 +184,15 @@ impl Target {
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let refused = match self.send("create", Method::POST, &resource.collection(work), Some(document), sent).await {
-                Ok(answer) => {
-                    self.stands_for(work, &answer);
-                    return Ok(());
-                }
-                Err(Failure::Refused(refused)) if refused.code == 409 => refused,
-                Err(failure) => return Err(failure),
-            };
+            let refused =
+                match self.send("create", Method::POST, &resource.collection(work), Some(document), sent).await {
+                    Ok(answer) => {
+                        self.stands_for(work, &answer);
+                        return Ok(());
+                    }
+                    Err(Failure::Refused(refused)) if refused.code == 409 => refused,
+                    Err(failure) => return Err(failure),
+                };
             let now = match self.send("get", Method::GET, &resource.object(work), None, sent).await {
                 Ok(now) => now,
                 Err(failure) if failure.code() == Some(404) && Instant::now() < deadline => continue,

@@ -1,0 +1,38 @@
+//! The version of a log that a moment means, or why it has none.
+
+use crate::log::{EventLog, Fault};
+use holdfast_core::event::Offset;
+use holdfast_core::history::moment::{Moment, version_at};
+
+/// Why a log cannot tell of a moment.
+#[derive(Debug, thiserror::Error)]
+pub enum Unknown {
+    #[error("version {asked} is in the future: the newest one is {newest}")]
+    Future { asked: Offset, newest: Offset },
+    #[error("version {asked} was let go: the oldest one that can still be told is {oldest}; give that or a later one")]
+    LetGo { asked: Offset, oldest: Offset },
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// The version of the log that the moment means.
+pub fn resolve(log: &dyn EventLog, moment: Moment) -> Result<Offset, Unknown> {
+    let (newest, oldest) = (log.last()?, log.oldest()?);
+    let asked = match moment {
+        Moment::Version(asked) if asked > newest => return Err(Unknown::Future { asked, newest }),
+        Moment::Version(asked) => asked,
+        Moment::Time(time) => at_time(log, time.as_millisecond(), newest)?,
+    };
+    if asked < oldest {
+        return Err(Unknown::LetGo { asked, oldest });
+    }
+    Ok(asked)
+}
+
+/// The version before the first event that is later.
+pub(crate) fn at_time(log: &dyn EventLog, time_ms: i64, newest: Offset) -> Result<Offset, Fault> {
+    version_at(time_ms, newest, |offset| {
+        let found = log.scan(None, Offset(offset.0.saturating_sub(1)), 1)?;
+        Ok(found.first().map(|record| (record.offset(), record.time_ms)))
+    })
+}

@@ -1,0 +1,179 @@
+//! Lets old history go, by age and by size, beside traffic.
+//!
+//! What the state was at the new beginning stays, and so does every event since; see [`EventLog::forget`]. A pass goes
+//! on a thread of its own, in steps, so that neither writers nor readers wait for it.
+
+use crate::engine::Engine;
+use crate::log::{EventLog, Fault, Size};
+use crate::moment::at_time;
+use holdfast_core::event::Offset;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+/// How much history is kept: what either of the two lets go, goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Versions older than this go.
+    pub age: Option<Duration>,
+    /// When the log takes more, the oldest versions go. What is current stays, however much it is.
+    pub bytes: Option<u64>,
+}
+
+/// How often the log is looked at.
+const PERIOD_MIN: Duration = Duration::from_millis(100);
+const PERIOD_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked at whether much was written, and how many events are much.
+const GLANCE: Duration = Duration::from_secs(1);
+const MUCH_EVENTS: u64 = 50_000;
+/// How many versions go at a time when it is not known how many must.
+const STEP_EVENTS: u64 = 4096;
+
+/// Carries it out for as long as the engine lives.
+pub async fn run(engine: Weak<Engine>, retention: Retention) {
+    if retention == Retention::default() {
+        return;
+    }
+    let period = retention.age.map_or(PERIOD_MAX, |age| (age / 20).clamp(PERIOD_MIN, PERIOD_MAX));
+    let (mut looked, mut seen) = (Instant::now(), Offset::ZERO);
+    let mut too_large = false;
+    loop {
+        tokio::time::sleep(period.min(GLANCE)).await;
+        let Some(engine) = engine.upgrade() else { return };
+        let newest = engine.snapshot().offset;
+        if looked.elapsed() < period && newest.0 - seen.0.min(newest.0) < MUCH_EVENTS {
+            continue;
+        }
+        (looked, seen) = (Instant::now(), newest);
+        let (log, now_ms) = (engine.log().clone(), engine.stamp().time.as_millisecond());
+        // The engine may go while the pass is made; the log stays until it is done.
+        drop(engine);
+        let passed = tokio::task::spawn_blocking(move || {
+            let pass = pass(log.as_ref(), retention, now_ms)?;
+            log.compact(false)?;
+            Ok::<_, Fault>(pass)
+        });
+        match passed.await {
+            Ok(Ok(pass)) => {
+                if pass.let_go.let_go_events > 0 {
+                    let Size { bytes, let_go_events, let_go_bytes } = pass.let_go;
+                    tracing::info!(
+                        events = let_go_events,
+                        bytes = let_go_bytes,
+                        left_bytes = bytes,
+                        oldest = %pass.oldest,
+                        "history was let go"
+                    );
+                }
+                // Said once, not every minute.
+                if pass.too_large && !too_large {
+                    tracing::warn!(
+                        bytes = pass.let_go.bytes,
+                        "what is current alone takes more than --history-max-bytes: no history is kept"
+                    );
+                }
+                too_large = pass.too_large;
+            }
+            Ok(Err(fault)) => tracing::warn!(%fault, "history could not be let go; it is tried again"),
+            // The server stops.
+            Err(_) => return,
+        }
+    }
+}
+
+/// What a pass came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pass {
+    /// What it let go, and what is left.
+    pub let_go: Size,
+    /// From here on everything is there.
+    pub oldest: Offset,
+    /// Nothing more can go, and it is still too much.
+    pub too_large: bool,
+}
+
+/// Lets go of what the retention does not keep.
+pub fn pass(log: &dyn EventLog, retention: Retention, now_ms: i64) -> Result<Pass, Fault> {
+    let before = log.size()?;
+    let newest = log.last()?;
+    if let Some(age) = retention.age {
+        let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        let horizon = at_time(log, now_ms.saturating_sub(age_ms), newest)?;
+        if horizon > log.oldest()? {
+            log.forget(horizon)?;
+        }
+    }
+    let is_too_large = |size: Size| retention.bytes.is_some_and(|most| size.bytes > most);
+    let (mut size, mut oldest) = (log.size()?, log.oldest()?);
+    while is_too_large(size) && oldest < newest {
+        log.forget(Offset(oldest.0 + STEP_EVENTS).min(newest))?;
+        (size, oldest) = (log.size()?, log.oldest()?);
+    }
+    let let_go = Size {
+        bytes: size.bytes,
+        let_go_events: size.let_go_events - before.let_go_events,
+        let_go_bytes: size.let_go_bytes - before.let_go_bytes,
+    };
+    Ok(Pass { let_go, oldest, too_large: is_too_large(size) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryLog;
+    use holdfast_core::event::{Operation, Record};
+
+    /// An event a second, on three objects in turn.
+    fn log() -> MemoryLog {
+        let log = MemoryLog::default();
+        let record = |offset: u64| Record {
+            offset,
+            time_ms: offset as i64 * 1000,
+            resource: "pods".into(),
+            key: format!("default/{}", offset % 3),
+            replaces: offset.saturating_sub(3),
+            operation: Operation::Put as i32,
+            object: vec![b'x'; 100].into(),
+            ..Record::default()
+        };
+        log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written");
+        log
+    }
+
+    #[test]
+    fn what_is_too_old_goes() {
+        let log = log();
+        let retention = Retention { age: Some(Duration::from_secs(1000)), bytes: None };
+        let first = pass(&log, retention, 10_000_000).expect("a pass");
+        assert_eq!((first.oldest, first.let_go.let_go_events, first.too_large), (Offset(9000), 8997, false));
+        let again = pass(&log, retention, 10_000_000).expect("a pass");
+        assert_eq!((again.oldest, again.let_go.let_go_events), (Offset(9000), 0));
+        // A clock that was set back lets nothing go.
+        assert_eq!(pass(&log, retention, 5_000_000).expect("a pass").oldest, Offset(9000));
+        let all = pass(&log, retention, i64::MAX).expect("a pass");
+        assert_eq!((all.oldest, log.last().expect("the last")), (Offset(10_000), Offset(10_000)));
+        assert_eq!(log.scan(None, Offset::ZERO, 99).expect("the rest").len(), 3);
+    }
+
+    #[test]
+    fn what_is_too_much_goes_and_no_more() {
+        let log = log();
+        let whole = log.size().expect("its size").bytes;
+        let most = whole / 2;
+        let retention = Retention { age: None, bytes: Some(most) };
+        let half = pass(&log, retention, 0).expect("a pass");
+        let step = whole * STEP_EVENTS / 10_000;
+        assert!(half.let_go.bytes <= most && half.let_go.bytes + step > most, "{half:?} of {whole}");
+        assert!(!half.too_large);
+        let nothing = pass(&log, Retention { age: None, bytes: Some(1) }, 0).expect("a pass");
+        assert!(nothing.too_large, "three objects are more than a byte");
+        assert_eq!(nothing.oldest, Offset(10_000));
+        assert_eq!(log.scan(None, Offset::ZERO, 99).expect("the rest").len(), 3);
+    }
+
+    #[test]
+    fn nothing_goes_unasked() {
+        let log = log();
+        let pass = pass(&log, Retention::default(), i64::MAX).expect("a pass");
+        assert_eq!((pass.oldest, pass.let_go.let_go_events), (Offset::ZERO, 0));
+    }
+}

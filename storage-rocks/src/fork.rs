@@ -1,0 +1,312 @@
+//! A new log that begins with another's events up to a version, in time that does not grow with the log.
+//!
+//! Tables are shared with the other log as hard links: they never change. What is younger than a table is copied, and
+//! then what came after the version is taken out, which costs what came after and no more. The folder is marked until
+//! all of it is durable.
+
+use crate::fault::{damage, fault};
+use crate::identity::{self, new_id, stage_secret};
+use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY, META, META_FORGOTTEN, META_OLDEST, META_REPAIRED};
+use crate::lock::FolderLock;
+use crate::log::{RocksLog, family, foreign, last, oldest, read, repaired, synced};
+use crate::whole::{Making, check_log, check_new};
+use holdfast_core::event::Offset;
+use holdfast_engine::{EventLog, Fault, Identity, Origin};
+use rocksdb::checkpoint::Checkpoint;
+use rocksdb::{DB, Direction, IteratorMode, ReadOptions, WriteBatch};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// How often a copy beside a running server is tried: it must fall between two of the server's own changes of files.
+const TRIES_MAX: usize = 50;
+/// How many changes are written at a time.
+const PIECE: usize = 10_000;
+
+/// A fork on its way: a copy of the whole log until [`finish`](Fork::finish), and nothing at all when it is dropped.
+pub struct Fork {
+    folder: PathBuf,
+    log: Option<RocksLog>,
+    /// The folder was there before, empty: it stays when the fork does not come about.
+    was_there: bool,
+    finished: bool,
+}
+
+/// What came of a fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forked {
+    /// Of the new log.
+    pub id: String,
+    /// The last event that it has in common with the other.
+    pub version: Offset,
+}
+
+impl Fork {
+    /// Of a data folder on this machine, whether a server is running on it or not. Nothing is changed in it.
+    pub fn of_folder(from: &Path, to: &Path) -> Result<Fork, Fault> {
+        check_log(from)?;
+        let source = from.join("log");
+        Fork::make(to, from, |log| link_between_changes(&source, log).map_err(|error| Fault::io("copy the log", error)))
+    }
+
+    /// Of a log that this process has open.
+    pub fn of_log(log: &RocksLog, to: &Path) -> Result<Fork, Fault> {
+        Fork::make(to, log.told_as(), |into| {
+            log.with(|db, _| {
+                let checkpoint = Checkpoint::new(db).map_err(|error| fault("make a checkpoint", error))?;
+                // What is in memory comes along as a copy of the write-ahead log: nothing is flushed for a fork.
+                let made = checkpoint.create_checkpoint_with_log_size(into, u64::MAX);
+                made.map_err(|error| fault("make a checkpoint", error))
+            })
+        })
+    }
+
+    fn make(to: &Path, from: &Path, copy: impl FnOnce(&Path) -> Result<(), Fault>) -> Result<Fork, Fault> {
+        check_new(to, "a fork")?;
+        let was_there = to.exists();
+        std::fs::create_dir_all(to).map_err(|error| Fault::io("make the new folder", error))?;
+        let mut fork = Fork { folder: to.to_owned(), log: None, was_there, finished: false };
+        Making::Fork.mark(to)?;
+        let lock = FolderLock::take(to)?;
+        copy(&to.join("log"))?;
+        fork.log = Some(RocksLog::open_unnamed(to, from, lock)?);
+        Ok(fork)
+    }
+
+    /// All of the other log, to find out which version is meant.
+    pub fn log(&self) -> &dyn EventLog {
+        self.rocks()
+    }
+
+    fn rocks(&self) -> &RocksLog {
+        match &self.log {
+            Some(log) => log,
+            None => unreachable!("a fork is handed out with its log"),
+        }
+    }
+
+    /// Takes out what came after the version, and makes a log of its own of it.
+    pub fn finish(mut self, at: Offset) -> Result<Forked, Fault> {
+        let forked = self.rocks().with(|db, from| cut(db, from, at))?;
+        let synced = File::open(self.folder.join("log")).and_then(|log| log.sync_all());
+        synced.map_err(|error| Fault::io("write the fork", error))?;
+        // Closed before the mark goes: whoever sees it whole may open it.
+        self.log = None;
+        Making::Fork.unmark(&self.folder)?;
+        self.finished = true;
+        Ok(forked)
+    }
+}
+
+impl Drop for Fork {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        self.log = None;
+        // The mark stays if not all of it can be removed, and says what to do.
+        let _ = match self.was_there {
+            false => std::fs::remove_dir_all(&self.folder),
+            true => empty(&self.folder),
+        };
+    }
+}
+
+fn empty(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}
+
+/// Copies the files of a store between two of its changes. Nothing is deleted or begun anew without a note in the
+/// manifest or another name in the folder: where both are as before, the copy is what a crash at that moment had left.
+fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<()> {
+    for _ in 0..TRIES_MAX {
+        std::fs::create_dir_all(to)?;
+        let before = Listing::of(from)?;
+        let copied = before.copy(from, to);
+        let unchanged = Listing::of(from)? == before;
+        match copied {
+            Ok(()) if unchanged => return Ok(()),
+            // A file that went away while it was copied is a change like others.
+            Err(error) if unchanged || error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => std::fs::remove_dir_all(to)?,
+        }
+    }
+    let why = "the server changes its files all the time; have it make the fork itself, with --server";
+    Err(std::io::Error::other(why))
+}
+
+/// The files that make a store.
+#[derive(PartialEq, Eq)]
+struct Listing {
+    tables: BTreeSet<String>,
+    /// In the order in which they were written.
+    write_ahead: BTreeSet<String>,
+    /// What `CURRENT` says, and how long the manifest is that it names.
+    manifest: (String, u64),
+}
+
+impl Listing {
+    fn of(folder: &Path) -> std::io::Result<Listing> {
+        let current = std::fs::read_to_string(folder.join("CURRENT"))?;
+        let length = std::fs::metadata(folder.join(current.trim_end()))?.len();
+        let mut listing =
+            Listing { tables: BTreeSet::new(), write_ahead: BTreeSet::new(), manifest: (current, length) };
+        for entry in std::fs::read_dir(folder)? {
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            match Path::new(&name).extension().and_then(|extension| extension.to_str()) {
+                Some("sst") => listing.tables.insert(name),
+                Some("log") => listing.write_ahead.insert(name),
+                _ => continue,
+            };
+        }
+        Ok(listing)
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        for name in &self.tables {
+            let (source, target) = (from.join(name), to.join(name));
+            match std::fs::hard_link(&source, &target) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
+                // On another file system, or owned by somebody else.
+                Err(_) => std::fs::copy(&source, &target).map(|_| ())?,
+            }
+        }
+        let (current, length) = &self.manifest;
+        let manifest = current.trim_end();
+        std::fs::copy(from.join(manifest), to.join(manifest))?;
+        File::options().write(true).open(to.join(manifest))?.set_len(*length)?;
+        std::fs::write(to.join("CURRENT"), current)?;
+        // Last, so that they hold all that the tables do not. The end of the newest may be torn, as after a crash.
+        for name in &self.write_ahead {
+            std::fs::copy(from.join(name), to.join(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a log of its own of a copy: what came after the version goes, and it gets a name and a secret.
+fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
+    let version = settle(db, folder, at)?;
+    if version < last(db, folder)? {
+        take_out(db, folder, version)?;
+    }
+    let meta = family(db, META)?;
+    let mut batch = WriteBatch::default();
+    for (name, offset) in [(META_OLDEST, oldest(db)?), (META_REPAIRED, repaired(db)?)] {
+        if offset > version {
+            batch.put_cf(meta, name, key::offset(version));
+        }
+    }
+    // What an interrupted letting go had left to do begins anew; there may be less to do here.
+    batch.delete_cf(meta, META_FORGOTTEN);
+    let id = new_id()?;
+    let origin = Origin { id: identity::read(db)?.id, version };
+    identity::stage(&Identity { id: Some(id.clone()), origin: Some(origin) }, db, &mut batch)?;
+    stage_secret(db, &mut batch)?;
+    db.write_opt(batch, &synced()).map_err(|error| fault("write the fork", error))?;
+    Ok(Forked { id, version })
+}
+
+/// The newest version up to the one asked for: where events were lost or let go there is none at the number itself.
+fn settle(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(key::offset(at.next()));
+    let newest = db.iterator_cf_opt(family(db, EVENTS)?, bounds, IteratorMode::End).next();
+    let newest = newest.transpose().map_err(|error| damage("read its events", folder, Offset::ZERO, error))?;
+    let newest = newest.and_then(|(key, _)| key::parse_offset(&key)).unwrap_or(Offset::ZERO);
+    Ok(newest.max(oldest(db)?))
+}
+
+/// Removes every event after the version, and puts what is current back to it.
+fn take_out(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
+    let (current, history) = (family(db, CURRENT)?, family(db, HISTORY)?);
+    let (events, by_resource) = (family(db, EVENTS)?, family(db, BY_RESOURCE)?);
+    let mut batch = WriteBatch::default();
+    let mut changed = BTreeSet::new();
+    for resource in resources(db, folder)? {
+        let from = key::versioned(&resource, version.next());
+        let mut any = false;
+        for item in range(db, BY_RESOURCE, &from, &key::behind(&resource))? {
+            let (entry, name) = item.map_err(|error| damage("read events", folder, version, error))?;
+            let (_, offset) = key::parse_versioned(&entry).ok_or_else(|| foreign(BY_RESOURCE, folder))?;
+            let object = key::object(&String::from_utf8_lossy(&resource), &String::from_utf8_lossy(&name));
+            batch.delete_cf(history, key::versioned(&object, offset));
+            changed.insert(object);
+            any = true;
+            flush(db, &mut batch, PIECE)?;
+        }
+        if any {
+            batch.delete_range_cf(by_resource, from, key::behind(&resource));
+        }
+    }
+    for object in changed {
+        match newest(db, folder, &object, version)? {
+            Some(offset) => batch.put_cf(current, &object, key::offset(offset)),
+            None => batch.delete_cf(current, &object),
+        }
+        flush(db, &mut batch, PIECE)?;
+    }
+    // No offset is as large as the end, so nothing is left behind it.
+    batch.delete_range_cf(events, key::offset(version.next()), key::offset(Offset(u64::MAX)));
+    flush(db, &mut batch, 0)
+}
+
+/// Writes the batch when it has become long. Nothing need be durable before the fork is.
+fn flush(db: &DB, batch: &mut WriteBatch, longest: usize) -> Result<(), Fault> {
+    if batch.len() <= longest {
+        return Ok(());
+    }
+    db.write(std::mem::take(batch)).map_err(|error| fault("take out later events", error))
+}
+
+/// Every resource that there are events of.
+fn resources(db: &DB, folder: &Path) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let mut entries = db.raw_iterator_cf(family(db, BY_RESOURCE)?);
+    entries.seek_to_first();
+    while let Some(entry) = entries.key() {
+        let (resource, _) = key::parse_versioned(entry).ok_or_else(|| foreign(BY_RESOURCE, folder))?;
+        let resource = resource.to_vec();
+        entries.seek(key::behind(&resource));
+        found.push(resource);
+    }
+    entries.status().map_err(|error| damage("read events", folder, Offset::ZERO, error))?;
+    Ok(found)
+}
+
+/// The newest event of an object up to the version, unless it had been deleted by then.
+fn newest(db: &DB, folder: &Path, object: &[u8], version: Offset) -> Result<Option<Offset>, Fault> {
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_lower_bound(key::versioned(object, Offset::ZERO));
+    let from = key::versioned(object, version);
+    let mut entries = db.iterator_cf_opt(family(db, HISTORY)?, bounds, IteratorMode::From(&from, Direction::Reverse));
+    let Some(entry) = entries.next() else { return Ok(None) };
+    let (entry, mark) = entry.map_err(|error| damage("read a history", folder, version, error))?;
+    let (_, offset) = key::parse_versioned(&entry).ok_or_else(|| foreign(HISTORY, folder))?;
+    let deleted = match &*mark {
+        b"+" => false,
+        b"-" => true,
+        _ => read(db, folder, offset)?.is_some_and(|record| record.is_delete()),
+    };
+    Ok((!deleted).then_some(offset))
+}
+
+fn range<'a>(
+    db: &'a DB,
+    name: &str,
+    from: &[u8],
+    end: &[u8],
+) -> Result<impl Iterator<Item = Result<(Box<[u8]>, Box<[u8]>), rocksdb::Error>> + use<'a>, Fault> {
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(end.to_vec());
+    Ok(db.iterator_cf_opt(family(db, name)?, bounds, IteratorMode::From(from, Direction::Forward)))
+}

@@ -1,0 +1,97 @@
+//! A data folder that is being made is marked until it is whole, so that nobody takes a part of a log for a log.
+
+use holdfast_engine::Fault;
+use std::fs::File;
+use std::path::Path;
+
+/// What is making the log of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Making {
+    Import,
+    Fork,
+}
+
+impl Making {
+    const ALL: [Making; 2] = [Making::Import, Making::Fork];
+
+    /// The file that is in the folder as long as it is not finished.
+    fn marker(self) -> &'static str {
+        match self {
+            Self::Import => "import-in-progress",
+            Self::Fork => "fork-in-progress",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Import => {
+                "The log in this folder is half an import. Go on with `holdfast log import --resume`, or remove the \
+                 folder.\n"
+            }
+            Self::Fork => "The log in this folder is half a fork. Remove the folder.\n",
+        }
+    }
+
+    pub fn is_marked(self, folder: &Path) -> bool {
+        folder.join(self.marker()).exists()
+    }
+
+    /// Durable before anything of the log is, so that no crash leaves a part of it that looks whole.
+    pub fn mark(self, folder: &Path) -> Result<(), Fault> {
+        let marked = (|| {
+            std::fs::write(folder.join(self.marker()), self.text())?;
+            File::open(folder.join(self.marker()))?.sync_all()?;
+            File::open(folder)?.sync_all()
+        })();
+        marked.map_err(|error| Fault::io("mark the folder as unfinished", error))
+    }
+
+    /// The last step: from now on it is a log like any other.
+    pub fn unmark(self, folder: &Path) -> Result<(), Fault> {
+        let removed = std::fs::remove_file(folder.join(self.marker())).and_then(|()| File::open(folder)?.sync_all());
+        removed.map_err(|error| Fault::io("take the mark off the folder", error))
+    }
+}
+
+/// Refuses a folder whose log is not finished.
+pub fn check_whole(folder: &Path) -> Result<(), Fault> {
+    let Some(making) = Making::ALL.into_iter().find(|making| making.is_marked(folder)) else { return Ok(()) };
+    let folder = folder.display();
+    let what = match making {
+        Making::Import => format!(
+            "the import into {folder} is not finished: go on with `holdfast log import --resume --data-dir {folder} \
+             FILE`, or remove the folder"
+        ),
+        Making::Fork => {
+            format!("the fork in {folder} was interrupted before it was whole: remove the folder, and fork again")
+        }
+    };
+    Err(Fault::Unreadable { what })
+}
+
+/// Refuses a folder that holds anything.
+pub fn check_new(folder: &Path, what: &str) -> Result<(), Fault> {
+    let shown = folder.display();
+    let refused = |why: &str| {
+        let what = format!("{shown} {why}, and {what} never adds to what is there: name a new folder");
+        Err(Fault::Unreadable { what })
+    };
+    match std::fs::read_dir(folder) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => refused("is not empty"),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => refused("is a file"),
+        Err(error) => Err(Fault::io("look into the folder", error)),
+    }
+}
+
+/// Refuses a folder that holds no log.
+pub fn check_log(folder: &Path) -> Result<(), Fault> {
+    check_whole(folder)?;
+    if folder.join("log").join("CURRENT").exists() {
+        return Ok(());
+    }
+    Err(Fault::Unreadable { what: format!("{} holds no Holdfast log", folder.display()) })
+}

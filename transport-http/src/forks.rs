@@ -1,0 +1,95 @@
+//! `POST /holdfast/v1/forks`: has the server make a fork of its own log, in a folder on its machine.
+//!
+//! The path is no resource, so only who may `post` to it can use it: cluster-admin may. The body says where, and from
+//! which moment on: `{"folder": "/abs/path", "at": "-15m"}`. Without `at` it is now.
+
+use crate::api::Api;
+use crate::respond::{self, Response, Shape};
+use bytes::Bytes;
+use holdfast_core::Refusal;
+use holdfast_core::event::Offset;
+use holdfast_core::history::moment::{self, Moment};
+use holdfast_engine::moment::Unknown;
+use http::Method;
+use serde::Deserialize;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub const PATH: &str = "/holdfast/v1/forks";
+
+/// Makes forks of the log that the engine runs on. It may take as long as the log's files need to be linked.
+pub trait Forker: Send + Sync + 'static {
+    /// Makes one in a folder that is new or empty; of what is newest when no moment is named.
+    fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade>;
+}
+
+/// A fork that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forked {
+    /// The new log's own.
+    pub id: String,
+    /// The last event that the two have in common.
+    pub version: Offset,
+}
+
+/// Why none was made. Nothing is left of it.
+#[derive(Debug)]
+pub enum Unmade {
+    Moment(Unknown),
+    /// What the caller can put right.
+    Folder(String),
+    Failed(String),
+}
+
+impl From<Unmade> for Refusal {
+    fn from(unmade: Unmade) -> Refusal {
+        match unmade {
+            Unmade::Moment(unknown @ Unknown::LetGo { .. }) => {
+                Refusal::Expired { message: unknown.to_string(), continue_token: None }
+            }
+            Unmade::Moment(Unknown::Fault(fault)) => Refusal::Internal(fault.to_string()),
+            Unmade::Moment(unknown @ Unknown::Future { .. }) => Refusal::BadRequest(unknown.to_string()),
+            Unmade::Folder(why) => Refusal::BadRequest(why),
+            Unmade::Failed(why) => Refusal::Internal(why),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    folder: PathBuf,
+    at: Option<String>,
+}
+
+/// Answers the path; `body` is read by the caller.
+pub(crate) async fn answer(api: &Arc<Api>, method: &Method, body: Result<Bytes, Refusal>, shape: Shape) -> Response {
+    match make(api, method, body).await {
+        Ok(made) => respond::bytes(201, made, shape),
+        Err(refusal) => respond::refusal(&refusal, shape),
+    }
+}
+
+async fn make(api: &Arc<Api>, method: &Method, body: Result<Bytes, Refusal>) -> Result<Bytes, Refusal> {
+    if *method != Method::POST {
+        let message = "the server does not allow this method on the requested resource".into();
+        return Err(Refusal::MethodNotAllowed { message });
+    }
+    let forker = api.forker.clone().ok_or(Refusal::NoSuchPath)?;
+    let Wanted { folder, at } = serde_json::from_slice(&body?).map_err(|error| {
+        Refusal::BadRequest(format!("expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {error}"))
+    })?;
+    if !folder.is_absolute() {
+        let shown = folder.display();
+        return Err(Refusal::BadRequest(format!("{shown} is no absolute path: the server has a folder of its own")));
+    }
+    let now = api.engine.stamp().time;
+    let at = at.map(|at| moment::parse(&at, now)).transpose();
+    let at = at.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
+    let shown = folder.display().to_string();
+    let made = tokio::task::spawn_blocking(move || forker.fork(at, &folder)).await;
+    let Forked { id, version } = made.map_err(|error| Refusal::Internal(error.to_string()))??;
+    tracing::info!(%version, folder = shown, id, "a fork was made");
+    Ok(json!({"folder": shown, "id": id, "version": version.0}).to_string().into())
+}
