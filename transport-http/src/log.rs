@@ -21,6 +21,7 @@ use futures_util::stream;
 use holdfast_core::Refusal;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
+use holdfast_engine::moment::at_time;
 use holdfast_engine::{EventLog, Fault, Identity};
 use http::Method;
 use serde_json::json;
@@ -81,18 +82,12 @@ fn version(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> 
     let moment = moment::parse(at, api.engine.stamp().time);
     let version = match moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))? {
         Moment::Version(version) => version,
-        Moment::Time(time) => version_by(api.engine.log().as_ref(), time.as_millisecond()).map_err(failed)?,
+        Moment::Time(time) => {
+            let newest = api.engine.snapshot().offset;
+            at_time(api.engine.log().as_ref(), time.as_millisecond(), newest).map_err(failed)?
+        }
     };
     Ok(respond::bytes(200, json!({"version": version.0}).to_string().into(), shape))
-}
-
-/// The version that a time means, by reading the log.
-pub fn version_by(log: &dyn EventLog, time_ms: i64) -> Result<Offset, Fault> {
-    let event_from = |offset: Offset| -> Result<Option<(Offset, i64)>, Fault> {
-        let found = log.scan(None, Offset(offset.0 - 1), 1)?;
-        Ok(found.first().map(|record| (record.offset(), record.time_ms)))
-    };
-    moment::version_at(time_ms, log.last()?, event_from)
 }
 
 fn versions(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
