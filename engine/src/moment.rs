@@ -30,7 +30,7 @@ pub fn resolve(log: &dyn EventLog, moment: Moment) -> Result<Offset, Unknown> {
 }
 
 /// The version before the first event that is later.
-pub(crate) fn at_time(log: &dyn EventLog, time_ms: i64, newest: Offset) -> Result<Offset, Fault> {
+pub fn at_time(log: &dyn EventLog, time_ms: i64, newest: Offset) -> Result<Offset, Fault> {
     version_at(time_ms, newest, |offset| {
         let found = log.scan(None, Offset(offset.0.saturating_sub(1)), 1)?;
         Ok(found.first().map(|record| (record.offset(), record.time_ms)))

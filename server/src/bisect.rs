@@ -3,9 +3,8 @@
 use crate::at::{Base, command};
 use crate::history::diff::{Filters, versions};
 use crate::history::{Report, Shown, View, by, change_value, shown_time};
-use crate::remote::Server;
-use crate::remote::log::RemoteLog;
-use anyhow::{Context, Result, bail};
+use crate::remote::Source;
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::render::{Colour, Paint, unified};
 use holdfast_core::history::{Change, difference};
@@ -13,7 +12,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::process::Stdio;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -25,28 +26,32 @@ pub struct Args {
     bad: String,
     #[command(flatten)]
     filters: Filters,
+    /// Run the command on forks, in which it can write: each is a cluster of its own that begins as the one in
+    /// --data-dir was, and is gone when the command is.
+    #[arg(long, requires = "data_dir")]
+    fork: bool,
     /// Show what the command writes.
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    server: Server,
+    source: Source,
     #[command(flatten)]
     shown: Shown,
-    /// What is run, with KUBECONFIG on the cluster as it was: 0 is good, 125 says nothing, all others up to 127 are
+    /// What is run, with KUBECONFIG on the cluster as it was and its version in HOLDFAST_VERSION: 0 is good, 125 says nothing, all others up to 127 are
     /// bad.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let base = Base::find(&args.server)?;
-    let log = RemoteLog::open(args.server.connect()?)?;
-    let view = View::new(&log, Timestamp::now(), false)?;
+    let ground = Ground::of(args)?;
+    let log = args.source.open()?;
+    let view = View::new(log.as_ref(), Timestamp::now(), false)?;
     let (good, bad) = (view.version(&args.good)?, view.version(&args.bad)?);
     if good >= bad {
         bail!("the good version {good} is not before the bad version {bad}: the good one comes first");
     }
-    base.check(&args.server.connect()?, good)?;
+    ground.check(&args.source, good)?;
     let candidates = if args.filters.is_empty() {
         Candidates::All { after: good }
     } else {
@@ -57,7 +62,7 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("no event between version {good} and {bad} is on what the filters leave: try with fewer of them");
     }
     let attempt = |version: Offset, left: Option<u32>| -> Result<Verdict> {
-        let verdict = attempt(&base, args, version)?;
+        let verdict = ground.attempt(args, version)?;
         let steps = left.map(|left| format!(", about {left} more to go")).unwrap_or_default();
         eprintln!("version {version}, {}: {}{steps}", view.time_of(version)?, verdict.word());
         Ok(verdict)
@@ -90,7 +95,48 @@ impl Verdict {
     }
 }
 
-fn attempt(base: &Base, args: &Args, version: Offset) -> Result<Verdict> {
+/// Where the command sees a version.
+enum Ground {
+    /// The server's view of its past.
+    Past(Box<Base>),
+    /// A fork of this data folder.
+    Fork(PathBuf),
+}
+
+impl Ground {
+    fn of(args: &Args) -> Result<Ground> {
+        match &args.source.data_dir {
+            Some(folder) if args.fork => Ok(Ground::Fork(folder.clone())),
+            Some(_) => bail!(
+                "a data folder can only be looked at through forks: give --fork, or name its running server with \
+                 --kubeconfig"
+            ),
+            None => Ok(Ground::Past(Box::new(Base::find(&args.source.server)?))),
+        }
+    }
+
+    fn check(&self, source: &Source, version: Offset) -> Result<()> {
+        match self {
+            Ground::Past(base) => base.check(&source.server.connect()?, version),
+            Ground::Fork(_) => Ok(()),
+        }
+    }
+
+    fn attempt(&self, args: &Args, version: Offset) -> Result<Verdict> {
+        let status = match self {
+            Ground::Past(base) => on_past(base, args, version),
+            Ground::Fork(folder) => on_fork(folder, args, version),
+        }?;
+        match status.code() {
+            Some(0) => Ok(Verdict::Good),
+            Some(125) => Ok(Verdict::Skip),
+            Some(1..=127) => Ok(Verdict::Bad),
+            _ => bail!("the command ended with {status} at version {version}, which is neither good nor bad: stopped"),
+        }
+    }
+}
+
+fn on_past(base: &Base, args: &Args, version: Offset) -> Result<ExitStatus> {
     let kubeconfig = base.file(version)?;
     let mut command = command(&args.command, kubeconfig.path(), version);
     command.stdin(Stdio::null());
@@ -100,13 +146,25 @@ fn attempt(base: &Base, args: &Args, version: Offset) -> Result<Verdict> {
     } else {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
-    let status = command.status().with_context(|| format!("run {}", args.command[0].display()))?;
-    match status.code() {
-        Some(0) => Ok(Verdict::Good),
-        Some(125) => Ok(Verdict::Skip),
-        Some(1..=127) => Ok(Verdict::Bad),
-        _ => bail!("the command ended with {status} at version {version}, which is neither good nor bad: stopped"),
+    command.status().with_context(|| format!("run {}", args.command[0].display()))
+}
+
+/// Through `holdfast run`, whose own failures are told apart from the command's by their words.
+fn on_fork(folder: &std::path::Path, args: &Args, version: Offset) -> Result<ExitStatus> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.arg("run").arg("--from").arg(folder).args(["--at", &version.to_string(), "--"]).args(&args.command);
+    command.env("HOLDFAST_VERSION", version.to_string()).stdin(Stdio::null());
+    let output = command.output().context("run holdfast")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if let Some(why) = errors.lines().find_map(|line| line.strip_prefix("holdfast run: ")) {
+        return Err(anyhow!("{why}").context(format!("the fork at version {version}")));
     }
+    if args.verbose {
+        let mut out = std::io::stderr().lock();
+        out.write_all(&output.stdout)?;
+        out.write_all(&output.stderr)?;
+    }
+    Ok(output.status)
 }
 
 /// The versions that may be the first bad one.

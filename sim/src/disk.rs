@@ -328,7 +328,8 @@ impl EventLog for Disk {
             Some(resource) => {
                 let offsets = inner.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
                 let from = offsets.partition_point(|offset| *offset <= after.0);
-                let skips = |record: &&Record| self.sabotage != Sabotage::SkipOnScan || record.offset % 7 != 0;
+                let skips =
+                    |record: &&Record| self.sabotage != Sabotage::SkipOnScan || !record.offset.is_multiple_of(7);
                 let records = offsets[from..].iter().filter_map(|offset| inner.at(*offset)).filter(skips);
                 records.take(limit).cloned().collect()
             }

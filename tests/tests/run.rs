@@ -178,3 +178,28 @@ fn many_run_side_by_side() {
     assert_eq!(urls.len(), 6, "{urls:?}");
     is_empty(&temporary);
 }
+
+/// What an operator's own tests do: they find the cluster that is there, with kube-rs.
+#[tokio::test]
+#[ignore = "runs under `holdfast run`, by the test below"]
+async fn under_run() {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, DeleteParams, ListParams, PostParams};
+    let client = kube::Client::try_default().await.expect("the cluster that KUBECONFIG names");
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"x": "y"}})).expect("a map");
+    maps.create(&PostParams::default(), &map).await.expect("created");
+    let found = maps.list(&ListParams::default().fields("metadata.name=a")).await.expect("a list");
+    assert_eq!(found.items[0].data, map.data);
+    maps.delete("a", &DeleteParams::default()).await.expect("deleted");
+}
+
+#[test]
+fn tests_with_kube_run_in_it() {
+    let folder = Folder::new();
+    let own = std::env::current_exe().expect("the test's own path");
+    let output = run(folder.path(), &["--", own.to_str().unwrap(), "--exact", "under_run", "--ignored"]);
+    let told = text(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{output:?}");
+    is_empty(folder.path());
+}

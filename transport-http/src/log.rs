@@ -4,7 +4,7 @@
 //!
 //! | path | parameters | answer |
 //! | --- | --- | --- |
-//! | | | where the log begins and ends, as JSON |
+//! | | | which log it is, where it begins and where it ends, as JSON |
 //! | `/version` | `at`: a version, a time, or how long ago | the version that it means, as JSON |
 //! | `/versions` | `resource`, `key` | the versions of one object, as JSON |
 //! | `/records` | `after`, `limit`, `resource`, `wait` (seconds, for the next event when there is none) | records |
@@ -22,6 +22,7 @@ use holdfast_core::Refusal;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::log::Identity;
+use holdfast_engine::moment::at_time;
 use holdfast_engine::{EventLog, Fault};
 use http::Method;
 use serde_json::json;
@@ -83,18 +84,12 @@ fn version(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> 
     let moment = moment::parse(at, api.engine.stamp().time);
     let version = match moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))? {
         Moment::Version(version) => version,
-        Moment::Time(time) => version_by(api.engine.log().as_ref(), time.as_millisecond()).map_err(failed)?,
+        Moment::Time(time) => {
+            let newest = api.engine.snapshot().offset;
+            at_time(api.engine.log().as_ref(), time.as_millisecond(), newest).map_err(failed)?
+        }
     };
     Ok(respond::bytes(200, json!({"version": version.0}).to_string().into(), shape))
-}
-
-/// The version that a time means, by reading the log.
-pub fn version_by(log: &dyn EventLog, time_ms: i64) -> Result<Offset, Fault> {
-    let event_from = |offset: Offset| -> Result<Option<(Offset, i64)>, Fault> {
-        let found = log.scan(None, Offset(offset.0 - 1), 1)?;
-        Ok(found.first().map(|record| (record.offset(), record.time_ms)))
-    };
-    moment::version_at(time_ms, log.last()?, event_from)
 }
 
 fn versions(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {

@@ -85,7 +85,7 @@ fn client(engine: Arc<Engine>) -> kube::Client {
         ready: watch::Sender::new(true),
     });
     // Whoever may write the folder's files may do anything with them.
-    let user = User::new(&user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
+    let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
     let service = memory::service(api, Arc::new(user));
     let service = tower::service_fn(move |request: Request<Body>| {
         let service = service.clone();

@@ -11,9 +11,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use client::Client;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{self, Moment};
+use holdfast_engine::moment::at_time;
 use holdfast_engine::{EventLog, Fault};
 use holdfast_storage_rocks::LogReader;
-use holdfast_transport_http::log::version_by;
 use jiff::Timestamp;
 use local::Local;
 use log::RemoteLog;
@@ -162,6 +162,6 @@ impl Readable for holdfast_engine::memory::MemoryLog {
 fn named(log: &dyn EventLog, text: &str, now: Timestamp) -> Result<Offset> {
     Ok(match moment::parse(text, now)? {
         Moment::Version(version) => version,
-        Moment::Time(time) => version_by(log, time.as_millisecond())?,
+        Moment::Time(time) => at_time(log, time.as_millisecond(), log.last()?)?,
     })
 }

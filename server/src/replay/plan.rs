@@ -159,10 +159,8 @@ mod tests {
 
     fn told(events: &[(u64, Value)]) -> Vec<String> {
         let mut plan = Plan::default();
-        let mut offset = 0;
         let mut lines = Vec::new();
-        for (replaces, document) in events {
-            offset += 1;
+        for (offset, (replaces, document)) in (1..).zip(events) {
             let operation = if document["deleted"] == true { Operation::Delete } else { Operation::Put };
             let user = document["by"].as_str().unwrap_or("jane").to_owned();
             let record = Record {

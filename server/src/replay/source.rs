@@ -182,7 +182,9 @@ mod tests {
         let error = |text: Option<&str>| {
             let file = folder.path().join("log");
             let _ = std::fs::remove_file(&file);
-            text.map(|text| std::fs::write(&file, text).expect("written"));
+            if let Some(text) = text {
+                std::fs::write(&file, text).expect("written");
+            }
             Source::open(&file, 1, None).err().map(|error| format!("{error:#}")).unwrap_or_default()
         };
         let header = r#"{"format":"holdfast-log","version":1,"from":1,"to":1}"#;

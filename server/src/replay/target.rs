@@ -305,7 +305,7 @@ impl Target {
                 Err(Failure::Refused(refused)) if refused.code == 404 => return Ok(false),
                 Err(failure) => return Err(failure),
             };
-            if !now["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
+            if now["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
                 let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
                 return self.delete(resource, work, &options, sent).await;
             }
