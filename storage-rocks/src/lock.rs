@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Held as long as it lives, by the operating system: a crash releases it.
 pub struct FolderLock {
-    _file: File,
+    file: File,
 }
 
 impl FolderLock {
@@ -44,6 +44,13 @@ impl FolderLock {
         {
             return Err(Fault::io("write the data folder's lock", error));
         }
-        Ok(FolderLock { _file: file })
+        Ok(FolderLock { file })
+    }
+}
+
+impl Drop for FolderLock {
+    /// Closing alone would not do: a child that is being started holds a copy of the file until it runs its program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }

@@ -385,6 +385,9 @@ async fn a_log_is_replayed_into_another_server() {
     // Again over what is there, from the running server and from its folder; at a pace.
     let data = text_of(&folder.join("one"));
     for log in [&one, &data] {
+        // A pod that is bound cannot become what it was before.
+        let at_once = json!({"gracePeriodSeconds": 0}).to_string();
+        there.send(Method::DELETE, "/api/v1/namespaces/shop/pods/p", &JSON, at_once).await.expect(200);
         let summary = told(holdfast(["replay", log, "--against", &two, "-o", "json", "--speed", "1000"]));
         assert_eq!(summary["refused"], 0, "{summary}");
         assert!(summary["behindMs"]["max"].is_number(), "{summary}");
@@ -568,7 +571,12 @@ fn as_json(arguments: &[&str]) -> Value {
 /// The report of a command that succeeds, in JSON.
 #[track_caller]
 fn told(output: Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stderr),
+        String::from_utf8_lossy(&output.stdout)
+    );
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 

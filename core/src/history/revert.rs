@@ -8,6 +8,7 @@
 use super::difference::Shape;
 use super::path::{Path, Step};
 use crate::merge::typed::Node;
+use crate::object::export::SERVER_METADATA;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -27,22 +28,10 @@ pub struct Conflict {
     pub now: Option<Value>,
 }
 
-/// Fields of `metadata` that the server sets, whatever a client sends.
-const SERVER_OWNED: [&str; 8] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
-
 /// The document without the fields of `metadata` that only the server sets.
 pub fn settable(mut document: Value) -> Value {
     if let Some(Value::Object(metadata)) = document.get_mut("metadata") {
-        metadata.retain(|name, _| !SERVER_OWNED.contains(&name.as_str()));
+        metadata.retain(|name, _| !SERVER_METADATA.contains(&name.as_str()));
     }
     document
 }

@@ -3,8 +3,8 @@
 use super::meta::{Document, metadata_mut, text};
 use serde_json::Value;
 
-/// Metadata that only the server writes.
-const SERVER_METADATA: [&str; 8] = [
+/// Metadata that only the server writes, whatever a client sends.
+pub(crate) const SERVER_METADATA: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
