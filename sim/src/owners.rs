@@ -162,7 +162,11 @@ pub fn check(
         owners.sort_unstable();
         expected.sort_unstable();
         if owners != expected {
-            return Err(format!("{field:?} belongs to {owners:?} and not to {expected:?}"));
+            let old = before.map_or(&Value::Null, |before| &before["metadata"]);
+            let new = &after["metadata"];
+            return Err(format!(
+                "{field:?} belongs to {owners:?} and not to {expected:?}\n  before {old}\n  after  {new}"
+            ));
         }
     }
     Ok(())

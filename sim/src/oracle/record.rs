@@ -9,7 +9,6 @@ use crate::twin::{Twin, Version};
 use crate::workload::Order;
 use holdfast_core::event::Record;
 use serde_json::Value;
-use std::borrow::Cow;
 
 /// Judges the next event of the log; `order` is the request that it carries the id of.
 pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> Verdict {
@@ -124,12 +123,14 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
         (Some(expected), false) => {
             let found = Shape::of(order.sort, object);
             ensure(found == expected, || format!("expected {expected:?}\n  found    {found:?}"))?;
-            let before = before.map(|before| match law {
-                // What a default has filled in since is nobody's work.
-                Some(law) => Cow::Owned(custom::shown(law, &custom::managed(Some(law), &before.document), None)),
-                None => Cow::Borrowed(&before.document),
-            });
-            managed(record, object, before.as_deref(), order)
+            let Some(law) = law else { return managed(record, object, before.map(|before| &before.document), order) };
+            // What a default has filled in since is nobody's work.
+            let shown = |document: &Value| custom::shown(law, document, None);
+            let old = before.map(|before| shown(&custom::managed(Some(law), &before.document)));
+            let verdict = managed(record, object, old.as_ref(), order);
+            // Where nothing but a default changes, the account stays as it is, gone versions included.
+            let same = before.map(|before| shown(&before.document)).filter(|old| found == Shape::of(order.sort, old));
+            verdict.or_else(|why| same.map_or(Err(why), |old| managed(record, object, Some(&old), order)))
         }
     }
 }
