@@ -78,7 +78,8 @@ pub fn order(dice: &mut Dice, seen: &State, id: String) -> Order {
             (sort, kind_of(seen, sort).unwrap_or_else(|| panic!("definitions are built in")))
         }
     };
-    if sort.is_namespaced() && dice.chance(2) {
+    // More of the kind that may be another by the time that they are carried out.
+    if sort.is_namespaced() && dice.chance(if sort.is_custom() { 6 } else { 2 }) {
         return mass_deletion(dice, seen, sort, id);
     }
     let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES).to_owned());
