@@ -84,7 +84,6 @@ impl Follower {
     /// It knows what was there at a version.
     fn remembers(&mut self, twin: &Twin, offset: u64) {
         self.held = picked(twin, self.sort, &self.pick, offset)
-            .into_iter()
             .map(|(key, version)| (key.to_owned(), version.offset))
             .collect();
         (self.blank, self.position) = (false, offset);
@@ -247,13 +246,11 @@ impl Follower {
     }
 
     fn agree(&self, twin: &Twin, at: u64, found: &BTreeMap<String, u64>, what: &str) -> Verdict {
-        let expected = picked(twin, self.sort, &self.pick, at);
-        let same = found.len() == expected.len()
-            && found.iter().zip(&expected).all(|((a, x), (b, y))| a == b && *x == y.offset);
-        if same {
+        let expected = || picked(twin, self.sort, &self.pick, at).map(|(key, version)| (key, version.offset));
+        if expected().eq(found.iter().map(|(key, offset)| (key.as_str(), *offset))) {
             return Ok(());
         }
-        let expected: BTreeMap<_, _> = expected.into_iter().map(|(key, version)| (key, version.offset)).collect();
+        let expected: BTreeMap<_, _> = expected().collect();
         Err(self.blame(&format!("{what} {found:?} and not {expected:?} at {at}")))
     }
 

@@ -120,21 +120,23 @@ impl Lister {
             }
             self.found.insert(key.clone(), entry.offset.0);
         }
-        let expected = picked(twin, self.sort, &self.pick, self.offset);
-        if let Some(remaining) = page.remaining
-            && remaining != expected.len().saturating_sub(self.found.len()) as u64
-        {
-            return Err(self.blame(&format!("{remaining} are said to remain of {}", expected.len())));
+        let expected = || picked(twin, self.sort, &self.pick, self.offset);
+        if let Some(remaining) = page.remaining {
+            let count = expected().count();
+            ensure(remaining == count.saturating_sub(self.found.len()) as u64, || {
+                self.blame(&format!("{remaining} are said to remain of {count}"))
+            })?;
         }
         self.pages += 1;
         if let Some(next) = page.next {
             self.token = next.seal(engine.token_key());
             return Ok(false);
         }
-        let same = self.found.len() == expected.len()
-            && self.found.iter().zip(&expected).all(|((a, x), (b, y))| a == b && *x == y.offset);
+        let same = expected()
+            .map(|(key, version)| (key, version.offset))
+            .eq(self.found.iter().map(|(key, offset)| (key.as_str(), *offset)));
         if !same {
-            let expected: Vec<_> = expected.keys().collect();
+            let expected: Vec<_> = expected().map(|(key, _)| key).collect();
             return Err(self.blame(&format!("it lists {:?} and not {expected:?}", self.found)));
         }
         self.saw_all(sight);

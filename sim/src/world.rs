@@ -271,7 +271,7 @@ impl World {
             Step::Ask if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();
                 let id = self.id("c");
-                let order = workload::order(&mut self.dice, &seen, id);
+                let order = workload::order(&mut self.dice, &seen, &self.twin, id);
                 let mass = matches!(order.act, Act::DeleteAll { .. });
                 self.ask(order);
                 // Mostly it is decided at once; else the decision comes later than others'.
@@ -280,7 +280,7 @@ impl World {
             Step::AskDirectly if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();
                 let id = self.id("d");
-                let order = workload::order(&mut self.dice, &seen, id);
+                let order = workload::order(&mut self.dice, &seen, &self.twin, id);
                 self.ask_directly(order, seen)
             }
             Step::Ask | Step::AskDirectly | Step::Poll => {

@@ -8,7 +8,6 @@ use crate::owners::{FIELDS, Field};
 use crate::random::Dice;
 use crate::shape::{Shape, Sort};
 use holdfast_core::request::{Format, Options, Verb};
-use holdfast_core::state::Entry;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -48,7 +47,7 @@ pub fn draft(
     sort: Sort,
     namespace: Option<&str>,
     name: &str,
-    seen: Option<&Entry>,
+    seen: Option<&Value>,
     id: &str,
 ) -> Draft {
     let create = if seen.is_none() { 300 } else { 10 };
@@ -77,22 +76,19 @@ pub fn draft(
         (scale, Choice::Scale),
         (bind, Choice::Bind),
     ]);
-    let document = seen.map(Entry::document);
-    match (choice, document) {
-        (Choice::Replace, Some(document)) => replace(dice, sort, document),
+    match (choice, seen) {
+        (Choice::Replace, Some(seen)) => replace(dice, sort, seen.clone()),
         (Choice::Create, None) if sort.creates_on_update() && dice.chance(30) => {
             put_new(dice, sort, namespace, name, id)
         }
         (Choice::Create | Choice::Replace, _) => create_one(dice, sort, namespace, name, id),
-        (Choice::Change, document) => change(dice, sort, document.as_ref()),
-        (Choice::Apply, document) => apply_some(dice, sort, namespace, name, document.as_ref()),
-        (Choice::Status, document) => report(dice, sort, namespace, name, document),
-        (Choice::Scale, document) => rescale(dice, namespace, name, document.as_ref()),
+        (Choice::Change, seen) => change(dice, sort, seen),
+        (Choice::Apply, seen) => apply_some(dice, sort, namespace, name, seen),
+        (Choice::Status, seen) => report(dice, sort, namespace, name, seen),
+        (Choice::Scale, seen) => rescale(dice, namespace, name, seen),
         (Choice::Bind, _) => bind_to_node(dice, name),
-        (Choice::Delete, document) if sort == Sort::Pod && dice.chance(20) => {
-            evict(dice, namespace, name, document.as_ref())
-        }
-        (Choice::Delete, document) => delete_one(dice, sort, document.as_ref()),
+        (Choice::Delete, seen) if sort == Sort::Pod && dice.chance(20) => evict(dice, namespace, name, seen),
+        (Choice::Delete, seen) => delete_one(dice, sort, seen),
     }
 }
 
@@ -281,7 +277,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
 }
 
 /// What a kubelet or a controller reports: by PUT of all it knows, or by a patch of any kind.
-fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<Value>) -> Draft {
+fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let (status, shown) = match sort {
         Sort::Deployment => {
             let generation = dice.below(20) as i64;
@@ -293,7 +289,8 @@ fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen
         }
     };
     match seen {
-        Some(mut document) if dice.chance(50) => {
+        Some(seen) if dice.chance(50) => {
+            let mut document = seen.clone();
             let version = version_of(&document);
             for (field, value) in shown.as_object().into_iter().flatten() {
                 document["status"][field] = value.clone();
