@@ -3,7 +3,7 @@
 
 use super::rules::held_by;
 use super::{Verdict, ensure};
-use crate::act::{Act, Edit, PatchFormat, predict};
+use crate::act::{Act, Edit, PatchFormat, lawful, predict};
 use crate::custom::{self, Law};
 use crate::owners;
 use crate::shape::{Shape, Sort};
@@ -104,7 +104,10 @@ fn check_rehearsal(twin: &Twin, order: &Order, reply: &Reply, window: Window) ->
             match predict(order.sort, &order.act, version, law(twin, order, offset)) {
                 // What goes is shown in its last state, so there is no shape to compare.
                 Ok(None) => true,
-                Ok(Some(after)) => after == shape,
+                // What does not change is shown as it was stored, and defaults are filled in for the reader.
+                Ok(Some(after)) => {
+                    after == shape || after == lawful(order.sort, shape.clone(), law(twin, order, offset))
+                }
                 Err(_) => false,
             }
         })
