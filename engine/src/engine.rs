@@ -305,6 +305,10 @@ impl Engine {
         decide::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
         if !snapshot.registry.serves(request.target.kind) {
+            #[cfg(feature = "planted")]
+            if is(Bug::MassDeletionOfOldKind) {
+                return Ok(0);
+            }
             return Err(Refusal::Redefined);
         }
         let selection = Selection::new(&snapshot, request)?;
@@ -343,6 +347,10 @@ impl Engine {
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         match (from, freshness) {
             (Some(token), _) => self.view_of(token),
+            #[cfg(feature = "planted")]
+            (None, Freshness::Newest) if is(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
+                self.past(Offset(self.snapshot().offset.0 - 1))
+            }
             (None, Freshness::Newest) => Ok(View::of(self.snapshot())),
             (None, Freshness::NotOlderThan(offset)) => {
                 self.reach(offset).await?;

@@ -11,6 +11,12 @@ pub enum Bug {
     AnswerBeforeAppend,
     /// Readers see the batch before it is durable.
     PublishBeforeAppend,
+    /// Clients are answered before readers see what they were told.
+    AnswerBeforePublish,
+    /// Watchers are told of what readers do not see yet.
+    DeliverBeforePublish,
+    /// A read of the newest version shows the one before it now and then.
+    StaleRead,
     /// The writer does not compare versions: the last of two concurrent updates wins.
     LostUpdate,
     /// The writer does not compare what else a decision counted on.
@@ -31,6 +37,8 @@ pub enum Bug {
     DryRunWrites,
     /// A decision that lost a race is refused, though the client fixed no version.
     RaceRefused,
+    /// A mass deletion on a kind that was redefined meanwhile says that all is well, and deletes nothing.
+    MassDeletionOfOldKind,
     /// A mass deletion leaves the last of its objects alone.
     MassDeletionMissesLast,
     /// A watch that resumes begins one event too late.
@@ -58,9 +66,12 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 24] = [
+    pub const ALL: [Bug; 28] = [
         Bug::AnswerBeforeAppend,
         Bug::PublishBeforeAppend,
+        Bug::AnswerBeforePublish,
+        Bug::DeliverBeforePublish,
+        Bug::StaleRead,
         Bug::LostUpdate,
         Bug::ExpectationsUnchecked,
         Bug::ClaimsUnchecked,
@@ -71,6 +82,7 @@ impl Bug {
         Bug::FinalizersIgnored,
         Bug::DryRunWrites,
         Bug::RaceRefused,
+        Bug::MassDeletionOfOldKind,
         Bug::MassDeletionMissesLast,
         Bug::ResumeSkips,
         Bug::ResumeRepeats,

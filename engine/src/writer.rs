@@ -198,6 +198,15 @@ impl Writer {
             return;
         }
         self.state = next;
+        #[cfg(feature = "planted")]
+        {
+            if is(Bug::DeliverBeforePublish) {
+                self.hub.deliver(&self.state, std::mem::take(&mut changes));
+            }
+            if is(Bug::AnswerBeforePublish) {
+                answer_all(std::mem::take(&mut answers));
+            }
+        }
         self.published.store(Arc::new(self.state.clone()));
         self.hub.deliver(&self.state, changes);
         answer_all(answers);

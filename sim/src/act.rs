@@ -206,15 +206,19 @@ impl Act {
     }
 }
 
+/// The shape with the defaults of its definition.
+pub fn lawful(sort: Sort, shape: Shape, law: Option<Law>) -> Shape {
+    let mut shape = shape;
+    if sort.is_custom() && shape.tier.is_none() {
+        shape.tier = law.and_then(|law| law.tier).map(str::to_owned);
+    }
+    shape
+}
+
 /// What an accepted act makes of an object: its shape afterwards, `None` when it goes.
 /// An error says why the act could not have been accepted.
 pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>) -> Result<Option<Shape>, String> {
-    let lawful = |mut shape: Shape| {
-        if sort.is_custom() && shape.tier.is_none() {
-            shape.tier = law.and_then(|law| law.tier).map(str::to_owned);
-        }
-        shape
-    };
+    let lawful = |shape: Shape| lawful(sort, shape, law);
     let version = match (act, before) {
         (Act::Create { wanted, .. }, None) => return Ok(Some(lawful(wanted.clone()))),
         (Act::Create { .. }, Some(_)) => return Err("a create met an object that was there".into()),

@@ -4,6 +4,7 @@
 //! of it is there: [`Disk::recover`] cuts the file at the first batch that is not, and syncs what it keeps.
 //! A sabotaged disk exists to prove that the oracles see what they are there to see.
 
+use crate::coverage::{Mark, saw};
 use crate::file::File;
 use crate::random::Dice;
 use holdfast_core::event::{Offset, Record};
@@ -38,12 +39,14 @@ pub enum Stage {
     BeforeWrite,
     BetweenWriteAndSync,
     AfterSync,
+    /// While what a fault left is cut away.
+    Recovery,
 }
 
 /// What the next append meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planned {
-    /// Nothing fits any more.
+    /// Not all of it fits: what does may be there.
     Full,
     /// The write fails: nothing of the batch is there.
     WriteFails,
@@ -84,8 +87,15 @@ struct Inner {
     full: bool,
     /// How many recoveries fail before one succeeds.
     recoveries_refused: usize,
+    /// How many have failed since the last fault.
+    refused: usize,
+    /// The server dies in the next recovery.
+    dies_recovering: bool,
     /// What tears pages.
     seed: u64,
+    /// First and last event of the newest batch that the disk was handed, and where it was written.
+    newest: (u64, u64),
+    unsure: Option<(usize, usize)>,
 }
 
 const MAGIC: u32 = 0x484f_4c44;
@@ -99,7 +109,12 @@ impl Disk {
     /// Plans a fault for the next append, and how many recoveries fail after it.
     pub fn plan(&self, planned: Planned, recoveries_refused: usize, seed: u64) {
         let mut inner = self.lock();
-        (inner.planned, inner.recoveries_refused, inner.seed) = (Some(planned), recoveries_refused, seed);
+        inner.seed = seed;
+        if planned == Planned::Crash(Stage::Recovery) {
+            (inner.dies_recovering, inner.recoveries_refused) = (true, 0);
+        } else {
+            (inner.planned, inner.recoveries_refused) = (Some(planned), recoveries_refused);
+        }
     }
 
     /// Whether appends work, and no fault is planned for the next one.
@@ -113,11 +128,22 @@ impl Disk {
         self.lock().broken
     }
 
+    /// Whether nothing more fits, or the next append finds that out.
+    pub fn is_full(&self) -> bool {
+        let inner = self.lock();
+        inner.broken && inner.full || inner.planned == Some(Planned::Full)
+    }
+
+    /// The newest batch that the disk was handed: the events it begins and ends with.
+    pub fn newest_batch(&self) -> (u64, u64) {
+        self.lock().newest
+    }
+
     /// The power goes and comes back: what was not synced is torn, and the log is read again.
     pub fn crash(&self, seed: u64) -> Result<(), Fault> {
         let mut inner = self.lock();
         inner.file.tear(&mut Dice::new(seed));
-        (inner.planned, inner.broken, inner.recoveries_refused) = (None, false, 0);
+        (inner.planned, inner.broken, inner.recoveries_refused, inner.dies_recovering) = (None, false, 0, false);
         inner.reread(self.sabotage == Sabotage::KeepTornBatch);
         if self.sabotage == Sabotage::ForgetLast && inner.records.len() > 1 {
             inner.records.pop();
@@ -189,6 +215,14 @@ impl Inner {
             found.extend(records);
             end = next;
         }
+        if let Some((from, to)) = self.unsure.take() {
+            let lost = self.file.bytes().get(from..to).is_none_or(|bytes| bytes.iter().all(|byte| *byte == 0));
+            saw(match end > from {
+                true => Mark::BatchFoundWhole,
+                false if lost => Mark::BatchLostWhole,
+                false => Mark::BatchTorn,
+            });
+        }
         self.records.truncate(count + found.len());
         for (at, record) in found.into_iter().enumerate() {
             // Those that are known already may have been let go.
@@ -199,6 +233,9 @@ impl Inner {
         let last = self.records.len() as u64;
         self.truncate_indexes(last);
         self.file.cut(end);
+        if std::mem::take(&mut self.dies_recovering) {
+            die();
+        }
         self.file.sync();
         self.end = end;
         self.proven = (end, self.records.len());
@@ -260,29 +297,38 @@ impl EventLog for Disk {
             return Err(failed("append"));
         }
         let planned = inner.planned.take();
-        let fails = |inner: &mut Inner, full: bool| {
-            (inner.broken, inner.full) = (true, full);
+        inner.newest =
+            (batch.first().map_or(0, |record| record.offset), batch.last().map_or(0, |record| record.offset));
+        let fails = |inner: &mut Inner, mark: Mark| {
+            saw(mark);
+            let full = mark == Mark::Full;
+            (inner.broken, inner.full, inner.refused) = (true, full, 0);
             Err(if full { Fault::Full { operation: "append" } } else { failed("append") })
         };
         match planned {
-            Some(Planned::Full) => return fails(&mut inner, true),
-            Some(Planned::WriteFails) => return fails(&mut inner, false),
+            Some(Planned::WriteFails) => return fails(&mut inner, Mark::WriteFailed),
             Some(Planned::Crash(Stage::BeforeWrite)) => die(),
             _ => {}
         }
         let bytes = frames(batch);
         let at = inner.end;
+        inner.unsure = Some((at, at + bytes.len()));
+        if planned == Some(Planned::Full) {
+            let fits = Dice::new(inner.seed).below(bytes.len());
+            inner.file.write(at, &bytes[..fits]);
+            return fails(&mut inner, Mark::Full);
+        }
         inner.file.write(at, &bytes);
         match planned {
             Some(Planned::Crash(Stage::BetweenWriteAndSync)) => die(),
             Some(Planned::SyncFails) => {
                 let mut dice = Dice::new(inner.seed);
                 inner.file.tear(&mut dice);
-                return fails(&mut inner, false);
+                return fails(&mut inner, Mark::SyncFailed);
             }
             Some(Planned::SyncSaysItFails) => {
                 inner.file.keep();
-                return fails(&mut inner, false);
+                return fails(&mut inner, Mark::SyncFalselyFailed);
             }
             _ => {}
         }
@@ -292,6 +338,7 @@ impl EventLog for Disk {
         if planned == Some(Planned::Crash(Stage::AfterSync)) {
             die();
         }
+        inner.unsure = None;
         inner.end += bytes.len();
         for record in batch {
             inner.push(record.clone());
@@ -395,6 +442,10 @@ impl EventLog for Disk {
         }
         if inner.recoveries_refused > 0 {
             inner.recoveries_refused -= 1;
+            inner.refused += 1;
+            if inner.full && inner.refused == 6 {
+                saw(Mark::FullForLong);
+            }
             return Err(if inner.full { Fault::Full { operation: "recover" } } else { failed("recover") });
         }
         inner.reread(self.sabotage == Sabotage::KeepTornBatch);

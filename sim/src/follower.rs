@@ -1,19 +1,23 @@
 //! A simulated watcher: lists or starts anew, follows at its own pace, resumes after cuts, and notices any gap.
 
+use crate::coverage::{Mark, saw};
 use crate::custom::DEFINITIONS;
 use crate::oracle::Verdict;
 use crate::pick::{Pick, picked};
 use crate::random::Dice;
+use crate::reader::past;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
+use crate::world::QUEUE_EVENTS;
+use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::list::page;
-use holdfast_engine::{ChangeType, Delivery, Engine, Fault, Watch, WatchStart};
+use holdfast_engine::{ChangeType, Delivery, Engine, Fault, View, Watch, WatchStart};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 pub struct Follower {
     pub sort: Sort,
@@ -25,12 +29,16 @@ pub struct Follower {
     initial: Option<BTreeMap<String, u64>>,
     /// Everything up to this event was seen, or was none of this watcher's business.
     position: u64,
+    /// It knows so from a bookmark.
+    bookmarked: bool,
     /// The newest event when the watch was opened.
     opened: u64,
     /// What the watcher believes to be there.
     held: BTreeMap<String, u64>,
     /// Given out by a server that has died since, and not looked at yet.
     last_words: Vec<Delivery>,
+    /// And how it ended before that.
+    ended: Option<Fault>,
 }
 
 /// What one event should look like to a watcher.
@@ -42,28 +50,75 @@ struct Expected<'a> {
 }
 
 impl Follower {
-    pub fn draw(dice: &mut Dice, engine: &Arc<Engine>) -> Follower {
+    fn new(dice: &mut Dice) -> Follower {
         let sort = dice.pick(&SORTS);
-        let mut follower = Follower {
+        Follower {
             sort,
             pick: Pick::draw(dice, sort),
             watch: None,
             blank: true,
             initial: None,
             position: 0,
+            bookmarked: false,
             opened: 0,
             held: BTreeMap::new(),
             last_words: Vec::new(),
-        };
-        follower.start(dice.chance(40), engine);
+            ended: None,
+        }
+    }
+
+    pub fn draw(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Follower {
+        let mut follower = Follower::new(dice);
+        let newest = engine.snapshot().offset.0;
+        if dice.chance(15) && newest > 0 {
+            // Somebody who has been away for long comes back.
+            follower.remembers(twin, past(dice, newest));
+            follower.resume(engine);
+            saw(Mark::WatchStartedInThePast);
+        } else {
+            follower.start(dice.chance(40), engine);
+        }
         follower
+    }
+
+    /// It knows what was there at a version.
+    fn remembers(&mut self, twin: &Twin, offset: u64) {
+        self.held = picked(twin, self.sort, &self.pick, offset)
+            .map(|(key, version)| (key.to_owned(), version.offset))
+            .collect();
+        (self.blank, self.position) = (false, offset);
+    }
+
+    /// One that follows what the view is of, from its beginning or from some version before it; none where the kind was
+    /// not there.
+    pub fn of_past(
+        dice: &mut Dice,
+        engine: &Arc<Engine>,
+        twin: &Twin,
+        view: View,
+    ) -> Result<Option<Follower>, Refusal> {
+        let mut follower = Follower::new(dice);
+        let at = view.offset();
+        let Some(selection) = follower.pick.selection(follower.sort, view.state()) else { return Ok(None) };
+        let start = if dice.chance(50) {
+            (follower.blank, follower.position, follower.initial) = (false, at.0, Some(BTreeMap::new()));
+            WatchStart::Now
+        } else {
+            follower.remembers(twin, at.0.saturating_sub(dice.below(30) as u64).max(1));
+            WatchStart::After(Offset(follower.position))
+        };
+        follower.opened = at.0;
+        follower.watch = Some(engine.watch_past(view, selection, start)?);
+        Ok(Some(follower))
     }
 
     /// Lists and then watches, or lets the watch itself tell what is there.
     fn start(&mut self, now: bool, engine: &Arc<Engine>) {
         let snapshot = engine.snapshot();
         let Some(selection) = self.pick.selection(self.sort, &snapshot) else { return };
+        saw(if now { Mark::WatchTold } else { Mark::WatchStarted });
         self.held.clear();
+        self.bookmarked = false;
         self.blank = false;
         self.initial = now.then(BTreeMap::new);
         self.position = snapshot.offset.0;
@@ -79,7 +134,8 @@ impl Follower {
 
     /// The connection breaks.
     pub fn cut(&mut self) {
-        self.watch = None;
+        saw(Mark::WatchCut);
+        (self.watch, self.ended) = (None, None);
         self.last_words.clear();
     }
 
@@ -90,12 +146,14 @@ impl Follower {
         }
         let snapshot = engine.snapshot();
         let Some(selection) = self.pick.selection(self.sort, &snapshot) else { return };
+        saw(if self.bookmarked { Mark::WatchResumedFromBookmark } else { Mark::WatchResumed });
         self.opened = snapshot.offset.0;
         self.watch = Some(engine.watch(selection, WatchStart::After(Offset(self.position))));
     }
 
+    /// It has no watch, and knows why.
     pub fn is_cut(&self) -> bool {
-        self.watch.is_none()
+        self.watch.is_none() && self.ended.is_none()
     }
 
     /// Waits for the next event, so that its arrival wakes `waker`.
@@ -103,9 +161,11 @@ impl Follower {
         if let Some(watch) = &mut self.watch
             && self.initial.is_none()
         {
-            let next = pin!(watch.next());
-            if let std::task::Poll::Ready(Ok(delivery)) = next.poll(&mut Context::from_waker(waker)) {
-                self.last_words.push(delivery);
+            let polled = pin!(watch.next()).poll(&mut Context::from_waker(waker));
+            match polled {
+                Poll::Ready(Ok(delivery)) => self.last_words.push(delivery),
+                Poll::Ready(Err(fault)) => (self.watch, self.ended) = (None, Some(fault)),
+                Poll::Pending => {}
             }
         }
     }
@@ -125,14 +185,15 @@ impl Follower {
     pub fn remember(&mut self, twin: &Twin) -> Verdict {
         for delivery in std::mem::take(&mut self.last_words) {
             let why = self.take(twin, &delivery);
-            why.map_err(|why| self.blame(&format!("before the crash it was told what is not so: {why}")))?;
+            why.map_err(|why| self.blame(&format!("it was told before what is not so: {why}")))?;
         }
-        Ok(())
+        self.ended.take().map_or(Ok(()), |fault| self.end(twin, &fault))
     }
 
     /// Reads up to `count` events. True when there was nothing left to read.
     pub fn read(&mut self, twin: &Twin, count: usize) -> Result<bool, String> {
         self.remember(twin)?;
+        let mut later = 0;
         for _ in 0..count {
             let Some(watch) = &mut self.watch else { return Ok(true) };
             if self.initial.is_some()
@@ -142,7 +203,14 @@ impl Follower {
                 continue;
             }
             match watch.next_ready() {
-                Ok(Some(delivery)) => self.take(twin, &delivery).map_err(|why| self.blame(&why))?,
+                Ok(Some(delivery)) => {
+                    self.take(twin, &delivery).map_err(|why| self.blame(&why))?;
+                    later += usize::from(self.position > self.opened && self.initial.is_none());
+                    // More than its queue holds: some of it came from the log.
+                    if later == QUEUE_EVENTS + 1 {
+                        saw(Mark::WatchFellBehind);
+                    }
+                }
                 Ok(None) => return Ok(true),
                 Err(fault) => return self.end(twin, &fault).map(|()| true),
             }
@@ -155,10 +223,12 @@ impl Follower {
         self.watch = None;
         match fault {
             Fault::Redefined if self.sort.is_custom() => {
+                saw(Mark::WatchRedefined);
                 let changed = twin.of_storage(DEFINITIONS, self.opened, u64::MAX).next().is_some();
                 if changed { Ok(()) } else { Err(self.blame("its kind is said to be redefined, and is not")) }
             }
             Fault::Forgotten { asked, .. } if self.position < twin.forgotten && asked.0 < twin.forgotten => {
+                saw(Mark::WatchForgotten);
                 self.blank = true;
                 Ok(())
             }
@@ -176,13 +246,11 @@ impl Follower {
     }
 
     fn agree(&self, twin: &Twin, at: u64, found: &BTreeMap<String, u64>, what: &str) -> Verdict {
-        let expected = picked(twin, self.sort, &self.pick, at);
-        let same = found.len() == expected.len()
-            && found.iter().zip(&expected).all(|((a, x), (b, y))| a == b && *x == y.offset);
-        if same {
+        let expected = || picked(twin, self.sort, &self.pick, at).map(|(key, version)| (key, version.offset));
+        if expected().eq(found.iter().map(|(key, offset)| (key.as_str(), *offset))) {
             return Ok(());
         }
-        let expected: BTreeMap<_, _> = expected.into_iter().map(|(key, version)| (key, version.offset)).collect();
+        let expected: BTreeMap<_, _> = expected().collect();
         Err(self.blame(&format!("{what} {found:?} and not {expected:?} at {at}")))
     }
 
@@ -215,12 +283,19 @@ impl Follower {
             let (shown, stored) = (change.entry.document(), &next.version.document);
             return Err(format!("{next} shows\n  {shown}\n  in place of\n  {stored}"));
         }
+        saw(match (what, next.left) {
+            ("ADDED", _) if next.version.record.replaces > 0 => Mark::WatchEntered,
+            ("ADDED", _) => Mark::WatchAdded,
+            ("MODIFIED", _) => Mark::WatchModified,
+            (_, Some(_)) => Mark::WatchLeft,
+            (_, None) => Mark::WatchDeleted,
+        });
         drop(expected);
         match what {
             "DELETED" => drop(self.held.remove(&*change.key)),
             _ => drop(self.held.insert(change.key.to_string(), offset)),
         }
-        self.position = offset;
+        (self.position, self.bookmarked) = (offset, false);
         Ok(())
     }
 
@@ -259,7 +334,8 @@ impl Follower {
         if bookmark.0 < self.position || bookmark.0 > twin.last() || !missing.is_empty() {
             return Err(self.blame(&format!("bookmark {bookmark} passes over {missing:?} of {}", twin.last())));
         }
-        self.position = bookmark.0;
+        saw(Mark::Bookmarked);
+        (self.position, self.bookmarked) = (bookmark.0, true);
         Ok(())
     }
 

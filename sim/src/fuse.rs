@@ -1,11 +1,13 @@
 //! Makes the server die in the middle of a commit, at a moment when it wakes somebody.
 //!
 //! The writer's order can be seen from outside by whom it wakes when: watchers while events are delivered, those who
-//! wait for commits when all are, clients when they are answered. A fuse is the waker that they wait with.
+//! wait for commits when all are, clients when they are answered. A fuse is the waker that they wait with. One that is
+//! not lit looks whether all that is durable is there to be read, as it should be for whoever is woken.
 
 use crate::disk::die;
-use std::sync::Arc;
+use holdfast_engine::Engine;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Wake, Waker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,13 @@ pub enum Moment {
 #[derive(Default)]
 pub struct Fuse {
     lit: AtomicBool,
+    watched: Mutex<Watched>,
+}
+
+#[derive(Default)]
+struct Watched {
+    engine: Weak<Engine>,
+    early: Option<String>,
 }
 
 impl Fuse {
@@ -30,6 +39,20 @@ impl Fuse {
 
     pub fn put_out(&self) {
         self.lit.store(false, Ordering::Relaxed);
+    }
+
+    /// From now on this is the engine that is to have published what it tells of.
+    pub fn watch(&self, engine: &Arc<Engine>) {
+        *self.watched() = Watched { engine: Arc::downgrade(engine), early: None };
+    }
+
+    /// Who was woken too early, and why it was.
+    pub fn early(&self) -> Option<String> {
+        self.watched().early.take()
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub fn waker(self: &Arc<Self>) -> Waker {
@@ -46,6 +69,13 @@ impl Wake for Fuse {
         // Once: what is dropped while the panic unwinds wakes others.
         if self.lit.swap(false, Ordering::Relaxed) {
             die();
+        }
+        let mut watched = self.watched();
+        let Some(engine) = watched.engine.upgrade() else { return };
+        let (shown, durable) = (engine.snapshot().offset, engine.log().last());
+        if durable.as_ref().is_ok_and(|durable| *durable != shown) {
+            let why = || format!("somebody is woken while version {shown} is shown, and {durable:?} is durable");
+            watched.early.get_or_insert_with(why);
         }
     }
 }

@@ -11,6 +11,7 @@
 mod act;
 mod clock;
 mod command;
+mod coverage;
 mod custom;
 mod disk;
 mod file;
@@ -18,6 +19,7 @@ mod follower;
 mod fuse;
 mod oracle;
 mod owners;
+mod past;
 mod pick;
 mod random;
 mod reader;
@@ -29,6 +31,7 @@ mod workload;
 mod world;
 
 pub use command::{Args, run};
+pub use coverage::{Coverage, Mark};
 pub use disk::Sabotage;
 pub use shrink::shrink;
 pub use world::{Failure, Plan, Report, simulate};

@@ -1,15 +1,14 @@
 //! What a watcher, a lister or a mass deletion looks at, in words of its own.
 
 use crate::random::Dice;
-use crate::shape::Sort;
+use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
 use crate::workload::{NAMES, NAMESPACES, NODES, VALUES};
 use holdfast_core::kinds::KindId;
 use holdfast_core::list::Selection;
 use holdfast_core::request::{Body, Options, Request, Target, Verb};
 use holdfast_core::state::State;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const PHASES: [&str; 3] = ["Pending", "Running", "Succeeded"];
 
@@ -28,8 +27,13 @@ pub enum Pick {
 
 /// The kind as the state serves it; `None` while nothing defines it.
 pub fn kind_of(state: &State, sort: Sort) -> Option<(KindId, usize)> {
-    let (group, resource) = sort.path();
-    state.registry.find(group, "v1", resource)
+    let find = |sort: Sort| {
+        let (group, resource) = sort.path();
+        state.registry.find(group, "v1", resource)
+    };
+    // Only definitions change what there is: all servers begin with the same registry.
+    static BUILT_IN: OnceLock<[Option<(KindId, usize)>; SORTS.len()]> = OnceLock::new();
+    if sort.is_custom() { find(sort) } else { BUILT_IN.get_or_init(|| SORTS.map(find))[sort as usize] }
 }
 
 impl Pick {
@@ -100,7 +104,12 @@ impl Pick {
     }
 }
 
-/// Keys and versions of what is picked, as the twin has them.
-pub fn picked<'a>(twin: &'a Twin, sort: Sort, pick: &Pick, offset: u64) -> BTreeMap<&'a str, &'a Version> {
-    twin.at(sort.storage(), offset).filter(|(key, version)| pick.matches(key, version)).collect()
+/// Keys and versions of what is picked, as the twin has them, in the order of the keys.
+pub fn picked<'a>(
+    twin: &'a Twin,
+    sort: Sort,
+    pick: &Pick,
+    offset: u64,
+) -> impl Iterator<Item = (&'a str, &'a Version)> {
+    twin.at(sort.storage(), offset).filter(|(key, version)| pick.matches(key, version))
 }

@@ -1,7 +1,8 @@
-//! Simulated readers: long lists page by page while the world goes on, gets, and reads of past versions.
+//! Simulated readers: long lists page by page while the world goes on, and gets, of now and of past versions.
 
+use crate::coverage::{Mark, saw};
 use crate::custom;
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{History, Verdict, ensure};
 use crate::pick::{Pick, kind_of, picked};
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
@@ -21,6 +22,17 @@ use std::task::{Context, Poll, Waker};
 /// How long a continue token, or a version to list at, is good for at least, in simulated milliseconds.
 const LIFETIME_MS: i64 = 5 * 60 * 1000;
 
+/// What a reader sees of the world.
+#[derive(Clone, Copy)]
+pub struct Sight<'a> {
+    pub engine: &'a Arc<Engine>,
+    pub twin: &'a Twin,
+    /// The newest version that anybody was told of.
+    pub told: u64,
+    pub now_ms: i64,
+    pub crashes: u64,
+}
+
 pub struct Lister {
     sort: Sort,
     pick: Pick,
@@ -31,19 +43,25 @@ pub struct Lister {
     offset: u64,
     token: String,
     found: BTreeMap<String, u64>,
+    pages: u32,
+    /// How many crashes there had been when it began.
+    crashes: u64,
 }
 
 impl Lister {
-    pub fn draw(dice: &mut Dice, newest: u64) -> Lister {
+    pub fn draw(dice: &mut Dice, newest: u64, crashes: u64) -> Lister {
         let sort = dice.pick(&SORTS);
         let pick = Pick::draw(dice, sort);
         let limit = 1 + dice.below(4) as u64;
         let exact = dice.chance(25).then(|| past(dice, newest));
-        Lister { sort, pick, limit, exact, offset: 0, token: String::new(), found: BTreeMap::new() }
+        let (token, found) = (String::new(), BTreeMap::new());
+        Lister { sort, pick, limit, exact, offset: 0, token, found, pages: 0, crashes }
     }
 
     /// Reads one page. True when the list is complete, and was right.
-    pub fn turn(&mut self, engine: &Arc<Engine>, twin: &Twin, now_ms: i64) -> Result<bool, String> {
+    pub fn turn(&mut self, sight: Sight, history: &mut History) -> Result<bool, String> {
+        let Sight { engine, twin, now_ms, .. } = sight;
+        let began = history.now();
         let from = match self.token.as_str() {
             "" => None,
             token => {
@@ -57,6 +75,7 @@ impl Lister {
             Err(Refusal::Expired { .. }) => {
                 let asked = if self.token.is_empty() { self.exact.unwrap_or(0) } else { self.offset };
                 let old = asked < twin.forgotten || self.exact.is_none() && is_old(twin, asked, now_ms);
+                saw(Mark::ListExpired);
                 return if old { Ok(true) } else { Err(self.blame("it expired too soon")) };
             }
             Err(refusal) => return Err(self.blame(&format!("{refusal:?}"))),
@@ -66,6 +85,9 @@ impl Lister {
             ensure(self.exact.is_none_or(|exact| exact == self.offset), || {
                 self.blame("another version was asked for")
             })?;
+            if self.exact.is_none() {
+                up_to_date(sight, &view).map_err(|why| self.blame(&why))?;
+            }
             if view.is_whole() {
                 engine.pin(view.state());
             }
@@ -93,25 +115,47 @@ impl Lister {
                 return Err(self.blame(&format!("{key} comes after {last:?}")));
             }
             check_shown(twin, &view, self.sort, entry, key)?;
+            if self.pages == 0 && self.exact.is_none() {
+                history.read((self.sort.storage(), key), began, entry)?;
+            }
             self.found.insert(key.clone(), entry.offset.0);
         }
-        let expected = picked(twin, self.sort, &self.pick, self.offset);
-        if let Some(remaining) = page.remaining
-            && remaining != expected.len().saturating_sub(self.found.len()) as u64
-        {
-            return Err(self.blame(&format!("{remaining} are said to remain of {}", expected.len())));
+        let expected = || picked(twin, self.sort, &self.pick, self.offset);
+        if let Some(remaining) = page.remaining {
+            let count = expected().count();
+            ensure(remaining == count.saturating_sub(self.found.len()) as u64, || {
+                self.blame(&format!("{remaining} are said to remain of {count}"))
+            })?;
         }
+        self.pages += 1;
         if let Some(next) = page.next {
             self.token = next.seal(engine.token_key());
             return Ok(false);
         }
-        let same = self.found.len() == expected.len()
-            && self.found.iter().zip(&expected).all(|((a, x), (b, y))| a == b && *x == y.offset);
+        let same = expected()
+            .map(|(key, version)| (key, version.offset))
+            .eq(self.found.iter().map(|(key, offset)| (key.as_str(), *offset)));
         if !same {
-            let expected: Vec<_> = expected.keys().collect();
+            let expected: Vec<_> = expected().map(|(key, _)| key).collect();
             return Err(self.blame(&format!("it lists {:?} and not {expected:?}", self.found)));
         }
+        self.saw_all(sight);
         Ok(true)
+    }
+
+    fn saw_all(&self, sight: Sight) {
+        saw(if self.pages > 1 { Mark::ListedInPages } else { Mark::ListedWhole });
+        let later = sight.twin.of_storage(self.sort.storage(), self.offset, u64::MAX).next().is_some();
+        for (holds, mark) in [
+            (self.pages > 1 && self.exact.is_none() && later, Mark::ListedAcrossWrites),
+            (self.pages > 1 && sight.crashes > self.crashes, Mark::ListedAcrossCrash),
+            (self.exact.is_some(), Mark::ListedPast),
+            (!matches!(self.pick, Pick::All | Pick::In(_)) && !self.found.is_empty(), Mark::ListedSelection),
+        ] {
+            if holds {
+                saw(mark);
+            }
+        }
     }
 
     fn blame(&self, why: &str) -> String {
@@ -119,8 +163,16 @@ impl Lister {
     }
 }
 
+/// Whoever asks for the newest is shown what is durable, and no less than anybody was told of.
+fn up_to_date(sight: Sight, view: &View) -> Verdict {
+    let (shown, told, durable) = (view.offset().0, sight.told, sight.twin.last());
+    ensure((told..=durable).contains(&shown), || {
+        format!("version {shown} is shown after {told} was told, and {durable} is durable")
+    })
+}
+
 /// A version of the past, mostly of the near one.
-fn past(dice: &mut Dice, newest: u64) -> u64 {
+pub fn past(dice: &mut Dice, newest: u64) -> u64 {
     let back = if dice.chance(70) { dice.below(40) } else { dice.below(newest as usize + 1) };
     newest.saturating_sub(back as u64).max(1)
 }
@@ -132,7 +184,9 @@ fn is_old(twin: &Twin, asked: u64, now_ms: i64) -> bool {
 }
 
 /// One object, newest or as it was.
-pub fn get(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Verdict {
+pub fn get(dice: &mut Dice, sight: Sight, history: &mut History) -> Verdict {
+    let Sight { engine, twin, .. } = sight;
+    let began = history.now();
     let sort = dice.pick(&SORTS);
     let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES));
     let name = match sort {
@@ -149,16 +203,33 @@ pub fn get(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Verdict {
         Ok(view) => view,
         Err(Refusal::Expired { .. }) => {
             let forgotten = exact.is_some_and(|exact| exact < twin.forgotten);
+            saw(Mark::GotExpired);
             return ensure(forgotten, || blame("it expired"));
         }
         Err(refusal) => return Err(blame(&format!("{refusal:?}"))),
     };
     ensure(exact.is_none_or(|exact| exact == view.offset().0), || blame("another version was asked for"))?;
+    if exact.is_none() {
+        up_to_date(sight, &view).map_err(|why| blame(&why))?;
+    }
     let expected = twin.version_at(sort.storage(), &key, view.offset().0);
     let found = match kind_of(view.state(), sort) {
         Some((kind, _)) => view.get(kind, &key).map_err(|refusal| blame(&format!("{refusal:?}")))?,
         None => None,
     };
+    let place = (sort.storage(), key.as_str());
+    match (&found, exact) {
+        (Some(_), Some(_)) => saw(Mark::GotPast),
+        (None, Some(_)) => saw(Mark::GotNothing),
+        (Some(entry), None) => {
+            saw(Mark::GotNewest);
+            history.read(place, began, entry)?;
+        }
+        (None, None) => {
+            saw(Mark::GotNothing);
+            history.missed(place, began, twin)?;
+        }
+    }
     match (found, expected) {
         (None, None) => Ok(()),
         (Some(entry), Some(_)) if sort.is_custom() => check_shown(twin, &view, sort, &entry, &key),
@@ -201,21 +272,8 @@ fn check_shown(twin: &Twin, view: &View, sort: Sort, entry: &Entry, key: &str) -
     Ok(())
 }
 
-/// A past state, whole, is what it was.
-pub fn check_past(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Verdict {
-    let offset = past(dice, engine.snapshot().offset.0);
-    match engine.state_at(Offset(offset)) {
-        Ok(state) => {
-            ensure(state.offset.0 == offset, || format!("version {offset} was asked for, and not {}", state.offset))?;
-            crate::oracle::check_state(twin, &state)
-        }
-        Err(Refusal::Expired { .. }) => ensure(offset < twin.forgotten, || format!("version {offset} expired")),
-        Err(refusal) => Err(format!("version {offset} cannot be read: {refusal:?}")),
-    }
-}
-
 /// The outcome of a future that has no reason to wait.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => panic!("a read of what is there does not wait"),

@@ -43,6 +43,13 @@ impl Server {
         Ok(Server { engine, writer, queue, runtime: OnceCell::new() })
     }
 
+    /// For futures that would give up after a while: nobody turns this runtime's clock.
+    pub fn timeless() -> &'static Runtime {
+        static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+        let build = || tokio::runtime::Builder::new_current_thread().enable_time().build();
+        RUNTIME.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")))
+    }
+
     /// Polls a future that spawns others, and lets these go on as far as they can.
     pub fn drive<T>(&self, future: &mut (dyn Future<Output = T> + Unpin)) -> Poll<T> {
         let build = || tokio::runtime::Builder::new_current_thread().build();

@@ -86,6 +86,14 @@ impl Twin {
         self.newest_of(self.offsets(storage, key), offset)
     }
 
+    /// Whether there was a time from `from` on at which the object was not there.
+    pub fn was_absent(&self, storage: &str, key: &str, from: u64) -> bool {
+        let offsets = self.offsets(storage, key);
+        let later = offsets.iter().rev().take_while(|offset| **offset > from);
+        self.newest_of(offsets, from).is_none()
+            || later.into_iter().any(|offset| self.event(*offset).is_some_and(|version| version.deleted))
+    }
+
     /// All that the object was between two offsets, both included; `None`: it was not there.
     pub fn versions_within(&self, place: &Place, from: u64, to: u64) -> Vec<Option<&Version>> {
         let offsets = self.offsets(&place.0, &place.1);

@@ -2,23 +2,44 @@
 
 use crate::act::Act;
 use crate::clock::SimulatedClock;
+use crate::coverage::{self, Coverage, Mark, saw};
 use crate::disk::{Disk, Planned, Sabotage};
 use crate::follower::Follower;
 use crate::fuse::Fuse;
-use crate::oracle::Verdict;
+use crate::oracle::{History, Verdict, ensure};
+use crate::past;
 use crate::random::{Dice, step_seed};
-use crate::reader::{self, Lister};
+use crate::reader::{self, Lister, Sight};
 use crate::server::Server;
 use crate::twin::Twin;
 use crate::workload::{self, NAMESPACES, Order};
+use holdfast_core::Refusal;
 use holdfast_core::decide;
 use holdfast_core::event::Offset;
+use holdfast_core::list::Freshness;
 use holdfast_core::namespace;
 use holdfast_core::state::State;
-use holdfast_engine::{Clock, EventLog};
+use holdfast_engine::retention::{Retention, pass};
+use holdfast_engine::{Clock, EventLog, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Borrows no more of a world than readers look at.
+macro_rules! sight {
+    ($world:ident) => {
+        Sight {
+            engine: &$world.server.engine,
+            twin: &$world.twin,
+            told: $world.told,
+            now_ms: $world.clock.now_ms(),
+            crashes: $world.crashes,
+        }
+    };
+}
 
 mod asking;
 mod ending;
@@ -58,6 +79,7 @@ pub struct Report {
     pub commands: u64,
     pub events: u64,
     pub crashes: u64,
+    pub coverage: Coverage,
     /// What an oracle found wrong, and at which step.
     pub failure: Option<Failure>,
 }
@@ -70,6 +92,7 @@ pub struct Failure {
 
 /// Runs one simulation to its end, or to the first violation.
 pub fn simulate(plan: &Plan) -> Report {
+    coverage::take();
     let mut world = World::new(plan.clone());
     // An assertion that fails within the engine is a finding like any other.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
@@ -78,7 +101,7 @@ pub fn simulate(plan: &Plan) -> Report {
     });
     let failure = outcome.err().map(|why| Failure { step: world.step, why });
     let World { trace, commands, crashes, .. } = world;
-    Report { trace, commands, events: world.twin.last(), crashes, failure }
+    Report { trace, commands, events: world.twin.last(), crashes, coverage: coverage::take(), failure }
 }
 
 /// How many events may wait for a watcher: few, so that watchers fall behind.
@@ -99,6 +122,10 @@ struct World {
     pending: Vec<Pending>,
     followers: Vec<Follower>,
     listers: Vec<Lister>,
+    /// Readers that want a version which is yet to come.
+    waiting: Vec<Waiting>,
+    /// What clients were told.
+    history: History,
     /// Snapshots of this server's life that somebody may still look at.
     seen: VecDeque<Arc<State>>,
     /// The newest version that a client of this server's life was told of.
@@ -112,9 +139,18 @@ struct World {
     named: usize,
     /// The last step at which the log was, or was about to be, in trouble.
     last_trouble: usize,
+    last_full: usize,
     commands: u64,
     crashes: u64,
     trace: Vec<String>,
+}
+
+type Viewed = Pin<Box<dyn Future<Output = Result<View, Refusal>>>>;
+
+/// A reader who wants what is no older than some version.
+struct Waiting {
+    wanted: u64,
+    future: Viewed,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -129,7 +165,10 @@ enum Step {
     NewFollower,
     Cut,
     List,
-    Past,
+    Await,
+    PastWhole,
+    PastWatch,
+    PastTime,
     Janitor,
     Wait,
     Fault,
@@ -137,7 +176,7 @@ enum Step {
     Crash,
 }
 
-const STEPS: [(usize, Step); 16] = [
+const STEPS: [(usize, Step); 19] = [
     (220, Step::Ask),
     (50, Step::AskDirectly),
     (140, Step::Poll),
@@ -148,7 +187,10 @@ const STEPS: [(usize, Step); 16] = [
     (12, Step::NewFollower),
     (12, Step::Cut),
     (150, Step::List),
-    (2, Step::Past),
+    (15, Step::Await),
+    (2, Step::PastWhole),
+    (6, Step::PastWatch),
+    (6, Step::PastTime),
     (30, Step::Janitor),
     (10, Step::Wait),
     (6, Step::Fault),
@@ -173,6 +215,8 @@ impl World {
             pending: Vec::new(),
             followers: Vec::new(),
             listers: Vec::new(),
+            waiting: Vec::new(),
+            history: History::default(),
             seen: VecDeque::new(),
             told: 0,
             outlived: 0,
@@ -180,6 +224,7 @@ impl World {
             step: 0,
             named: 0,
             last_trouble: 0,
+            last_full: 0,
             commands: 0,
             crashes: 0,
             trace: Vec::new(),
@@ -189,13 +234,14 @@ impl World {
     /// The whole simulation: a beginning, many steps, and coming to rest.
     fn live(&mut self) -> Verdict {
         self.enter(0);
+        self.fuse.watch(&self.server.engine);
         for name in NAMESPACES {
             let order = workload::bootstrap(&self.server.engine.snapshot(), name);
             self.ask(order);
         }
         self.settle()?;
         for _ in 0..self.plan.watchers {
-            self.followers.push(Follower::draw(&mut self.dice, &self.server.engine));
+            self.followers.push(Follower::draw(&mut self.dice, &self.server.engine, &self.twin));
         }
         let only = self.plan.only.take();
         let all = 1..=self.plan.steps;
@@ -225,7 +271,7 @@ impl World {
             Step::Ask if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();
                 let id = self.id("c");
-                let order = workload::order(&mut self.dice, &seen, id);
+                let order = workload::order(&mut self.dice, &seen, &self.twin, id);
                 let mass = matches!(order.act, Act::DeleteAll { .. });
                 self.ask(order);
                 // Mostly it is decided at once; else the decision comes later than others'.
@@ -234,7 +280,7 @@ impl World {
             Step::AskDirectly if self.pending.len() < self.plan.clients => {
                 let seen = self.some_snapshot();
                 let id = self.id("d");
-                let order = workload::order(&mut self.dice, &seen, id);
+                let order = workload::order(&mut self.dice, &seen, &self.twin, id);
                 self.ask_directly(order, seen)
             }
             Step::Ask | Step::AskDirectly | Step::Poll => {
@@ -246,12 +292,17 @@ impl World {
             }
             Step::Commit => {
                 let count = 1 + self.dice.below(5);
+                if self.dice.chance(10) {
+                    let at = self.dice.below(self.followers.len());
+                    self.followers[at].wait(&self.fuse.waker());
+                }
                 self.commit(count)
             }
             Step::Get => {
                 self.commands += 1;
                 self.fresh()?;
-                reader::get(&mut self.dice, &self.server.engine, &self.twin)
+                let sight = sight!(self);
+                reader::get(&mut self.dice, sight, &mut self.history)
             }
             Step::Read => {
                 let at = self.dice.below(self.followers.len());
@@ -267,7 +318,7 @@ impl World {
             Step::NewFollower => {
                 let at = self.dice.below(self.plan.watchers);
                 self.commands += 1;
-                self.followers[at] = Follower::draw(&mut self.dice, &self.server.engine);
+                self.followers[at] = Follower::draw(&mut self.dice, &self.server.engine, &self.twin);
                 self.note(|world| {
                     let Follower { sort, pick, .. } = &world.followers[at];
                     format!("watcher {at} starts: {sort:?} {pick:?}")
@@ -286,10 +337,21 @@ impl World {
                 Ok(())
             }
             Step::List => self.list(),
-            Step::Past => {
+            Step::Await => self.wait_for_version(),
+            Step::PastWhole => {
                 self.commands += 1;
                 self.note(|_| "somebody reads all of a past version".into());
-                reader::check_past(&mut self.dice, &self.server.engine, &self.twin)
+                past::check_whole(&mut self.dice, sight!(self))
+            }
+            Step::PastWatch => {
+                self.commands += 1;
+                self.note(|_| "somebody watches the past".into());
+                past::check_watch(&mut self.dice, sight!(self))
+            }
+            Step::PastTime => {
+                self.commands += 1;
+                self.note(|_| "somebody asks for a time".into());
+                past::check_time(&mut self.dice, sight!(self))
             }
             Step::Janitor => {
                 self.tidy();
@@ -302,6 +364,7 @@ impl World {
                     2 | 3 => -(self.dice.below(900_000) as i64),
                     _ => 1 + self.dice.below(20_000) as i64,
                 };
+                saw(if milliseconds < 0 { Mark::ClockBack } else { Mark::ClockForward });
                 self.clock.advance(milliseconds);
                 self.note(|_| format!("{milliseconds} ms pass"));
                 Ok(())
@@ -360,10 +423,11 @@ impl World {
         self.fresh()?;
         if self.listers.len() < 3 {
             let newest = self.server.engine.snapshot().offset.0;
-            self.listers.push(Lister::draw(&mut self.dice, newest));
+            self.listers.push(Lister::draw(&mut self.dice, newest, self.crashes));
         }
         let at = self.dice.below(self.listers.len());
-        let done = self.listers[at].turn(&self.server.engine, &self.twin, self.clock.now_ms())?;
+        let sight = sight!(self);
+        let done = self.listers[at].turn(sight, &mut self.history)?;
         if done {
             self.listers.swap_remove(at);
         }
@@ -396,9 +460,64 @@ impl World {
         if self.disk.is_broken() || through == 0 {
             return Ok(());
         }
-        self.note(|_| format!("what was replaced up to {through} is let go"));
-        self.disk.forget(Offset(through)).map_err(|fault| fault.to_string())?;
-        self.twin.forgotten = self.twin.forgotten.max(through);
-        Ok(())
+        let retention = match self.dice.below(5) {
+            0 | 1 => Retention { age: Some(Duration::from_millis(self.dice.below(600_000) as u64)), bytes: None },
+            2 => Retention { age: None, bytes: Some(self.dice.below(400_000) as u64) },
+            _ => {
+                self.note(|_| format!("what was replaced up to {through} is let go"));
+                self.disk.forget(Offset(through)).map_err(|fault| fault.to_string())?;
+                self.twin.forgotten = self.twin.forgotten.max(through);
+                saw(Mark::Forgotten);
+                return Ok(());
+            }
+        };
+        self.note(|_| format!("history is kept by {retention:?}"));
+        let before = Offset(self.twin.forgotten);
+        let now_ms = self.clock.now_ms();
+        let size = self.disk.size().map_err(|fault| fault.to_string())?;
+        let oldest = pass(self.disk.as_ref(), retention, now_ms).map_err(|fault| fault.to_string())?.oldest;
+        self.twin.forgotten = oldest.0;
+        ensure(oldest >= before && oldest.0 <= last, || format!("history from {before} on begins at {oldest} now"))?;
+        if oldest == before {
+            return Ok(());
+        }
+        saw(if retention.age.is_some() { Mark::ForgottenByAge } else { Mark::ForgottenBySize });
+        if let Some(age) = retention.age {
+            past::is_moment(&self.twin, now_ms - age.as_millis() as i64, oldest.0)?;
+        }
+        let most = retention.bytes.unwrap_or(0);
+        ensure(size.bytes > most, || format!("{} bytes are not too many, and {oldest} is let go", size.bytes))
+    }
+
+    /// A reader asks for what is no older than a version that may not be there yet, or looks whether it is by now.
+    fn wait_for_version(&mut self) -> Verdict {
+        if self.waiting.len() < 2 {
+            self.commands += 1;
+            let engine = self.server.engine.clone();
+            let wanted = engine.snapshot().offset.0 + self.dice.below(4) as u64;
+            let freshness = Freshness::NotOlderThan(Offset(wanted));
+            let future = Box::pin(async move { engine.view_for(freshness, None).await });
+            self.waiting.push(Waiting { wanted, future });
+        }
+        // Its patience is measured by a clock that stands still.
+        let _time = Server::timeless().enter();
+        let shown = self.server.engine.snapshot().offset.0;
+        let mut verdict = Ok(());
+        self.waiting.retain_mut(|Waiting { wanted, future }| {
+            let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let Poll::Ready(view) = polled else {
+                if *wanted <= shown {
+                    verdict = Err(format!("a reader waits for {wanted}, and {shown} is there"));
+                }
+                return true;
+            };
+            saw(Mark::WaitedForVersion);
+            match view.map(|view| view.offset().0) {
+                Ok(offset) if offset == shown && offset >= *wanted => {}
+                other => verdict = Err(format!("a reader who wants {wanted} gets {other:?} of {shown}")),
+            }
+            false
+        });
+        verdict
     }
 }

@@ -4,7 +4,7 @@ use holdfast_engine::planted::{Bug, plant};
 use holdfast_sim::{Plan, simulate};
 
 /// How many simulations a bug may hide in.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 300;
 
 #[test]
 fn every_planted_bug_is_found() {

@@ -1,6 +1,6 @@
 //! A bounded number of simulations on every run; `holdfast sim --seeds 1..100000` runs as many as one likes.
 
-use holdfast_sim::{Plan, Report, Sabotage, simulate};
+use holdfast_sim::{Coverage, Plan, Report, Sabotage, simulate};
 
 fn of_seed(seed: u64) -> Report {
     simulate(&Plan::new(seed))
@@ -9,13 +9,16 @@ fn of_seed(seed: u64) -> Report {
 #[test]
 fn the_oracles_find_nothing() {
     let mut events = 0;
+    let mut coverage = Coverage::default();
     for seed in 1..=150 {
         let report = of_seed(seed);
         events += report.events;
+        coverage.add(&report.coverage);
         if let Some(failure) = report.failure {
             panic!("seed {seed} fails at step {}: {}\n  rerun: holdfast sim --seeds {seed}", failure.step, failure.why);
         }
     }
+    assert!(coverage.missing().is_empty(), "what never happens is not tested: {:?}", coverage.missing());
     // Simulations in which little happens prove little.
     assert!(events > 150 * 40, "{events}");
 }
@@ -38,6 +41,7 @@ fn the_oracles_can_fail() {
         (Sabotage::KeepDeleted, "is there, but should not be"),
         (Sabotage::DropByte, "differs"),
         (Sabotage::SkipSync, "is lost"),
+        (Sabotage::KeepTornBatch, "half of a batch"),
         (Sabotage::ForgetTooMuch, "is lost"),
     ];
     for (sabotage, expected) in cases {

@@ -361,6 +361,9 @@ impl Api {
         if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
             read_delete_options(&mut request)?;
         }
+        if verb == Verb::Create && request.target.subresource.as_deref() == Some("eviction") {
+            read_eviction(&mut request)?;
+        }
         self.gate(&mut request)?;
         let scene = &scene.named(self, &call.query, &request)?;
         if !kind.stored {
@@ -733,8 +736,35 @@ where
 
 /// `DeleteOptions` may come in the body.
 fn read_delete_options(request: &mut Request) -> Result<(), Refusal> {
+    match read_options_body(request, "DeleteOptions")? {
+        Some(body) => take_delete_options(request, &body),
+        None => Ok(()),
+    }
+}
+
+/// An Eviction says in its body how to delete, and whether to at all.
+fn read_eviction(request: &mut Request) -> Result<(), Refusal> {
+    let Some(body) = read_options_body(request, "Eviction")? else { return Ok(()) };
+    if body["metadata"]["name"].as_str().is_some_and(|name| name != request.name()) {
+        return Err(Refusal::BadRequest("name in URL does not match name in Eviction object".into()));
+    }
+    match &body["deleteOptions"] {
+        Value::Null => Ok(()),
+        options => take_delete_options(request, options),
+    }
+}
+
+fn take_delete_options(request: &mut Request, body: &Value) -> Result<(), Refusal> {
+    let (options, dry_run) = delete_options(body, &request.options.delete)?;
+    request.options.delete = options;
+    request.options.dry_run |= dry_run;
+    Ok(())
+}
+
+/// The body of a request that is about how something goes, if it has one.
+fn read_options_body(request: &Request, wanted: &str) -> Result<Option<Value>, Refusal> {
     if request.body.bytes.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let decoded = match request.body.format {
         Format::Yaml => decode::yaml(&request.body.bytes),
@@ -744,25 +774,21 @@ fn read_delete_options(request: &mut Request) -> Result<(), Refusal> {
             .map_err(|error| decode::DecodeError(error.to_string())),
         _ => decode::json(&request.body.bytes),
     };
-    let body = decoded.map_err(|error| {
-        Refusal::BadRequest(format!("the object provided is unrecognized (must be of type DeleteOptions): {error}"))
-    })?;
-    if !body.value.is_object() {
-        return Err(Refusal::BadRequest(
-            "the object provided is unrecognized (must be of type DeleteOptions): it is not an object".into(),
-        ));
+    let unrecognized = |why: &str| {
+        Refusal::BadRequest(format!("the object provided is unrecognized (must be of type {wanted}): {why}"))
+    };
+    let body = decoded.map_err(|error| unrecognized(&error.to_string()))?.value;
+    if !body.is_object() {
+        return Err(unrecognized("it is not an object"));
     }
-    let kind = body.value["kind"].as_str().unwrap_or("DeleteOptions");
-    if kind != "DeleteOptions" {
-        let version = body.value["apiVersion"].as_str().unwrap_or("v1");
+    let kind = body["kind"].as_str().unwrap_or(wanted);
+    if kind != wanted {
+        let version = body["apiVersion"].as_str().unwrap_or("v1");
         return Err(Refusal::BadRequest(format!(
-            "decoded object cannot be converted to DeleteOptions: {version}, Kind={kind}"
+            "decoded object cannot be converted to {wanted}: {version}, Kind={kind}"
         )));
     }
-    let (options, dry_run) = delete_options(&body.value, &request.options.delete)?;
-    request.options.delete = options;
-    request.options.dry_run |= dry_run;
-    Ok(())
+    Ok(Some(body))
 }
 
 /// The document that holds an object's scale.

@@ -1,11 +1,13 @@
 //! What must be true whatever happens. Each oracle looks at the log's events, an answer, or a state, and says
 //! what is wrong with it.
 
+mod linear;
 mod record;
 mod replay;
 mod reply;
 mod rules;
 
+pub use linear::{History, Instant};
 pub use record::check as check_record;
 pub use replay::check as check_state;
 pub use reply::{NODE_PORTS, Window, check_count, check_refusal, check_reply};

@@ -3,7 +3,7 @@
 
 use super::rules::held_by;
 use super::{Verdict, ensure};
-use crate::act::{Act, Edit, PatchFormat, predict};
+use crate::act::{Act, Edit, PatchFormat, lawful, predict};
 use crate::custom::{self, Law};
 use crate::owners;
 use crate::shape::{Shape, Sort};
@@ -20,6 +20,8 @@ pub struct Window {
     pub to: u64,
     /// The log failed at some time in between.
     pub trouble: bool,
+    /// And it was because nothing fitted any more.
+    pub full: bool,
 }
 
 /// How many addresses the simulated service range has.
@@ -55,7 +57,15 @@ pub fn check_reply(twin: &Twin, order: &Order, reply: &Reply, window: Window) ->
                 format!("acknowledged, but nothing was written: {before:?} should be {after:?}")
             })
         }
-        Reply::Document { .. } => ensure(version.is_some(), || "acknowledged, but there is no event".into()),
+        // An eviction of what is on its way already says no more than that.
+        Reply::Document { .. } if version.is_none() => {
+            let versions = twin.versions_within(&order.place, window.from, window.to);
+            let unchanged =
+                |version: &Version| predict(order.sort, &order.act, Some(version), None) == Ok(Some(version.shape()));
+            let explained = versions.into_iter().flatten().any(unchanged);
+            ensure(explained, || "acknowledged, but there is no event".into())
+        }
+        Reply::Document { .. } => Ok(()),
         Reply::Deleted { uid, .. } => {
             let Some(version) = version else { return Err("said to be deleted, but there is no event".into()) };
             ensure(version.deleted, || "said to be deleted, but it is there".into())?;
@@ -94,7 +104,10 @@ fn check_rehearsal(twin: &Twin, order: &Order, reply: &Reply, window: Window) ->
             match predict(order.sort, &order.act, version, law(twin, order, offset)) {
                 // What goes is shown in its last state, so there is no shape to compare.
                 Ok(None) => true,
-                Ok(Some(after)) => after == shape,
+                // What does not change is shown as it was stored, and defaults are filled in for the reader.
+                Ok(Some(after)) => {
+                    after == shape || after == lawful(order.sort, shape.clone(), law(twin, order, offset))
+                }
                 Err(_) => false,
             }
         })
@@ -157,7 +170,8 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::Internal(message) if message.contains("is full") && order.sort == Sort::Service => {
             is_unavailable(twin, order, &versions, window, message)
         }
-        Refusal::Internal(_) | Refusal::Unavailable(_) | Refusal::InsufficientStorage(_) => window.trouble,
+        Refusal::Internal(_) | Refusal::Unavailable(_) => window.trouble,
+        Refusal::InsufficientStorage(_) => window.full,
         _ => false,
     };
     ensure(explained, || format!("nothing explains the refusal {refusal:?} in {window:?}"))

@@ -8,7 +8,6 @@ use crate::owners::{FIELDS, Field};
 use crate::random::Dice;
 use crate::shape::{Shape, Sort};
 use holdfast_core::request::{Format, Options, Verb};
-use holdfast_core::state::Entry;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -48,7 +47,7 @@ pub fn draft(
     sort: Sort,
     namespace: Option<&str>,
     name: &str,
-    seen: Option<&Entry>,
+    seen: Option<&Value>,
     id: &str,
 ) -> Draft {
     let create = if seen.is_none() { 300 } else { 10 };
@@ -77,16 +76,19 @@ pub fn draft(
         (scale, Choice::Scale),
         (bind, Choice::Bind),
     ]);
-    let document = seen.map(Entry::document);
-    match (choice, document) {
-        (Choice::Replace, Some(document)) => replace(dice, sort, document),
+    match (choice, seen) {
+        (Choice::Replace, Some(seen)) => replace(dice, sort, seen.clone()),
+        (Choice::Create, None) if sort.creates_on_update() && dice.chance(30) => {
+            put_new(dice, sort, namespace, name, id)
+        }
         (Choice::Create | Choice::Replace, _) => create_one(dice, sort, namespace, name, id),
-        (Choice::Change, document) => change(dice, sort, document.as_ref()),
-        (Choice::Apply, document) => apply_some(dice, sort, namespace, name, document.as_ref()),
-        (Choice::Status, document) => report(dice, sort, document),
-        (Choice::Scale, document) => rescale(dice, namespace, name, document.as_ref()),
+        (Choice::Change, seen) => change(dice, sort, seen),
+        (Choice::Apply, seen) => apply_some(dice, sort, namespace, name, seen),
+        (Choice::Status, seen) => report(dice, sort, namespace, name, seen),
+        (Choice::Scale, seen) => rescale(dice, namespace, name, seen),
         (Choice::Bind, _) => bind_to_node(dice, name),
-        (Choice::Delete, document) => delete_one(dice, sort, document.as_ref()),
+        (Choice::Delete, seen) if sort == Sort::Pod && dice.chance(20) => evict(dice, namespace, name, seen),
+        (Choice::Delete, seen) => delete_one(dice, sort, seen),
     }
 }
 
@@ -186,6 +188,17 @@ fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
     Draft::new(act, Verb::Update, document, Format::Json)
 }
 
+/// A PUT to a name that is free, as far as the client knows.
+fn put_new(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id: &str) -> Draft {
+    let mut document = fresh_document(sort, namespace, name, dice.pick(&VALUES), id);
+    let version = dice.chance(10).then(|| 1 + dice.below(50) as u64);
+    if let Some(version) = version {
+        document["metadata"]["resourceVersion"] = version.to_string().into();
+    }
+    let act = Act::Replace { wanted: expected(sort, &document), version, uid: String::new() };
+    Draft::new(act, Verb::Update, document, Format::Json)
+}
+
 fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     let format = dice.pick(&[PatchFormat::Merge, PatchFormat::Strategic, PatchFormat::Json]);
     // Custom kinds have no strategic patch, which is tried now and then all the same.
@@ -263,8 +276,8 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
     draft
 }
 
-/// What a kubelet or a controller reports: by PUT of all it knows, or by a patch of the status alone.
-fn report(dice: &mut Dice, sort: Sort, seen: Option<Value>) -> Draft {
+/// What a kubelet or a controller reports: by PUT of all it knows, or by a patch of any kind.
+fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let (status, shown) = match sort {
         Sort::Deployment => {
             let generation = dice.below(20) as i64;
@@ -276,7 +289,8 @@ fn report(dice: &mut Dice, sort: Sort, seen: Option<Value>) -> Draft {
         }
     };
     match seen {
-        Some(mut document) if dice.chance(50) => {
+        Some(seen) if dice.chance(50) => {
+            let mut document = seen.clone();
             let version = version_of(&document);
             for (field, value) in shown.as_object().into_iter().flatten() {
                 document["status"][field] = value.clone();
@@ -287,8 +301,36 @@ fn report(dice: &mut Dice, sort: Sort, seen: Option<Value>) -> Draft {
         }
         _ => {
             let spec = if sort == Sort::Widget { json!({"replicas": 98}) } else { json!({"paused": true}) };
-            let body = json!({"status": shown, "spec": spec});
-            Draft::new(Act::Status { status, version: None }, Verb::Patch, body, Format::MergePatch).on("status")
+            let act = Act::Status { status, version: None };
+            let format = dice.weighted(&[
+                (5, Format::MergePatch),
+                (if sort.is_custom() { 0 } else { 2 }, Format::StrategicMergePatch),
+                (2, Format::JsonPatch),
+                (2, Format::ApplyPatch),
+            ]);
+            // As in Kubernetes, a pod's labels may be changed with its status, and no other kind's.
+            let outside = match sort {
+                Sort::Pod => ("/spec/hostname", json!("other")),
+                _ => ("/metadata/labels", json!({"app": "none"})),
+            };
+            let body = match format {
+                Format::JsonPatch => json!([
+                    {"op": "add", "path": "/status", "value": shown},
+                    {"op": "add", "path": outside.0, "value": outside.1},
+                ]),
+                Format::ApplyPatch => {
+                    let mut body = bare_document(sort, namespace, name);
+                    body["status"] = shown;
+                    body
+                }
+                _ => json!({"status": shown, "spec": spec}),
+            };
+            let mut draft = Draft::new(act, Verb::Patch, body, format).on("status");
+            if format == Format::ApplyPatch {
+                draft.options.field_manager = Some(dice.pick(&MANAGERS).to_owned());
+                draft.options.force = Some(true);
+            }
+            draft
         }
     }
 }
@@ -318,6 +360,21 @@ fn bind_to_node(dice: &mut Dice, name: &str) -> Draft {
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     Draft::new(Act::Bind { node }, Verb::Create, body, Format::Json).on("binding")
+}
+
+/// Where no budget says otherwise, a deletion by another name.
+fn evict(dice: &mut Dice, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
+    let grace = dice.chance(30).then_some(0);
+    let uid = seen.and_then(|seen| seen["metadata"]["uid"].as_str()).filter(|_| dice.chance(25)).map(str::to_owned);
+    let body = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+    });
+    let act = Act::Delete { grace, policy: None, uid: uid.clone(), version: None };
+    let mut draft = Draft::new(act, Verb::Create, body, Format::Json).on("eviction");
+    // The transport takes these from the body.
+    draft.options.delete.grace_period_seconds = grace;
+    draft.options.delete.precondition_uid = uid;
+    draft
 }
 
 fn delete_one(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {

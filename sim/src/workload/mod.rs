@@ -8,7 +8,7 @@ use crate::custom;
 use crate::pick::{Pick, kind_of};
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
-use crate::twin::Place;
+use crate::twin::{Place, Twin};
 use draft::draft;
 use fresh::{expected, fresh_document};
 use holdfast_core::authz::User;
@@ -17,7 +17,7 @@ use holdfast_core::object::meta;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Clients make, fill and delete these; `default` is there from the beginning and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
@@ -67,8 +67,8 @@ const WEIGHTS: [(usize, Sort); 8] = [
     (14, Sort::Widget),
 ];
 
-/// Draws a request of a client that looks at `seen`.
-pub fn order(dice: &mut Dice, seen: &State, id: String) -> Order {
+/// Draws a request of a client that looks at `seen`, whose documents the twin has.
+pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let drawn = dice.weighted(&WEIGHTS);
     // Nobody can ask for a kind that is not there, but somebody may define it.
     let (sort, (kind, version)) = match kind_of(seen, drawn) {
@@ -78,7 +78,8 @@ pub fn order(dice: &mut Dice, seen: &State, id: String) -> Order {
             (sort, kind_of(seen, sort).unwrap_or_else(|| panic!("definitions are built in")))
         }
     };
-    if sort.is_namespaced() && dice.chance(2) {
+    // More of the kind that may be another by the time that they are carried out.
+    if sort.is_namespaced() && dice.chance(if sort.is_custom() { 6 } else { 2 }) {
         return mass_deletion(dice, seen, sort, id);
     }
     let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES).to_owned());
@@ -97,8 +98,8 @@ pub fn order(dice: &mut Dice, seen: &State, id: String) -> Order {
         }
     }
     let key = meta::key(namespace.as_deref(), &name);
-    let entry = seen.get(kind, &key).cloned();
-    let mut draft = draft(dice, sort, namespace.as_deref(), &name, entry.as_deref(), &id);
+    let found = twin.version_at(sort.storage(), &key, seen.offset.0).map(|version| &version.document);
+    let mut draft = draft(dice, sort, namespace.as_deref(), &name, found, &id);
     if draft.format != Format::ApplyPatch {
         draft.options.field_manager = dice.chance(80).then(|| dice.pick(&MANAGERS).to_owned());
     }
@@ -118,7 +119,7 @@ pub fn order(dice: &mut Dice, seen: &State, id: String) -> Order {
     let target = Target { kind, version, namespace, name: named.then_some(name), subresource };
     let bytes = if draft.body.is_null() { Vec::new() } else { draft.body.to_string().into_bytes() };
     let request = Request {
-        user: Arc::new(User::new("sim", &[])),
+        user: user(),
         verb: draft.verb,
         target,
         options: draft.options,
@@ -127,6 +128,12 @@ pub fn order(dice: &mut Dice, seen: &State, id: String) -> Order {
     };
     let place = (sort.storage().to_owned(), if generated { String::new() } else { key });
     Order { sort, place, act: draft.act, request, seen: seen.offset.0 }
+}
+
+/// Who all clients are.
+fn user() -> Arc<User> {
+    static USER: OnceLock<Arc<User>> = OnceLock::new();
+    USER.get_or_init(|| Arc::new(User::new("sim", &[]))).clone()
 }
 
 /// A whole selection is to go.
@@ -145,7 +152,7 @@ fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order
         _ => None,
     };
     let limit = dice.chance(30).then(|| 1 + dice.below(3) as u64);
-    let mut request = Request { user: Arc::new(User::new("sim", &[])), id, ..request };
+    let mut request = Request { user: user(), id, ..request };
     request.options.limit = limit;
     request.options.dry_run = dice.chance(10);
     request.options.delete.propagation_policy = policy.map(str::to_owned);
@@ -159,7 +166,7 @@ pub fn bootstrap(state: &State, name: &str) -> Order {
     let document = fresh_document(sort, None, name, "red", "bootstrap");
     let (kind, version) = kind_of(state, sort).unwrap_or_else(|| panic!("namespaces are built in"));
     let request = Request {
-        user: Arc::new(User::new("sim", &[])),
+        user: user(),
         verb: Verb::Create,
         target: Target { kind, version, namespace: None, name: None, subresource: None },
         options: Options::default(),

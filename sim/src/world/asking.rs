@@ -2,9 +2,10 @@
 
 use super::World;
 use crate::act::Act;
+use crate::coverage::{Mark, saw, saw_accepted, saw_refused};
 use crate::custom;
 use crate::disk::Died;
-use crate::oracle::{self, Verdict, Window, ensure};
+use crate::oracle::{self, Instant, Verdict, Window, ensure};
 use crate::shape::Sort;
 use crate::workload::Order;
 use holdfast_core::Refusal;
@@ -23,6 +24,7 @@ pub struct Pending {
     pub id: String,
     pub from: u64,
     since: usize,
+    began: Instant,
     /// Made from an old snapshot and sent without a second try.
     direct: bool,
     /// The engine spawns futures of its own for it.
@@ -63,10 +65,11 @@ impl World {
         self.note(|_| format!("{} on version {}", order.describe(), seen.offset));
         let engine = self.server.engine.clone();
         let stamp = self.clock.stamp();
-        let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false };
+        let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false, full: false };
         match decide::decide(&seen, engine.settings(), &order.request, stamp) {
             Err(refusal) => {
                 self.commands += 1;
+                saw_refused(&refusal);
                 oracle::check_refusal(&self.twin, &order, &refusal, window)
                     .map_err(|why| format!("{why}\n  asked by {}", order.describe()))
             }
@@ -91,7 +94,8 @@ impl World {
         self.commands += 1;
         let id = order.request.id.clone();
         self.orders.insert(id.clone(), order);
-        self.pending.push(Pending { id, from, since: self.step, direct, mass, future });
+        let began = self.history.now();
+        self.pending.push(Pending { id, from, since: self.step, began, direct, mass, future });
     }
 
     /// One client looks whether its answer is there; the first look makes the decision.
@@ -135,7 +139,8 @@ impl World {
     /// An answer must be explained by what happened.
     pub fn judge(&mut self, pending: &Pending, outcome: &Outcome, to: u64, trouble: bool) -> Verdict {
         let Pending { id, from, direct, .. } = pending;
-        let window = Window { from: *from, to, trouble };
+        let full = trouble && self.last_full >= pending.since;
+        let window = Window { from: *from, to, trouble, full };
         self.note(|_| format!("{id} is told: {}", told(outcome)));
         // After a failure nobody knows whether it is durable; any other refusal is final.
         let refused = match outcome {
@@ -165,7 +170,37 @@ impl World {
                 ensure(explained, || format!("nothing explains the rejection {rejection:?}"))
             }
         };
-        verdict.map_err(|why| format!("{why}\n  asked by {}", order.describe()))
+        verdict
+            .and_then(|()| self.remember_answer(pending, outcome))
+            .map_err(|why| format!("{why}\n  asked by {}", self.orders[id].describe()))
+    }
+
+    /// What clients were told must agree with all that others were told, and counts as having happened.
+    fn remember_answer(&mut self, pending: &Pending, outcome: &Outcome) -> Verdict {
+        let order = &self.orders[&pending.id];
+        let event = self.twin.of_request(&pending.id).first().and_then(|offset| self.twin.event(*offset));
+        match outcome {
+            Outcome::Reply(reply) => {
+                saw_accepted(order, event.map(|event| event.record.replaces == 0));
+                match (reply, event) {
+                    (Reply::Object { entry, .. }, Some(event)) => {
+                        let place = (event.record.resource.as_str(), event.record.key.as_str());
+                        self.history.wrote(place, pending.began, entry, order.act.fixed_version())?;
+                    }
+                    // What was decided by hand on an old snapshot may tell of that.
+                    (Reply::Object { entry, .. }, None) if !order.request.options.dry_run && !pending.direct => {
+                        let place = (order.place.0.as_str(), order.place.1.as_str());
+                        self.history.read(place, pending.began, entry)?;
+                    }
+                    _ => {}
+                }
+            }
+            Outcome::Count(_) => saw_accepted(order, None),
+            Outcome::Refusal(refusal) => saw_refused(refusal),
+            Outcome::Rejection(Rejection::Stale) => saw(Mark::Stale),
+            Outcome::Rejection(_) => {}
+        }
+        Ok(())
     }
 
     /// The writer takes up to `count` decisions and commits them as one batch.
@@ -174,6 +209,9 @@ impl World {
         let decisions = batch.len();
         if !self.disk.is_healthy() {
             self.last_trouble = self.step;
+        }
+        if self.disk.is_full() {
+            self.last_full = self.step;
         }
         let writer = &mut self.server.writer;
         match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
@@ -190,19 +228,28 @@ impl World {
         }
         self.remember_snapshot();
         self.learn()?;
+        self.fuse.early().map_or(Ok(()), Err)?;
         self.fresh()
     }
 
-    /// What readers are shown is durable, and no older than what anybody was told of.
+    /// What readers are shown is durable, whole, and no older than what anybody was told of.
     pub fn fresh(&self) -> Verdict {
         let shown = self.server.engine.snapshot().offset.0;
+        self.whole(shown)?;
         ensure(shown <= self.twin.last(), || format!("version {shown} is shown of {}", self.twin.last()))?;
         ensure(shown >= self.told, || format!("version {shown} is shown after {} was told", self.told))
+    }
+
+    /// All of a batch is there, or nothing.
+    fn whole(&self, last: u64) -> Verdict {
+        let (first, end) = self.disk.newest_batch();
+        ensure(last < first || last >= end, || format!("half of a batch is there: {last} of {first} to {end}"))
     }
 
     /// Reads what became durable and judges it.
     pub fn learn(&mut self) -> Verdict {
         let last = self.disk.last().map_err(|fault| fault.to_string())?.0;
+        self.whole(last)?;
         if last == self.twin.last() {
             return Ok(());
         }

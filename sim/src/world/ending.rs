@@ -1,6 +1,7 @@
 //! How a server's life ends, by a crash anywhere, and how the world comes to rest.
 
 use super::World;
+use crate::coverage::{Mark, saw};
 use crate::disk::{Planned, Stage};
 use crate::fuse::Moment;
 use crate::oracle::{self, Verdict, ensure};
@@ -19,22 +20,47 @@ impl World {
     /// The server dies, wherever it is just then.
     pub fn crash_somewhere(&mut self) -> Verdict {
         let before = self.crashes;
-        match self.dice.below(10) {
-            0..=2 => {}
-            3..=6 => {
-                let stage = self.dice.pick(&[Stage::BeforeWrite, Stage::BetweenWriteAndSync, Stage::AfterSync]);
+        let mark = match self.dice.below(11) {
+            0 | 1 => None,
+            2..=5 => {
+                let (stage, mark) = self.dice.pick(&[
+                    (Stage::BeforeWrite, Mark::CrashBeforeWrite),
+                    (Stage::BetweenWriteAndSync, Mark::CrashBeforeSync),
+                    (Stage::AfterSync, Mark::CrashAfterSync),
+                ]);
                 self.note(|_| format!("the server is to die in an append: {stage:?}"));
                 self.disk.plan(Planned::Crash(stage), 0, 0);
                 self.commit(4)?;
+                Some(mark)
+            }
+            6 => {
+                self.note(|_| "a sync is to fail, and the server is to die while it recovers".into());
+                self.disk.plan(Planned::SyncFails, 0, self.dice.number());
+                self.commit(4)?;
+                if self.crashes == before {
+                    self.disk.plan(Planned::Crash(Stage::Recovery), 0, 0);
+                    self.commit(1)?;
+                }
+                Some(Mark::CrashRecovering)
             }
             _ => {
-                let moment = self.dice.pick(&[Moment::Deliver, Moment::Delivered, Moment::Answer]);
+                let (moment, mark) = self.dice.pick(&[
+                    (Moment::Deliver, Mark::CrashDelivering),
+                    (Moment::Delivered, Mark::CrashDelivered),
+                    (Moment::Answer, Mark::CrashAnswering),
+                ]);
                 self.note(|_| format!("the server is to die at a commit: {moment:?}"));
                 self.commit_on_fuse(moment)?;
+                Some(mark)
             }
+        };
+        if let Some(mark) = mark.filter(|_| self.crashes > before) {
+            saw(mark);
+            return Ok(());
         }
         // With nothing to commit it did not come to that.
-        if self.crashes == before { self.crash() } else { Ok(()) }
+        saw(if self.disk.is_broken() { Mark::CrashInTrouble } else { Mark::CrashIdle });
+        self.crash()
     }
 
     fn commit_on_fuse(&mut self, moment: Moment) -> Verdict {
@@ -62,6 +88,8 @@ impl World {
         self.seen.clear();
         self.disk.crash(self.dice.number()).map_err(|fault| fault.to_string())?;
         self.server = Server::start(&self.disk, &self.clock)?;
+        self.fuse.watch(&self.server.engine);
+        self.waiting.clear();
         let after = self.server.engine.snapshot();
         self.note(|_| format!("crash at {}, restart at {}", before.offset, after.offset));
         self.check_outlived()?;
@@ -80,6 +108,7 @@ impl World {
         self.told = self.told.min(last);
         for follower in &mut self.followers {
             follower.remember(&self.twin)?;
+            saw(Mark::WatchResumedAfterCrash);
             follower.resume(&self.server.engine);
         }
         Ok(())

@@ -462,6 +462,13 @@ async fn eviction(cluster: Cluster) {
         pod.metadata.labels = Some(map(&[("app", name)]));
         pods.create(&PostParams::default(), &pod).await.unwrap();
     }
+    // How to delete stands in the body.
+    let evict = |options: DeleteParams| EvictParams { delete_options: Some(options), ..EvictParams::default() };
+    assert!(pods.evict("free", &evict(DeleteParams::default().dry_run())).await.unwrap().is_success());
+    let other = Preconditions { uid: Some("another".into()), ..Preconditions::default() };
+    let stale = pods.evict("free", &evict(DeleteParams::default().preconditions(other))).await;
+    assert!(matches!(stale, Err(kube::Error::Api(status)) if status.code == 409));
+    assert!(pods.get("free").await.unwrap().metadata.deletion_timestamp.is_none());
     let status = pods.evict("free", &EvictParams::default()).await.unwrap();
     assert!(status.is_success());
     refused(pods.evict("none", &EvictParams::default()).await, 404, "NotFound", "pods \"none\" not found");

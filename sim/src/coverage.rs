@@ -1,0 +1,214 @@
+//! What happened in a simulation: commands that were carried out, faults that were met, moments at which it crashed.
+//!
+//! What never happens is never tested, however many seeds pass. So everything that a simulation is there for leaves a
+//! mark when it happens, and a test demands all the marks of the seeds that every run takes.
+
+use crate::act::{Act, Edit, PatchFormat};
+use crate::pick::Pick;
+use crate::shape::Sort;
+use crate::workload::Order;
+use holdfast_core::Refusal;
+use holdfast_core::request::{Format, Verb};
+use std::cell::RefCell;
+
+macro_rules! marks {
+    ($($mark:ident)*) => {
+        /// One thing that is to happen.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mark {
+            $($mark),*
+        }
+
+        impl Mark {
+            pub const ALL: &[Mark] = &[$(Mark::$mark),*];
+        }
+    };
+}
+
+marks! {
+    // Commands that were carried out.
+    Created CreatedByGeneratedName CreatedByUpdate CreatedByApply
+    Replaced ReplacedAtVersion ReplacedFromFile
+    PatchedJson PatchedJsonTest PatchedMerge PatchedStrategic PatchedAtVersion
+    Applied AppliedByForce AppliedNothing
+    StatusReplaced StatusMerged StatusPatchedStrategic StatusPatchedJson StatusApplied Scaled ScaledByPatch Bound
+    Deleted Evicted DeletedWithGrace DeletedAtOnce DeletedAtUid DeletedAtVersion
+    DeletedOrphan DeletedForeground DeletedBackground
+    FinalizerAdded FinalizerTaken
+    MassDeleted MassDeletedSelection MassDeletedLimited MassRehearsed
+    Rehearsed WithoutChange
+    Defined Redefined DefinitionDeleted CustomCreated CustomChanged CustomScaled CustomReported
+    NamespaceFinalized DefinitionReleased
+
+    // Commands that were refused.
+    NotFound AlreadyExists Conflict ApplyConflict Forbidden Invalid Unprocessable UnsupportedMediaType BadRequest
+    RedefinedMeanwhile MethodNotAllowed InsufficientStorage Unavailable OutcomeUnknown Stale
+
+    // Reads.
+    GotNewest GotNothing GotPast GotExpired
+    ListedWhole ListedInPages ListedAcrossWrites ListedAcrossCrash ListedSelection ListedPast ListExpired
+    WaitedForVersion ReadAtTime PastWhole PastExpired PastWatched
+
+    // Watches.
+    WatchStarted WatchTold WatchStartedInThePast
+    WatchAdded WatchModified WatchDeleted WatchEntered WatchLeft
+    WatchCut WatchResumed WatchResumedFromBookmark WatchResumedAfterCrash WatchFellBehind
+    WatchForgotten WatchRedefined Bookmarked
+
+    // Faults.
+    Full FullForLong WriteFailed SyncFailed SyncFalselyFailed
+    BatchTorn BatchLostWhole BatchFoundWhole
+    ClockForward ClockBack Forgotten ForgottenByAge ForgottenBySize
+
+    // Moments at which the server dies.
+    CrashIdle CrashInTrouble CrashBeforeWrite CrashBeforeSync CrashAfterSync CrashDelivering CrashDelivered
+    CrashAnswering CrashRecovering
+}
+
+/// How often each thing happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coverage([u64; Mark::ALL.len()]);
+
+impl Default for Coverage {
+    fn default() -> Coverage {
+        Coverage([0; Mark::ALL.len()])
+    }
+}
+
+impl Coverage {
+    pub fn add(&mut self, other: &Coverage) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+
+    pub fn of(&self, mark: Mark) -> u64 {
+        self.0[mark as usize]
+    }
+
+    /// What never happened.
+    pub fn missing(&self) -> Vec<Mark> {
+        Mark::ALL.iter().copied().filter(|mark| self.of(*mark) == 0).collect()
+    }
+}
+
+thread_local! {
+    /// Of the simulation that this thread runs.
+    static SEEN: RefCell<Coverage> = RefCell::default();
+}
+
+/// It happened.
+pub fn saw(mark: Mark) {
+    SEEN.with_borrow_mut(|seen| seen.0[mark as usize] += 1);
+}
+
+/// What happened since this was last asked.
+pub fn take() -> Coverage {
+    SEEN.take()
+}
+
+/// A command was carried out; `changed`: it made an event, which was the object's first or not.
+pub fn saw_accepted(order: &Order, changed: Option<bool>) {
+    let options = &order.request.options;
+    if options.dry_run {
+        saw(if matches!(order.act, Act::DeleteAll { .. }) { Mark::MassRehearsed } else { Mark::Rehearsed });
+        return;
+    }
+    let mass = matches!(order.act, Act::DeleteAll { .. });
+    let Some(new) = changed.or(mass.then_some(false)) else { return saw(Mark::WithoutChange) };
+    let when = |holds: bool, mark: Mark| {
+        if holds {
+            saw(mark);
+        }
+    };
+    let put = order.request.verb == Verb::Update;
+    let custom = order.sort.is_custom();
+    let definition = order.sort == Sort::CustomResourceDefinition;
+    match &order.act {
+        Act::Create { generated, .. } => {
+            saw(if *generated { Mark::CreatedByGeneratedName } else { Mark::Created });
+            when(custom, Mark::CustomCreated);
+            when(definition, Mark::Defined);
+        }
+        Act::Replace { version, uid, .. } => {
+            saw(if new { Mark::CreatedByUpdate } else { Mark::Replaced });
+            when(version.is_some(), Mark::ReplacedAtVersion);
+            when(uid.is_empty() && !new, Mark::ReplacedFromFile);
+            when(custom, Mark::CustomChanged);
+            when(definition, Mark::Redefined);
+        }
+        Act::Change { edit, format, version, test } => {
+            saw(match format {
+                PatchFormat::Merge => Mark::PatchedMerge,
+                PatchFormat::Strategic => Mark::PatchedStrategic,
+                PatchFormat::Json => Mark::PatchedJson,
+            });
+            when(matches!(edit, Edit::AddFinalizer(_)), Mark::FinalizerAdded);
+            when(matches!(edit, Edit::DropFinalizer(_)), Mark::FinalizerTaken);
+            when(test.is_some(), Mark::PatchedJsonTest);
+            when(version.is_some(), Mark::PatchedAtVersion);
+            when(custom, Mark::CustomChanged);
+            when(definition, Mark::Redefined);
+        }
+        Act::Apply { fields, force, .. } => {
+            saw(if new { Mark::CreatedByApply } else { Mark::Applied });
+            when(*force && !new, Mark::AppliedByForce);
+            when(fields.is_empty(), Mark::AppliedNothing);
+            when(custom, Mark::CustomChanged);
+        }
+        Act::Status { .. } => {
+            saw(match order.request.body.format {
+                Format::MergePatch => Mark::StatusMerged,
+                Format::StrategicMergePatch => Mark::StatusPatchedStrategic,
+                Format::JsonPatch => Mark::StatusPatchedJson,
+                Format::ApplyPatch => Mark::StatusApplied,
+                _ => Mark::StatusReplaced,
+            });
+            when(custom, Mark::CustomReported);
+        }
+        Act::Scale { .. } => {
+            saw(if put { Mark::Scaled } else { Mark::ScaledByPatch });
+            when(custom, Mark::CustomScaled);
+        }
+        Act::Bind { .. } => saw(Mark::Bound),
+        Act::Delete { grace, policy, uid, version } => {
+            saw(if order.request.verb == Verb::Create { Mark::Evicted } else { Mark::Deleted });
+            when(grace.is_some_and(|grace| grace > 0), Mark::DeletedWithGrace);
+            when(*grace == Some(0), Mark::DeletedAtOnce);
+            when(uid.is_some(), Mark::DeletedAtUid);
+            when(version.is_some(), Mark::DeletedAtVersion);
+            when(*policy == Some("Orphan"), Mark::DeletedOrphan);
+            when(*policy == Some("Foreground"), Mark::DeletedForeground);
+            when(*policy == Some("Background"), Mark::DeletedBackground);
+            when(definition, Mark::DefinitionDeleted);
+        }
+        Act::DeleteAll { pick, limit, .. } => {
+            saw(Mark::MassDeleted);
+            when(!matches!(pick, Pick::In(_)), Mark::MassDeletedSelection);
+            when(limit.is_some(), Mark::MassDeletedLimited);
+        }
+        Act::Finalize { .. } => saw(Mark::NamespaceFinalized),
+        Act::Release { .. } => saw(Mark::DefinitionReleased),
+        Act::Tell { .. } => {}
+    }
+}
+
+/// A command was refused.
+pub fn saw_refused(refusal: &Refusal) {
+    let mark = match refusal {
+        Refusal::NotFound(_) => Mark::NotFound,
+        Refusal::AlreadyExists(_) => Mark::AlreadyExists,
+        Refusal::Conflict { .. } => Mark::Conflict,
+        Refusal::ApplyConflict { .. } => Mark::ApplyConflict,
+        Refusal::Forbidden { .. } => Mark::Forbidden,
+        Refusal::Invalid { .. } => Mark::Invalid,
+        Refusal::Unprocessable { .. } => Mark::Unprocessable,
+        Refusal::UnsupportedMediaType { .. } => Mark::UnsupportedMediaType,
+        Refusal::BadRequest(_) => Mark::BadRequest,
+        Refusal::Redefined => Mark::RedefinedMeanwhile,
+        Refusal::MethodNotAllowed { .. } => Mark::MethodNotAllowed,
+        Refusal::InsufficientStorage(_) => Mark::InsufficientStorage,
+        Refusal::Unavailable(_) => Mark::Unavailable,
+        Refusal::Internal(_) => Mark::OutcomeUnknown,
+        _ => return,
+    };
+    saw(mark);
+}

@@ -1,0 +1,167 @@
+//! Linearizability, object by object, from nothing but what clients were told and when.
+//!
+//! Versions give every object's states an order. It is linearizable when that order agrees with time: who begins after
+//! somebody else was answered is told of no older version, two writes are never told the same one, and what a version
+//! holds is the same whoever asks. A write that insisted on a version directly follows it. Neither the log nor the twin
+//! is asked, but for one thing: an answer that something is not there bears no version, so the log has to know of a
+//! moment in between at which it was not.
+
+use super::{Verdict, ensure};
+use crate::twin::Twin;
+use holdfast_core::state::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// When a request began: how many had ended by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instant(u64);
+
+/// What clients were told so far.
+#[derive(Default)]
+pub struct History {
+    ended: u64,
+    /// By storage path and key.
+    objects: BTreeMap<String, BTreeMap<String, Register>>,
+}
+
+#[derive(Default)]
+struct Register {
+    told: BTreeMap<u64, Arc<Entry>>,
+    written: BTreeSet<u64>,
+    /// The newest version that anybody had been told of when so many requests had ended; both grow.
+    newest: Vec<(u64, u64)>,
+}
+
+impl Register {
+    /// The newest version that somebody knew of before the request began.
+    fn floor(&self, began: Instant) -> u64 {
+        let known = self.newest.partition_point(|(ended, _)| *ended <= began.0);
+        known.checked_sub(1).map_or(0, |at| self.newest[at].1)
+    }
+
+    fn tell(&mut self, entry: &Arc<Entry>, ended: u64) -> Verdict {
+        let version = entry.offset.0;
+        let known = self.told.entry(version).or_insert_with(|| entry.clone());
+        ensure(known.json == entry.json, || format!("version {version} is not the same for all"))?;
+        if self.newest.last().is_none_or(|(_, newest)| *newest < version) {
+            self.newest.push((ended, version));
+        }
+        Ok(())
+    }
+}
+
+impl History {
+    pub fn now(&self) -> Instant {
+        Instant(self.ended)
+    }
+
+    /// A request that is about this object has ended.
+    fn end(&mut self, storage: &str, key: &str) -> (u64, &mut Register) {
+        self.ended += 1;
+        // Most objects are known already, and need no copies of their names.
+        if !self.objects.get(storage).is_some_and(|objects| objects.contains_key(key)) {
+            self.objects.entry(storage.to_owned()).or_default().insert(key.to_owned(), Register::default());
+        }
+        let register = self.objects.get_mut(storage).and_then(|objects| objects.get_mut(key));
+        (self.ended, register.unwrap_or_else(|| unreachable!("it is there or was just made")))
+    }
+
+    /// A client is told that it wrote this version, and had `insisted` on the one before it or not.
+    pub fn wrote(
+        &mut self,
+        (storage, key): (&str, &str),
+        began: Instant,
+        entry: &Arc<Entry>,
+        insisted: Option<u64>,
+    ) -> Verdict {
+        let (ended, register) = self.end(storage, key);
+        let blame = |why: String| format!("{storage} {key} is not linearizable: {why}");
+        let (version, floor) = (entry.offset.0, register.floor(began));
+        ensure(version > floor, || blame(format!("a write got version {version} after {floor} was known")))?;
+        ensure(register.written.insert(version), || blame(format!("two writes got version {version}")))?;
+        if let Some(insisted) = insisted {
+            let between = register.told.range(insisted + 1..version).next().map(|(version, _)| version);
+            ensure(between.is_none(), || {
+                blame(format!("a write on version {insisted} got {version}, and {between:?} was in between"))
+            })?;
+        }
+        register.tell(entry, ended).map_err(blame)
+    }
+
+    /// A client is shown this version as the newest.
+    pub fn read(&mut self, (storage, key): (&str, &str), began: Instant, entry: &Arc<Entry>) -> Verdict {
+        let (ended, register) = self.end(storage, key);
+        let blame = |why: String| format!("{storage} {key} is not linearizable: {why}");
+        let (version, floor) = (entry.offset.0, register.floor(began));
+        ensure(version >= floor, || blame(format!("version {version} is shown after {floor} was known")))?;
+        register.tell(entry, ended).map_err(blame)
+    }
+
+    /// A client is told that the object is not there.
+    pub fn missed(&mut self, (storage, key): (&str, &str), began: Instant, twin: &Twin) -> Verdict {
+        let (_, register) = self.end(storage, key);
+        let floor = register.floor(began);
+        ensure(floor == 0 || twin.was_absent(storage, key, floor), || {
+            format!("{storage} {key} is not linearizable: it is missed after version {floor} was known")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::{Offset, Operation, Record};
+    use holdfast_core::state::Index;
+    use serde_json::Value;
+
+    const PLACE: (&str, &str) = ("pods", "n/a");
+
+    fn version(offset: u64, holds: &'static str) -> Arc<Entry> {
+        Arc::new(Entry::new(holds.into(), 0, Offset(offset), 0, Index::default()))
+    }
+
+    #[test]
+    fn a_stale_read_is_noticed() {
+        let mut history = History::default();
+        let before = history.now();
+        history.wrote(PLACE, before, &version(5, "five"), None).unwrap();
+        // It began before anybody was told of version 5.
+        history.read(PLACE, before, &version(3, "three")).unwrap();
+        let after = history.now();
+        assert!(history.read(PLACE, after, &version(3, "three")).is_err());
+        history.read(PLACE, after, &version(5, "five")).unwrap();
+        assert!(history.read(PLACE, after, &version(5, "5")).is_err(), "one version, two contents");
+    }
+
+    #[test]
+    fn what_is_there_is_not_missed() {
+        let mut twin = Twin::default();
+        let record = |offset, operation| Record {
+            offset,
+            resource: PLACE.0.into(),
+            key: PLACE.1.into(),
+            operation: operation as i32,
+            ..Record::default()
+        };
+        twin.push(record(1, Operation::Put), Value::Null);
+        let mut history = History::default();
+        let before = history.now();
+        history.read(PLACE, before, &version(1, "one")).unwrap();
+        history.missed(PLACE, before, &twin).unwrap();
+        let after = history.now();
+        assert!(history.missed(PLACE, after, &twin).is_err(), "nobody deleted it");
+        twin.push(record(2, Operation::Delete), Value::Null);
+        history.missed(PLACE, after, &twin).unwrap();
+    }
+
+    #[test]
+    fn a_lost_update_is_noticed() {
+        let mut history = History::default();
+        let began = history.now();
+        history.wrote(PLACE, began, &version(5, "five"), Some(4)).unwrap();
+        assert!(history.wrote(PLACE, began, &version(6, "six"), Some(4)).is_err(), "5 is overwritten unseen");
+        assert!(history.wrote(PLACE, began, &version(5, "five"), None).is_err(), "written twice");
+        let after = history.now();
+        assert!(history.wrote(PLACE, after, &version(4, "four"), None).is_err(), "against time");
+    }
+}

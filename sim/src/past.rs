@@ -1,0 +1,110 @@
+//! Reads of the past beyond lists and gets: whole states, moments in time, watches that end at a version.
+
+use crate::coverage::{Mark, saw};
+use crate::follower::Follower;
+use crate::oracle::{self, Verdict, ensure};
+use crate::random::Dice;
+use crate::reader::{Sight, past};
+use crate::twin::{Twin, Version};
+use holdfast_core::Refusal;
+use holdfast_core::event::Offset;
+use holdfast_core::history::moment::DISORDER_MS;
+use jiff::Timestamp;
+
+/// A past state, whole, is what it was.
+pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
+    let Sight { engine, twin, .. } = sight;
+    let offset = past(dice, engine.snapshot().offset.0);
+    match engine.state_at(Offset(offset)) {
+        Ok(state) => {
+            saw(Mark::PastWhole);
+            ensure(state.offset.0 == offset, || format!("version {offset} was asked for, and not {}", state.offset))?;
+            oracle::check_state(twin, &state)
+        }
+        Err(Refusal::Expired { .. }) => {
+            saw(Mark::PastExpired);
+            ensure(offset < twin.forgotten, || format!("version {offset} expired"))
+        }
+        Err(refusal) => Err(format!("version {offset} cannot be read: {refusal:?}")),
+    }
+}
+
+/// A time is taken for the version before the first event that is later.
+pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
+    let Sight { engine, twin, now_ms, .. } = sight;
+    let newest = engine.snapshot().offset.0;
+    // Being asked takes a millisecond of simulated time.
+    let now_ms = now_ms + 1;
+    let (text, time_ms) = if dice.chance(30) {
+        let seconds = dice.below(900) as i64;
+        (format!("-{seconds}s"), now_ms - seconds * 1000)
+    } else {
+        let near = twin.event(past(dice, newest)).map_or(now_ms, |version| version.record.time_ms);
+        let time_ms = near + dice.below(5) as i64 - 2;
+        (Timestamp::from_millisecond(time_ms).unwrap_or_default().to_string(), time_ms)
+    };
+    let blame = |why: String| format!("the moment {text} of {newest}: {why}");
+    match engine.moment(&text) {
+        Ok(found) => {
+            saw(Mark::ReadAtTime);
+            ensure(time_ms <= now_ms, || blame("it is of the future".into()))?;
+            ensure(found.0 <= newest && found.0 >= twin.forgotten, || blame(format!("it is said to be {found}")))?;
+            is_moment(twin, time_ms, found.0).map_err(blame)
+        }
+        Err(Refusal::Expired { .. }) => {
+            let there = (1..=twin.forgotten).filter_map(|offset| twin.event(offset));
+            let later = there.into_iter().any(|version| version.record.time_ms > time_ms);
+            ensure(later, || blame("it is said to be let go".into()))
+        }
+        Err(Refusal::BadRequest(_)) => ensure(time_ms > now_ms || found_unpublished(twin, newest), || {
+            blame("it is said to be of the future".into())
+        }),
+        Err(refusal) => Err(blame(format!("{refusal:?}"))),
+    }
+}
+
+/// What became durable in spite of a fault is not published until the log has recovered.
+fn found_unpublished(twin: &Twin, newest: u64) -> bool {
+    twin.last() > newest
+}
+
+/// Whether a time means this version, as far as clocks that were set back let one say.
+pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
+    let later = |version: &Version| version.record.time_ms > time_ms;
+    let events = || (1..=twin.last()).filter_map(|offset| twin.event(offset));
+    let mut highest = i64::MIN;
+    let in_order = events().all(|version| {
+        highest = highest.max(version.record.time_ms);
+        version.record.time_ms >= highest - DISORDER_MS
+    });
+    let expected = events().find(|version| later(version)).map_or(twin.last(), |version| version.offset - 1);
+    if in_order && expected >= twin.forgotten {
+        return ensure(found == expected, || format!("it is said to be {found}, and is {expected}"));
+    }
+    // After a jump there may be several versions with a later event behind them: it must be one of them.
+    let next = twin.event(found + 1).filter(|version| !twin.may_be_gone(version));
+    ensure(next.is_none_or(later), || format!("it is said to be {found}, and the event after it is no later"))
+}
+
+/// A watch of a past version tells of what happened up to it, and of nothing behind it.
+pub fn check_watch(dice: &mut Dice, sight: Sight) -> Verdict {
+    let Sight { engine, twin, .. } = sight;
+    let at = past(dice, engine.snapshot().offset.0);
+    let forgotten = |from: u64| ensure(from < twin.forgotten, || format!("a watch up to {at} from {from} expired"));
+    let view = match engine.past(Offset(at)) {
+        Ok(view) => view,
+        Err(Refusal::Expired { .. }) => return forgotten(at),
+        Err(refusal) => return Err(format!("version {at} cannot be watched: {refusal:?}")),
+    };
+    match Follower::of_past(dice, engine, twin, view) {
+        Ok(Some(mut follower)) => {
+            while !follower.read(twin, 16)? {}
+            follower.bookmark(twin)?;
+            saw(Mark::PastWatched);
+            follower.check(twin, at)
+        }
+        Ok(None) => Ok(()),
+        Err(Refusal::Expired { .. }) => forgotten(at),
+        Err(refusal) => Err(format!("version {at} cannot be watched: {refusal:?}")),
+    }
+}
