@@ -3,6 +3,7 @@
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::EventLog;
 use holdfast_storage_rocks::{Fork, RocksLog};
+use holdfast_tests::large;
 use holdfast_tests::server::{Refused, holdfast};
 use holdfast_tests::storage_suite::{current, delete, everything, put};
 use holdfast_tests::wire::Wire;
@@ -379,30 +380,23 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
 }
 
 /// Not a test: how long a fork of a large log takes. `cargo test --release -p holdfast-tests --test forks -- --ignored
-/// --nocapture million`; the folder that `HOLDFAST_MILLION` names is made once and used again.
+/// --nocapture million`; a folder that `write_large_log` made can be named by `HOLDFAST_MILLION`.
 #[test]
 #[ignore = "measures, and takes a minute to fill a log"]
 fn a_fork_of_a_million_objects() {
     let folders = Folder::new();
-    let kept = std::env::var_os("HOLDFAST_MILLION").map(std::path::PathBuf::from);
-    let source = kept.unwrap_or_else(|| folders.join("source"));
-    const OBJECTS: u64 = 1_000_000;
-    let log = RocksLog::open(&source).expect("a log");
-    if log.last().unwrap() == Offset::ZERO {
-        let object =
-            format!("{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"data\":{{\"text\":\"{}\"}}}}\n", "x".repeat(300));
-        let record = |offset: u64| {
-            let key = format!("default/m{}", offset % OBJECTS);
-            Record { object: object.clone().into(), ..put(offset, "configmaps", &key, offset.saturating_sub(OBJECTS)) }
-        };
-        for begin in (0..OBJECTS + 50_000).step_by(5_000) {
-            log.append(&(begin + 1..=begin + 5_000).map(record).collect::<Vec<_>>()).unwrap();
+    let source = match std::env::var_os("HOLDFAST_MILLION") {
+        Some(kept) => kept.into(),
+        None => {
+            let source = folders.join("source");
+            large::write(&source, 1_000_000, 0);
+            source
         }
-    }
+    };
+    let log = RocksLog::open(&source).expect("a log");
     let last = log.last().unwrap().0;
-    let bytes = log.size().unwrap().bytes;
-    println!("a log of {last} events and {OBJECTS} objects, {} MB", bytes >> 20);
-    for back in [0, 1_000, 50_000] {
+    println!("a log of {last} events, {} MB", log.size().unwrap().bytes >> 20);
+    for back in [0, 1_000, last / 2] {
         for (how, within) in [("beside", false), ("within", true)] {
             let target = folders.join(&format!("{how}-{back}"));
             let began = Instant::now();
