@@ -185,8 +185,11 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
 }
 
 fn open(folder: &Path, told_as: &Path) -> Result<DB, Fault> {
-    let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors())
-        .map_err(|error| damage("open", told_as, last_readable(folder), error))?;
+    let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors()).map_err(|error| {
+        // What a newer release has added keeps it from being opened, too.
+        let why = newer(folder, told_as);
+        why.unwrap_or_else(|| damage("open", told_as, last_readable(folder), error))
+    })?;
     if !check_format(&db, told_as)? {
         db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &synced())
             .map_err(|error| fault("write its format", error))?;
@@ -235,6 +238,14 @@ fn last_readable(folder: &Path) -> Offset {
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     let db = DB::open_cf_descriptors_read_only(&options, folder.join("log"), descriptors(), false);
     db.ok().and_then(|db| last(&db, folder).ok()).unwrap_or(Offset::ZERO)
+}
+
+/// The complaint about a store that a newer release wrote.
+fn newer(folder: &Path, told_as: &Path) -> Option<Fault> {
+    let mut options = options();
+    options.create_if_missing(false);
+    let db = DB::open_cf_descriptors_read_only(&options, folder.join("log"), descriptors(), false);
+    db.ok().and_then(|db| check_format(&db, told_as).err())
 }
 
 /// Whether the store opens as a server would open it, with nothing changed.

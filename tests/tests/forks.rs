@@ -375,8 +375,24 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
         let db = rocksdb::DB::open_cf(&options, newer.join("log"), names).unwrap();
         db.put_cf(db.cf_handle("meta").unwrap(), b"format", [9]).unwrap();
     }
-    refused(fork(&newer, &target, &[]), &["newer has format 9", "newer release"]);
-    assert!(!target.exists());
+    for has_more in [false, true] {
+        if has_more {
+            let options = rocksdb::Options::default();
+            let names = rocksdb::DB::list_cf(&options, newer.join("log")).unwrap();
+            let mut db = rocksdb::DB::open_cf(&options, newer.join("log"), names).unwrap();
+            db.create_cf("invented-later", &options).unwrap();
+        }
+        let parts = ["newer has format 9", "newer release"];
+        refused(fork(&newer, &target, &[]), &parts);
+        assert!(!target.exists());
+        let Refused { stderr, .. } = Server::try_start(&newer, &[]).err().expect("a refusal");
+        assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
+        let path = newer.to_str().unwrap();
+        for command in ["verify", "export", "stats", "tail", "repair"] {
+            refused(holdfast(["log", command, "--data-dir", path]), &parts);
+        }
+        refused(holdfast(["log", "compact", "--history-retention", "1s", "--data-dir", path]), &parts);
+    }
 }
 
 /// Not a test: how long a fork of a large log takes. `cargo test --release -p holdfast-tests --test forks -- --ignored

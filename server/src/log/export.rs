@@ -291,3 +291,110 @@ impl Part {
 fn io_kind(error: &anyhow::Error) -> Option<ErrorKind> {
     error.downcast_ref::<std::io::Error>().map(std::io::Error::kind)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::{Operation, Record};
+    use holdfast_engine::memory::MemoryLog;
+
+    /// Events on three objects in turn.
+    fn log() -> MemoryLog {
+        let log = MemoryLog::default();
+        let record = |offset: u64| Record {
+            offset,
+            resource: "configmaps".into(),
+            key: format!("default/{}", offset % 3),
+            replaces: offset.saturating_sub(3),
+            operation: Operation::Put as i32,
+            object: format!("{{\"is\":{offset}}}\n").into(),
+            ..Record::default()
+        };
+        log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written");
+        log
+    }
+
+    fn header(log: &MemoryLog) -> Header {
+        Header {
+            format: format::FORMAT.into(),
+            version: format::VERSION,
+            from: 1,
+            to: log.last().expect("the last").0,
+            oldest: log.oldest().expect("the oldest").0,
+            repaired: 0,
+            id: None,
+            origin: None,
+        }
+    }
+
+    fn exported(log: &MemoryLog, header: Header) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        Writing::begin(header, &mut out)?.write(log)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn what_is_let_go_meanwhile_is_missed() {
+        let log = log();
+        let begun = header(&log);
+        assert!(exported(&log, begun.clone()).is_ok());
+        log.forget(Offset(6_000)).expect("let go");
+        let error = exported(&log, begun).expect_err("events are missing");
+        assert!(error.is::<LetGo>() && error.to_string().contains("up to event 6000"), "{error:#}");
+        assert!(exported(&log, header(&log)).is_ok(), "one that begins now knows of it");
+    }
+
+    #[test]
+    fn an_export_goes_on_wherever_it_was_cut() {
+        let log = log();
+        let whole = exported(&log, header(&log)).expect("an export");
+        let first_line = whole.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+        let cuts = [first_line, first_line + 1, first_line + 500, whole.len() / 2, whole.len() - 200, whole.len() - 1];
+        for cut in cuts.into_iter().chain([whole.len()]) {
+            let mut file = tempfile::tempfile().expect("a file");
+            file.write_all(&whole[..cut]).expect("written");
+            file.rewind().expect("begun anew");
+            let part = Part::read(&file).expect("a part");
+            part.go_on(&file, &log, &header(&log)).expect("the same log").write(&log).expect("an export");
+            let mut made = Vec::new();
+            file.rewind().expect("begun anew");
+            file.read_to_end(&mut made).expect("read");
+            assert!(made == whole, "cut at {cut} of {}", whole.len());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_gone_on_with_stays_as_it_is() {
+        let log = log();
+        let whole = exported(&log, header(&log)).expect("an export");
+        let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+        let part = |lines: &[&[u8]]| {
+            let mut file = tempfile::tempfile().expect("a file");
+            file.write_all(&lines.concat()).expect("written");
+            file.rewind().expect("begun anew");
+            file
+        };
+        for (lines, complaint) in [
+            (vec![], "holds nothing"),
+            (vec![&b"{\"format\""[..]], "holds nothing"),
+            (vec![&b"hello\n"[..]], "no header"),
+            (vec![lines[0], &b"\0\0\0\n"[..]], "line 2 is damaged"),
+            (vec![lines[0], lines[2], lines[1]], "line 3 is out of order"),
+        ] {
+            let error = Part::read(&part(&lines)).err().expect("a refusal");
+            assert!(format!("{error:#}").contains(complaint), "{complaint}: {error:#}");
+        }
+        let file = part(&lines[..100]);
+        let other = Header { id: Some("other".into()), ..header(&log) };
+        assert!(Part::read(&file).expect("a part").go_on(&file, &log, &other).is_err());
+        let shorter = Header { to: 50, ..header(&log) };
+        let mut file = part(&lines[..100]);
+        assert!(Part::read(&file).expect("a part").go_on(&file, &log, &shorter).is_err());
+        let changed = String::from_utf8_lossy(lines[99]).replacen("\"is\"", "\"it\"", 1).into_bytes();
+        assert_ne!(changed, lines[99]);
+        file = part(&[&lines[..99], &[&changed[..]]].concat());
+        let error = Part::read(&file).expect("a part").go_on(&file, &log, &header(&log)).err().expect("a refusal");
+        assert!(error.to_string().contains("with other events"), "{error:#}");
+        assert_eq!(file.metadata().expect("its length").len() as usize, lines[..100].concat().len());
+    }
+}

@@ -71,6 +71,14 @@ pub fn run(command: Command) -> Result<()> {
     }
 }
 
+/// The reader of a pipe may have seen enough.
+fn quietly(written: std::io::Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
 /// Visits every record after `after` until `visit` has enough or fails.
 fn each(log: &dyn EventLog, after: Offset, mut visit: impl FnMut(&Record) -> Result<ControlFlow<()>>) -> Result<()> {
     let mut failure = None;

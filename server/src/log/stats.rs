@@ -1,7 +1,7 @@
 //! `holdfast log stats`: what the log is made of.
 
 use super::progress::Progress;
-use super::{each, format};
+use super::{each, format, quietly};
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
@@ -120,12 +120,4 @@ fn table(title: &str, rows: &[(String, Count)]) -> String {
 fn hour_name(hour: i64) -> String {
     let time = jiff::Timestamp::from_second(hour.saturating_mul(3600));
     time.map(|time| time.strftime("%Y-%m-%dT%H:00Z").to_string()).unwrap_or_else(|_| hour.to_string())
-}
-
-/// The reader of a pipe may have seen enough.
-fn quietly(written: std::io::Result<()>) -> Result<()> {
-    match written {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
 }

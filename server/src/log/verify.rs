@@ -1,7 +1,7 @@
 //! `holdfast log verify`: folds the whole log again, and compares what comes out with what a server loads.
 
 use super::progress::Progress;
-use super::{Folder, each, format};
+use super::{Folder, each, format, quietly};
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::apply::replay;
 use holdfast_core::digest::{Digest, differences};
@@ -13,6 +13,7 @@ use holdfast_engine::{EventLog, load};
 use holdfast_storage_rocks::LogReader;
 use serde::de::IgnoredAny;
 use serde_json::json;
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,6 +58,7 @@ pub fn run(args: Args) -> Result<()> {
         gaps: Vec::new(),
         problems: Vec::new(),
     };
+    let mut out = std::io::stdout();
     let mut checkpoints = Vec::new();
     let mut progress = Progress::new("verifying");
     each(&reader, Offset::ZERO, |record| {
@@ -64,7 +66,7 @@ pub fn run(args: Args) -> Result<()> {
         if args.every.is_some_and(|every| fold.events.is_multiple_of(every)) {
             let digest = Digest::of(&fold.state).to_string();
             if !args.json {
-                println!("{} {digest}", record.offset);
+                quietly(writeln!(out, "{} {digest}", record.offset))?;
             }
             checkpoints.push(json!({"offset": record.offset, "digest": digest}));
         }
@@ -112,22 +114,22 @@ pub fn run(args: Args) -> Result<()> {
             "problems": fold.problems.iter().take(TOLD_MAX).collect::<Vec<_>>(),
             "seconds": folded_in.as_secs_f64(),
         });
-        println!("{verdict:#}");
+        quietly(writeln!(out, "{verdict:#}"))?;
     } else {
-        fold.tell();
+        let mut text = fold.told();
         let rate = fold.events as f64 / folded_in.as_secs_f64().max(1e-9);
-        println!(
+        text.push_str(&format!(
             "{} events up to {last} give {objects} objects ({rate:.0} events a second)\nfolded {digest}\nserved \
-             {served_digest}",
+             {served_digest}\n",
             fold.events
-        );
+        ));
+        if fold.problems.is_empty() {
+            text.push_str("the log is intact\n");
+        }
+        quietly(out.write_all(text.as_bytes()))?;
     }
     match fold.problems.len() {
-        0 if args.json => Ok(()),
-        0 => {
-            println!("the log is intact");
-            Ok(())
-        }
+        0 => Ok(()),
         problems => bail!(
             "the log has {problems} problems, the first: {}. The way out: restore the folder from a backup, or from \
              an export with `holdfast log import`",
@@ -168,19 +170,24 @@ impl Fold {
         Ok(())
     }
 
-    fn tell(&self) {
+    /// What is to be known of it, for people.
+    fn told(&self) -> String {
+        let mut text = String::new();
         if self.oldest > Offset::ZERO {
-            println!(
+            text.push_str(&format!(
                 "what was replaced or deleted up to event {} was let go: the log is verified from there on, and before \
-                 it only what is left",
+                 it only what is left\n",
                 self.oldest
-            );
+            ));
         }
         for (after, before) in self.gaps.iter().filter(|(after, _)| *after >= self.oldest && *after < self.told_of) {
-            println!("events {} to {} are missing: `holdfast log repair` left this gap", after.next(), before.0 - 1);
+            let (first, last) = (after.next(), before.0 - 1);
+            text.push_str(&format!("events {first} to {last} are missing: `holdfast log repair` left this gap\n"));
         }
         for problem in self.problems.iter().take(TOLD_MAX) {
-            println!("{problem}");
+            text.push_str(problem);
+            text.push('\n');
         }
+        text
     }
 }
