@@ -189,13 +189,14 @@ pub enum Fault {
     Redefined,
     #[error("{what}")]
     Unreadable { what: String },
-    #[error("the log cannot {operation}: {source}")]
-    Io { operation: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    /// The cause is part of what is told, so that who tells of causes, too, does not say it twice.
+    #[error("the log cannot {operation}: {cause}")]
+    Io { operation: &'static str, cause: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl Fault {
-    pub fn io(operation: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> Fault {
-        Fault::Io { operation, source: Box::new(source) }
+    pub fn io(operation: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> Fault {
+        Fault::Io { operation, cause: Box::new(cause) }
     }
 
     pub fn is_full(&self) -> bool {

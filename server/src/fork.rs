@@ -97,7 +97,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
         }
         std::fs::File::open(&to)?.sync_all()
     })();
-    copied.with_context(|| format!("copy the certificates in {}", from.display()))
+    copied.with_context(|| format!("copy the certificates and keys in {}", from.display()))
 }
 
 /// The log that a server of this process runs on.

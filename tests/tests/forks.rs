@@ -350,6 +350,8 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
         assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0, "{at}");
     }
     refused(fork(&folders.join("none"), &target, &[]), &["none holds no Holdfast log"]);
+    refused(fork(&source, &folders.join("made/for/it"), &["--at", "21"]), &["is in the future"]);
+    assert!(!folders.join("made").exists());
     refused(fork(&source, &source, &[]), &["is not empty", "name a new folder"]);
     refused(fork(&source, &source.join("holder"), &[]), &["holder is a file"]);
     let path = target.to_str().unwrap();
