@@ -3,44 +3,45 @@
 use crate::event::Record;
 use crate::kinds::custom::{self, Custom};
 use crate::object::meta;
-use crate::state::{Change, State, UnknownResource};
+use crate::state::{Change, Entry, State, UnknownResource};
+use std::sync::Arc;
 
 /// Folds one event into the state.
 ///
-/// The caller applies every event of the log once, in order.
-pub fn apply(state: &mut State, change: &Change) {
+/// The caller applies every event of the log once, in order. What the event replaced is given back.
+pub fn apply(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     debug_assert!(change.offset > state.offset, "events are applied in order");
     state.offset = change.offset;
-    hold(state, change);
+    hold(state, change)
 }
 
 /// Takes in one of the objects that a log holds now, in any order but for definitions, which come before their objects.
-pub fn hold(state: &mut State, change: &Change) {
-    if change.deleted {
-        state.remove(change.kind, &change.key);
-    } else {
-        state.put(change.kind, change.key.clone(), change.entry.clone());
-    }
+pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
+    let before = match change.deleted {
+        true => state.remove(change.kind, &change.key),
+        false => state.put(change.kind, change.key.clone(), change.entry.clone()),
+    };
     index_roles(state, change);
     define(state, change);
+    before
 }
 
 /// Folds one record of a log that is read from its beginning, for the objects alone: the state serves nobody.
 ///
-/// Objects of a kind whose definition was let go or lost are kept as a start keeps them.
-pub fn replay(state: &mut State, record: &Record) -> Result<(), UnknownResource> {
+/// Objects of a kind whose definition was let go or lost are kept as a start keeps them. What the event replaced is
+/// given back.
+pub fn replay(state: &mut State, record: &Record) -> Result<Option<Arc<Entry>>, UnknownResource> {
     match Change::unindexed(&state.registry, record) {
-        Ok(change) => apply(state, &change),
-        Err(unknown) if !custom::is_storage(&unknown.resource) => return Err(unknown),
+        Ok(change) => Ok(apply(state, &change)),
+        Err(unknown) if !custom::is_storage(&unknown.resource) => Err(unknown),
         Err(_) => {
             state.offset = record.offset();
-            match record.is_delete() {
+            Ok(match record.is_delete() {
                 true => state.drop_orphan(&record.resource, &record.key),
                 false => state.hold_orphan(record),
-            }
+            })
         }
     }
-    Ok(())
 }
 
 /// A definition makes a kind, changes it, or takes it away.

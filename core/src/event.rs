@@ -127,6 +127,13 @@ impl Record {
     }
 
     pub fn decode_record(bytes: &[u8]) -> Result<Record, Damage> {
+        let mut record = Record::default();
+        record.decode_again(bytes)?;
+        Ok(record)
+    }
+
+    /// The same into a record that was read before, whose room is used again. After damage it is none.
+    pub fn decode_again(&mut self, bytes: &[u8]) -> Result<(), Damage> {
         if bytes.len() < HEADER_BYTES {
             return Err(Damage::TooShort { bytes: bytes.len() });
         }
@@ -139,7 +146,8 @@ impl Record {
         if stored != computed || header[0] == 0 {
             return Err(Damage::Checksum { stored, computed });
         }
-        Record::decode(body).map_err(|error| Damage::Body(error.to_string()))
+        self.clear();
+        self.merge(body).map_err(|error| Damage::Body(error.to_string()))
     }
 }
 
@@ -169,6 +177,16 @@ mod tests {
     #[test]
     fn a_record_reads_back() {
         assert_eq!(Record::decode_record(&record().encode_record()), Ok(record()));
+    }
+
+    #[test]
+    fn a_record_is_used_again_without_a_trace_of_the_one_before() {
+        let mut read = Record::default();
+        let empty = Record { offset: 43, ..Record::default() };
+        for record in [record(), empty, record(), record()] {
+            assert_eq!(read.decode_again(&record.encode_record()), Ok(()));
+            assert_eq!(read, record);
+        }
     }
 
     #[test]

@@ -142,37 +142,39 @@ impl State {
         self.claims.get(claim)
     }
 
-    pub(crate) fn put(&mut self, kind: KindId, key: Arc<str>, entry: Arc<Entry>) {
-        self.forget(kind, &key);
-        if !entry.index.claims.is_empty() {
+    /// Puts an object in the place of its present version, which is given back.
+    pub(crate) fn put(&mut self, kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        let objects = &mut self.collections.entry(kind).or_default().objects;
+        let owner = (!entry.index.claims.is_empty()).then(|| key.clone());
+        let before = objects.insert(key, entry.clone());
+        self.release(before.as_deref());
+        if let Some(key) = owner {
             let owner = self.owner(kind, &key);
             for claim in entry.index.claims.iter() {
                 self.claims.insert(claim.clone(), owner.clone());
             }
         }
-        self.collections.entry(kind).or_default().objects.insert(key, entry);
+        before
     }
 
-    pub(crate) fn remove(&mut self, kind: KindId, key: &str) {
-        self.forget(kind, key);
-        if let Some(collection) = self.collections.get_mut(&kind) {
-            collection.objects.remove(key);
-        }
+    /// Removes an object, and gives back its last version.
+    pub(crate) fn remove(&mut self, kind: KindId, key: &str) -> Option<Arc<Entry>> {
+        let before = self.collections.get_mut(&kind)?.objects.remove(key);
+        self.release(before.as_deref());
+        before
     }
 
-    /// Takes in an object of the log whose kind nothing defines.
-    pub fn hold_orphan(&mut self, record: &Record) {
+    /// Takes in an object of the log whose kind nothing defines; gives back the version that it replaces.
+    pub fn hold_orphan(&mut self, record: &Record) -> Option<Arc<Entry>> {
         let head = head_length(&record.object);
         let entry = Entry::new(record.object.clone(), head, record.offset(), record.time_ms, Index::default());
         let objects = &mut self.orphans.entry(record.resource.as_str().into()).or_default().objects;
-        objects.insert(record.key.as_str().into(), Arc::new(entry));
+        objects.insert(record.key.as_str().into(), Arc::new(entry))
     }
 
-    /// Forgets an object whose kind nothing defines.
-    pub(crate) fn drop_orphan(&mut self, resource: &str, key: &str) {
-        if let Some(collection) = self.orphans.get_mut(resource) {
-            collection.objects.remove(key);
-        }
+    /// Forgets an object whose kind nothing defines, and gives back its last version.
+    pub(crate) fn drop_orphan(&mut self, resource: &str, key: &str) -> Option<Arc<Entry>> {
+        self.orphans.get_mut(resource)?.objects.remove(key)
     }
 
     /// Every collection with its kind's place in storage, those too whose kind nothing defines; empty ones not.
@@ -180,14 +182,6 @@ impl State {
         let served = self.collections.iter().map(|(id, objects)| (self.kind(*id).storage.as_str(), objects));
         let orphans = self.orphans.iter().map(|(storage, objects)| (&**storage, objects));
         served.chain(orphans).filter(|(_, objects)| !objects.is_empty())
-    }
-
-    /// The same as [`Self::version_of`] by the kind's place in storage, whether the kind is served or not.
-    pub fn newest(&self, resource: &str, key: &str) -> Option<Offset> {
-        match self.registry.by_storage(resource) {
-            Some(kind) => self.version_of(kind, key),
-            None => Some(self.orphans.get(resource)?.get(key)?.offset),
-        }
     }
 
     /// Puts a kind in the place of another, with its objects; no kind drops them.
@@ -224,13 +218,9 @@ impl State {
         }
     }
 
-    /// Drops the claims of the object's present version.
-    fn forget(&mut self, kind: KindId, key: &str) {
-        let Some(entry) = self.get(kind, key) else { return };
-        if entry.index.claims.is_empty() {
-            return;
-        }
-        for claim in entry.clone().index.claims.iter() {
+    /// Drops the claims of a version that is no longer present.
+    fn release(&mut self, entry: Option<&Entry>) {
+        for claim in entry.into_iter().flat_map(|entry| entry.index.claims.iter()) {
             self.claims.remove(claim);
         }
     }

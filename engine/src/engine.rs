@@ -500,7 +500,9 @@ pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault>
     custom.sort_unstable_by_key(|record| record.offset);
     for record in &custom {
         match Change::from_record(&state.registry, record) {
-            Ok(change) => hold(&mut state, &change),
+            Ok(change) => {
+                hold(&mut state, &change);
+            }
             Err(_) => {
                 orphans += 1;
                 state.hold_orphan(record);

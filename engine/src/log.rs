@@ -26,6 +26,21 @@ pub trait EventLog: Send + Sync + 'static {
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
+    /// Visits every record after `after`, in order, until `visit` has enough: for who reads on and on, and holds no more
+    /// than it keeps. What comes while it is under way may be visited or not.
+    fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
+        const PIECE: usize = 1024;
+        let mut after = after;
+        loop {
+            let records = self.scan(None, after, PIECE)?;
+            let Some(last) = records.last() else { return Ok(()) };
+            after = last.offset();
+            if records.iter().try_for_each(&mut *visit).is_break() {
+                return Ok(());
+            }
+        }
+    }
+
     /// The offsets of one object's events, in order. Takes the time of all events on the resource, unless the backend
     /// knows better.
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
@@ -174,13 +189,14 @@ pub enum Fault {
     Redefined,
     #[error("{what}")]
     Unreadable { what: String },
-    #[error("the log cannot {operation}: {source}")]
-    Io { operation: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    /// The cause is part of what is told, so that who tells of causes, too, does not say it twice.
+    #[error("the log cannot {operation}: {cause}")]
+    Io { operation: &'static str, cause: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl Fault {
-    pub fn io(operation: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> Fault {
-        Fault::Io { operation, source: Box::new(source) }
+    pub fn io(operation: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> Fault {
+        Fault::Io { operation, cause: Box::new(cause) }
     }
 
     pub fn is_full(&self) -> bool {

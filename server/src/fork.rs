@@ -12,6 +12,7 @@ use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_transport_http::forks::{self, Forked, Forker, Unmade};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,8 +49,11 @@ pub fn run(args: &Args) -> Result<()> {
         Some(from) => of_folder(from, at, &args.data_dir)?,
         None => by_server(args, at)?,
     };
-    println!("{} is log {id} from version {version} on", args.data_dir.display());
-    println!("start it with: holdfast up --data-dir {}", args.data_dir.display());
+    let shown = args.data_dir.display();
+    // It is made, whether anybody reads this or not.
+    let told =
+        format!("{shown} is log {id} from version {version} on\nstart it with: holdfast up --data-dir {shown}\n");
+    let _ = std::io::stdout().write_all(told.as_bytes());
     Ok(())
 }
 
@@ -93,7 +97,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
         }
         std::fs::File::open(&to)?.sync_all()
     })();
-    copied.with_context(|| format!("copy the certificates in {}", from.display()))
+    copied.with_context(|| format!("copy the certificates and keys in {}", from.display()))
 }
 
 /// The log that a server of this process runs on.

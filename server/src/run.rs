@@ -9,6 +9,7 @@ use crate::apiserver::{Lasting, Signals};
 use crate::up::Admin;
 use crate::{fork, logging, up};
 use anyhow::{Context, Result, anyhow, ensure};
+use futures_util::FutureExt;
 use holdfast_storage_rocks::check_new;
 use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
@@ -16,8 +17,10 @@ use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::task::Poll;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::SignalKind;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{self, SignalKind};
 
 /// Something before CMD went wrong.
 const FAILED: u8 = 125;
@@ -63,6 +66,7 @@ pub fn run(args: Args) -> ExitCode {
 fn try_run(args: Args) -> Result<u8> {
     let Args { from, at, keep, mut up, command } = args;
     let _log = log_to_files(&mut up.server.logging)?;
+    let mut caught = Caught::new()?;
     let parent = if from.is_some() || keep { std::env::temp_dir() } else { fleeting_folder() };
     let folder = DataFolder::make(up.server.data_dir.take(), &parent, keep)?;
     if let Some(from) = &from {
@@ -72,12 +76,15 @@ fn try_run(args: Args) -> Result<u8> {
     // Many run side by side.
     up.server.secure_port.get_or_insert(0);
     let (server, admin) = up::prepare(up, if keep { Lasting::Kept } else { Lasting::Fleeting })?;
-    let code = server.serve(async |address, signals: &mut Signals| {
+    let code = server.serve(async |address, _: &mut Signals| {
+        if let Some(signal) = caught.so_far() {
+            return Ok(128 + signal.as_raw() as u8);
+        }
         let mut child = match start(&command, &admin, address, &folder.path)? {
             Ok(child) => child,
             Err(code) => return Ok(code),
         };
-        Ok(code(wait(&mut child, signals).await?))
+        Ok(code(wait(&mut child, &mut caught).await?))
     })?;
     folder.end();
     Ok(code)
@@ -190,18 +197,54 @@ fn start(command: &[OsString], admin: &Admin, address: SocketAddr, folder: &Path
     }))
 }
 
+/// What asks this process to end, from before there is anything to remove.
+struct Caught {
+    listeners: [(Signal, tokio::signal::unix::Signal); 4],
+    /// Listeners are made in one; it need not turn.
+    _runtime: Runtime,
+}
+
+impl Caught {
+    fn new() -> Result<Caught> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let inside = runtime.enter();
+        let listen = |signal: Signal| {
+            let listener = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
+            Ok::<_, std::io::Error>((signal, listener))
+        };
+        let listeners = [listen(Signal::TERM)?, listen(Signal::INT)?, listen(Signal::HUP)?, listen(Signal::QUIT)?];
+        drop(inside);
+        Ok(Caught { listeners, _runtime: runtime })
+    }
+
+    async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|context| {
+            let mut come = self.listeners.iter_mut().filter_map(|(signal, listener)| {
+                matches!(listener.poll_recv(context), Poll::Ready(Some(()))).then_some(*signal)
+            });
+            come.next().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// One that has come already.
+    fn so_far(&mut self) -> Option<Signal> {
+        self.next().now_or_never()
+    }
+}
+
 /// Waits for CMD's end, and passes on what asks this process to end.
-async fn wait(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus> {
+async fn wait(child: &mut Child, caught: &mut Caught) -> Result<ExitStatus> {
     let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     loop {
         tokio::select! {
             status = child.wait() => return status.context("wait for the command"),
-            signal = signals.next() => {
-                let interrupt = signal == SignalKind::interrupt();
-                // A terminal interrupts everybody in the foreground: CMD has had that one.
-                if let Some(pid) = pid && !(interrupt && is_in_foreground()) {
+            signal = caught.next() => {
+                // A terminal asks everybody in the foreground: CMD has had that one.
+                let is_typed = matches!(signal, Signal::INT | Signal::QUIT) && is_in_foreground();
+                if let Some(pid) = pid && !is_typed {
                     // It may have just ended, which is noticed next.
-                    let _ = rustix::process::kill_process(pid, if interrupt { Signal::INT } else { Signal::TERM });
+                    let _ = rustix::process::kill_process(pid, signal);
                 }
             }
         }

@@ -24,7 +24,14 @@ pub fn damage(operation: &'static str, folder: &Path, after: Offset, error: rock
 }
 
 pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fault> {
-    Record::decode_record(bytes).and_then(|record| check_offset(offset, record)).map_err(|damage| Fault::Damaged {
+    let mut record = Record::default();
+    record_again(folder, offset, bytes, &mut record)?;
+    Ok(record)
+}
+
+/// The same into a record that was read before.
+pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Record) -> Result<(), Fault> {
+    record.decode_again(bytes).and_then(|()| check_offset(offset, record)).map_err(|damage| Fault::Damaged {
         offset,
         way_out: match damage {
             Damage::NewerFormat { .. } => "Start the release that wrote it, or a newer one.".into(),
@@ -35,12 +42,8 @@ pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fau
 }
 
 /// A record under another's key is as wrong as a flipped bit.
-fn check_offset(offset: Offset, record: Record) -> Result<Record, Damage> {
-    if record.offset() == offset {
-        Ok(record)
-    } else {
-        Err(Damage::Body(format!("it says it is event {}", record.offset)))
-    }
+fn check_offset(offset: Offset, record: &Record) -> Result<(), Damage> {
+    if record.offset() == offset { Ok(()) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
 }
 
 pub fn way_out(folder: &Path) -> String {

@@ -29,8 +29,8 @@ const PIECE: usize = 10_000;
 pub struct Fork {
     folder: PathBuf,
     log: Option<RocksLog>,
-    /// The folder was there before, empty: it stays when the fork does not come about.
-    was_there: bool,
+    /// The outermost folder that was made for it. One that was there before stays when the fork does not come about.
+    made: Option<PathBuf>,
     finished: bool,
 }
 
@@ -48,7 +48,19 @@ impl Fork {
     pub fn of_folder(from: &Path, to: &Path) -> Result<Fork, Fault> {
         check_log(from)?;
         let source = from.join("log");
-        Fork::make(to, from, |log| link_between_changes(&source, log).map_err(|error| Fault::io("copy the log", error)))
+        Fork::make(to, from, |log| {
+            link_between_changes(&source, log).map_err(|error| match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Fault::Unreadable {
+                    what: format!(
+                        "there is no room for the fork {}: name a folder on the disk that {} is on, where forks share \
+                         its files, or one with as much room as it takes",
+                        to.display(),
+                        from.display()
+                    ),
+                },
+                _ => Fault::io("copy the log", error),
+            })
+        })
     }
 
     /// Of a log that this process has open.
@@ -65,11 +77,12 @@ impl Fork {
 
     fn make(to: &Path, from: &Path, copy: impl FnOnce(&Path) -> Result<(), Fault>) -> Result<Fork, Fault> {
         check_new(to, "a fork")?;
-        let was_there = to.exists();
+        let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
+        let made = made.map(Path::to_owned);
         std::fs::create_dir_all(to).map_err(|error| Fault::io("make the new folder", error))?;
         // Of two that begin at the same time one is turned away here, and touches nothing of the other's.
         let lock = FolderLock::take(to)?;
-        let mut fork = Fork { folder: to.to_owned(), log: None, was_there, finished: false };
+        let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;
         copy(&to.join("log"))?;
         fork.log = Some(RocksLog::open_unnamed(to, from, lock)?);
@@ -108,11 +121,18 @@ impl Drop for Fork {
         }
         self.log = None;
         // The mark stays if not all of it can be removed, and says what to do.
-        let _ = match self.was_there {
-            false => std::fs::remove_dir_all(&self.folder),
-            true => empty(&self.folder),
+        let _ = match &self.made {
+            Some(made) => remove(&self.folder, made),
+            None => empty(&self.folder),
         };
     }
+}
+
+/// Removes a folder, and those around it up to `outermost` that hold nothing else.
+fn remove(folder: &Path, outermost: &Path) -> std::io::Result<()> {
+    std::fs::remove_dir_all(folder)?;
+    let mut around = folder.ancestors().skip(1).take_while(|around| around.starts_with(outermost));
+    around.try_for_each(std::fs::remove_dir)
 }
 
 fn empty(folder: &Path) -> std::io::Result<()> {

@@ -1,6 +1,6 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
-use crate::fault::{damage, fault, record, way_out};
+use crate::fault::{damage, fault, record, record_again, way_out};
 use crate::forget::LetGo;
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{
@@ -185,8 +185,11 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
 }
 
 fn open(folder: &Path, told_as: &Path) -> Result<DB, Fault> {
-    let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors())
-        .map_err(|error| damage("open", told_as, last_readable(folder), error))?;
+    let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors()).map_err(|error| {
+        // What a newer release has added keeps it from being opened, too.
+        let why = newer(folder, told_as);
+        why.unwrap_or_else(|| damage("open", told_as, last_readable(folder), error))
+    })?;
     if !check_format(&db, told_as)? {
         db.put_cf_opt(family(&db, META)?, META_FORMAT, [FORMAT], &synced())
             .map_err(|error| fault("write its format", error))?;
@@ -237,6 +240,14 @@ fn last_readable(folder: &Path) -> Offset {
     db.ok().and_then(|db| last(&db, folder).ok()).unwrap_or(Offset::ZERO)
 }
 
+/// The complaint about a store that a newer release wrote.
+fn newer(folder: &Path, told_as: &Path) -> Option<Fault> {
+    let mut options = options();
+    options.create_if_missing(false);
+    let db = DB::open_cf_descriptors_read_only(&options, folder.join("log"), descriptors(), false);
+    db.ok().and_then(|db| check_format(&db, told_as).err())
+}
+
 /// Whether the store opens as a server would open it, with nothing changed.
 pub(crate) fn check(folder: &Path) -> bool {
     let mut options = options();
@@ -283,6 +294,35 @@ pub(crate) fn read(db: &DB, folder: &Path, offset: Offset) -> Result<Option<Reco
     }
 }
 
+/// Neighbours are read ahead of time, and what is read once does not push out what is read often.
+fn reading_on() -> ReadOptions {
+    let mut reading = ReadOptions::default();
+    reading.set_readahead_size(READ_AHEAD_BYTES);
+    reading.fill_cache(false);
+    reading
+}
+
+/// Visits the records after `after`, all in the same room.
+pub(crate) fn each(
+    db: &DB,
+    folder: &Path,
+    after: Offset,
+    visit: &mut dyn FnMut(&Record) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let mut found = Record { offset: after.0, ..Record::default() };
+    let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading_on());
+    entries.seek(key::offset(after.next()));
+    while let Some((offset, bytes)) = entries.item() {
+        let offset = key::parse_offset(offset).ok_or_else(|| foreign(EVENTS, folder))?;
+        record_again(folder, offset, bytes, &mut found)?;
+        if visit(&found).is_break() {
+            return Ok(());
+        }
+        entries.next();
+    }
+    entries.status().map_err(|error| damage("read events", folder, found.offset(), error))
+}
+
 pub(crate) fn scan(
     db: &DB,
     folder: &Path,
@@ -293,12 +333,7 @@ pub(crate) fn scan(
     let mut found = Vec::new();
     let from = after.next();
     let Some(resource) = resource else {
-        let mut reading = ReadOptions::default();
-        if limit >= LONG_SCAN {
-            // Neighbours are read ahead of time, and what is read once does not push out what is read often.
-            reading.set_readahead_size(READ_AHEAD_BYTES);
-            reading.fill_cache(false);
-        }
+        let reading = if limit >= LONG_SCAN { reading_on() } else { ReadOptions::default() };
         let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading);
         entries.seek(key::offset(from));
         while found.len() < limit
@@ -403,6 +438,10 @@ impl EventLog for RocksLog {
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         scan(&*self.db()?, &self.told_as, resource, after, limit)
+    }
+
+    fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
+        each(&*self.db()?, &self.told_as, after, visit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {

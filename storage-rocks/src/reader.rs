@@ -1,7 +1,7 @@
 //! Reading a log beside the server that writes it: for the commands that look at a data folder.
 
 use crate::fault::fault;
-use crate::log::{check_format, current, descriptors, last, oldest, options, read, repaired, scan, versions};
+use crate::log::{check_format, current, descriptors, each, last, oldest, options, read, repaired, scan, versions};
 use crate::past;
 use crate::whole::check_log;
 use holdfast_core::event::{Offset, Record};
@@ -60,6 +60,10 @@ impl EventLog for LogReader {
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         scan(&self.db, &self.folder, resource, after, limit)
+    }
+
+    fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
+        each(&self.db, &self.folder, after, visit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {

@@ -2,6 +2,7 @@
 
 use holdfast_engine::Fault;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// What is making the log of a folder.
@@ -81,8 +82,8 @@ pub fn check_new(folder: &Path, what: &str) -> Result<(), Fault> {
             None => Ok(()),
             Some(_) => refused("is not empty"),
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => refused("is a file"),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => refused("is a file"),
         Err(error) => Err(Fault::io("look into the folder", error)),
     }
 }
@@ -90,8 +91,16 @@ pub fn check_new(folder: &Path, what: &str) -> Result<(), Fault> {
 /// Refuses a folder that holds no log.
 pub fn check_log(folder: &Path) -> Result<(), Fault> {
     check_whole(folder)?;
-    if folder.join("log").join("CURRENT").exists() {
-        return Ok(());
-    }
-    Err(Fault::Unreadable { what: format!("{} holds no Holdfast log", folder.display()) })
+    let shown = folder.display();
+    let what = match File::open(folder.join("log").join("CURRENT")) {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            format!("the log in {shown} may not be read by this user: use the one that its server runs as")
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            format!("{shown} holds no Holdfast log")
+        }
+        Err(error) => return Err(Fault::io("look into the folder", error)),
+    };
+    Err(Fault::Unreadable { what })
 }

@@ -8,6 +8,7 @@ pub mod authority;
 pub mod backend;
 mod clients;
 pub mod fixture;
+pub mod large;
 pub mod memory;
 pub mod server;
 pub mod storage_suite;

@@ -148,6 +148,15 @@ pub fn scans_begin_and_end_where_told<B: Backend>() {
     for (resource, after, limit, expected) in cases {
         let found = log.scan(*resource, Offset(*after), *limit).unwrap();
         assert_eq!(offsets(&found), *expected, "{resource:?} after {after}, {limit} at most");
+        if resource.is_none() && *limit > 0 {
+            let mut visited = Vec::new();
+            let visit = &mut |record: &Record| {
+                visited.push(record.clone());
+                if visited.len() < *limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            log.each(Offset(*after), visit).unwrap();
+            assert_eq!(visited, found, "one by one after {after}, {limit} at most");
+        }
     }
     assert_eq!(log.scan(Some("pods"), Offset::ZERO, usize::MAX).unwrap().len(), 35_000);
 }

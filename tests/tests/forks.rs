@@ -3,6 +3,7 @@
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::EventLog;
 use holdfast_storage_rocks::{Fork, RocksLog};
+use holdfast_tests::large;
 use holdfast_tests::server::{Refused, holdfast};
 use holdfast_tests::storage_suite::{current, delete, everything, put};
 use holdfast_tests::wire::Wire;
@@ -349,6 +350,8 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
         assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0, "{at}");
     }
     refused(fork(&folders.join("none"), &target, &[]), &["none holds no Holdfast log"]);
+    refused(fork(&source, &folders.join("made/for/it"), &["--at", "21"]), &["is in the future"]);
+    assert!(!folders.join("made").exists());
     refused(fork(&source, &source, &[]), &["is not empty", "name a new folder"]);
     refused(fork(&source, &source.join("holder"), &[]), &["holder is a file"]);
     let path = target.to_str().unwrap();
@@ -374,35 +377,44 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
         let db = rocksdb::DB::open_cf(&options, newer.join("log"), names).unwrap();
         db.put_cf(db.cf_handle("meta").unwrap(), b"format", [9]).unwrap();
     }
-    refused(fork(&newer, &target, &[]), &["newer has format 9", "newer release"]);
-    assert!(!target.exists());
+    for has_more in [false, true] {
+        if has_more {
+            let options = rocksdb::Options::default();
+            let names = rocksdb::DB::list_cf(&options, newer.join("log")).unwrap();
+            let mut db = rocksdb::DB::open_cf(&options, newer.join("log"), names).unwrap();
+            db.create_cf("invented-later", &options).unwrap();
+        }
+        let parts = ["newer has format 9", "newer release"];
+        refused(fork(&newer, &target, &[]), &parts);
+        assert!(!target.exists());
+        let Refused { stderr, .. } = Server::try_start(&newer, &[]).err().expect("a refusal");
+        assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
+        let path = newer.to_str().unwrap();
+        for command in ["verify", "export", "stats", "tail", "repair"] {
+            refused(holdfast(["log", command, "--data-dir", path]), &parts);
+        }
+        refused(holdfast(["log", "compact", "--history-retention", "1s", "--data-dir", path]), &parts);
+    }
 }
 
 /// Not a test: how long a fork of a large log takes. `cargo test --release -p holdfast-tests --test forks -- --ignored
-/// --nocapture million`; the folder that `HOLDFAST_MILLION` names is made once and used again.
+/// --nocapture million`; a folder that `write_large_log` made can be named by `HOLDFAST_MILLION`.
 #[test]
 #[ignore = "measures, and takes a minute to fill a log"]
 fn a_fork_of_a_million_objects() {
     let folders = Folder::new();
-    let kept = std::env::var_os("HOLDFAST_MILLION").map(std::path::PathBuf::from);
-    let source = kept.unwrap_or_else(|| folders.join("source"));
-    const OBJECTS: u64 = 1_000_000;
-    let log = RocksLog::open(&source).expect("a log");
-    if log.last().unwrap() == Offset::ZERO {
-        let object =
-            format!("{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"data\":{{\"text\":\"{}\"}}}}\n", "x".repeat(300));
-        let record = |offset: u64| {
-            let key = format!("default/m{}", offset % OBJECTS);
-            Record { object: object.clone().into(), ..put(offset, "configmaps", &key, offset.saturating_sub(OBJECTS)) }
-        };
-        for begin in (0..OBJECTS + 50_000).step_by(5_000) {
-            log.append(&(begin + 1..=begin + 5_000).map(record).collect::<Vec<_>>()).unwrap();
+    let source = match std::env::var_os("HOLDFAST_MILLION") {
+        Some(kept) => kept.into(),
+        None => {
+            let source = folders.join("source");
+            large::write(&source, 1_000_000, 0);
+            source
         }
-    }
+    };
+    let log = RocksLog::open(&source).expect("a log");
     let last = log.last().unwrap().0;
-    let bytes = log.size().unwrap().bytes;
-    println!("a log of {last} events and {OBJECTS} objects, {} MB", bytes >> 20);
-    for back in [0, 1_000, 50_000] {
+    println!("a log of {last} events, {} MB", log.size().unwrap().bytes >> 20);
+    for back in [0, 1_000, last / 2] {
         for (how, within) in [("beside", false), ("within", true)] {
             let target = folders.join(&format!("{how}-{back}"));
             let began = Instant::now();

@@ -125,6 +125,41 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
 }
 
 #[test]
+fn an_export_replaces_nothing_and_goes_on_where_it_was_cut() {
+    let files = Folder::new();
+    let folder = files.join("server");
+    Server::start(&folder, &[]).stop();
+    let good = done(log(&folder, &["export"]));
+    let (file, part) = (files.join("export"), files.join("export.part"));
+    let name = file.to_str().unwrap();
+    refused(log(&folder, &["export", "--resume"]), &["--output"]);
+    refused(log(&folder, &["export", "-o", name, "--resume"]), &["no export to", "leave out --resume"]);
+    refused(log(&folder, &["export", "-o", "/no/such/folder/x"]), &["No such file or directory"]);
+    for bad in [&["--from", "999999"][..], &["--to", "999999"], &["--from", "9", "--to", "5"]] {
+        refused(log(&folder, &[&["export", "-o", name], bad].concat()), &[bad[0]]);
+    }
+    assert!(!file.exists() && !part.exists());
+    std::fs::write(&file, "text").unwrap();
+    refused(log(&folder, &["export", "-o", name]), &["is there already", "name another file"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
+    std::fs::remove_file(&file).unwrap();
+
+    std::fs::write(&part, &good[..good.len() / 2]).unwrap();
+    refused(log(&folder, &["export", "-o", name]), &["export.part was left", "--resume", "remove it"]);
+    let other = files.join("other");
+    Server::start(&other, &[]).stop();
+    refused(log(&other, &["export", "-o", name, "--resume"]), &["begun with the log", "go on with the other"]);
+    assert_eq!(std::fs::read_to_string(&part).unwrap(), good[..good.len() / 2]);
+    let held = std::fs::File::open(&part).unwrap();
+    held.lock().unwrap();
+    refused(log(&folder, &["export", "-o", name, "--resume"]), &["being written by another export"]);
+    drop(held);
+    done(log(&folder, &["export", "-o", name, "--resume"]));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), good);
+    assert!(!part.exists());
+}
+
+#[test]
 fn bad_exports_are_refused_by_line() {
     let files = Folder::new();
     let folder = files.join("server");
@@ -192,6 +227,14 @@ fn bad_exports_are_refused_by_line() {
         }
         refused(import(&good, &target, &[]), &["is not finished", "--resume"]);
     }
+
+    // Two lines that changed places, and a footer of another export.
+    let mut swapped = lines.clone();
+    swapped.swap(7, 8);
+    refused(import(&swapped.concat(), &files.join("swapped"), &[]), &["line 8: event 8 comes after event 6"]);
+    let digits = lines[events + 1].replacen("sha256:", "sha256:0", 1);
+    let other_digest = [&lines[..=events], &[digits.as_str()]].concat().concat();
+    refused(import(&other_digest, &files.join("digest"), &[]), &["the footer is of other lines"]);
 
     // What was cut short does not go on with another cluster's.
     let other = files.join("other");

@@ -81,8 +81,13 @@ fn ends_are_told_as_shells_tell_them() {
 #[test]
 fn signals_reach_the_command() {
     let folder = Folder::new();
-    for (signal, code) in [("TERM", 33), ("INT", 44)] {
-        let script = "trap 'exit 33' TERM; trap 'exit 44' INT; echo ready; while :; do sleep 0.05; done";
+    for (signal, number, code) in [("TERM", 15, 33), ("INT", 2, 44), ("HUP", 1, 55), ("QUIT", 3, 66)] {
+        if is_ignored(number) {
+            // Under nohup, say: then the command does not hear of it either.
+            continue;
+        }
+        let script = "trap 'exit 33' TERM; trap 'exit 44' INT; trap 'exit 55' HUP; trap 'exit 66' QUIT; echo ready; \
+                      while :; do sleep 0.05; done";
         let mut child = command(folder.path(), &["--", "bash", "-c", script]);
         // A process group of its own: what the terminal of the tests does is no matter.
         let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
@@ -94,6 +99,13 @@ fn signals_reach_the_command() {
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
         is_empty(folder.path());
     }
+}
+
+/// Whether this process, and so those that it starts, ignores the signal.
+fn is_ignored(signal: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("what the kernel tells of this process");
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("ignored signals");
+    u64::from_str_radix(line.trim(), 16).expect("a mask") >> (signal - 1) & 1 == 1
 }
 
 #[test]

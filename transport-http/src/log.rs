@@ -27,6 +27,7 @@ use holdfast_engine::{EventLog, Fault};
 use http::Method;
 use serde_json::json;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +38,9 @@ pub const OFFSETS_MAX: usize = 1024;
 /// How long a request may wait for the next event, in seconds.
 pub const WAIT_SECONDS_MAX: u64 = 30;
 
-/// How many records are read at a time.
+/// How many records are read at a time, and how many bytes of them go out at a time.
 const PIECE: usize = 256;
+const PIECE_BYTES: usize = 256 << 10;
 /// Stands for a length where the log failed: the text behind it says how.
 const FAILED: u32 = u32::MAX;
 /// No record is near as long.
@@ -178,6 +180,23 @@ impl Source {
     fn read(&self, rest: Rest, out: &mut Vec<u8>) -> Result<Rest, Fault> {
         match rest {
             Rest::Nothing => Ok(Rest::Nothing),
+            Rest::After { resource: None, after, limit } if limit > PIECE as u64 => {
+                let (mut at, mut count) = (after, 0);
+                let mut is_end = true;
+                self.log.each(after, &mut |record| {
+                    if count == limit {
+                        return ControlFlow::Break(());
+                    }
+                    if out.len() >= PIECE_BYTES {
+                        is_end = false;
+                        return ControlFlow::Break(());
+                    }
+                    frame(record, out);
+                    (at, count) = (record.offset(), count + 1);
+                    ControlFlow::Continue(())
+                })?;
+                Ok(if is_end { Rest::Nothing } else { Rest::After { resource: None, after: at, limit: limit - count } })
+            }
             Rest::After { resource, after, limit } => {
                 let piece = PIECE.min(usize::try_from(limit).unwrap_or(PIECE));
                 let records = self.log.scan(resource.as_deref(), after, piece)?;

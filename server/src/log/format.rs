@@ -120,8 +120,8 @@ impl Header {
     }
 }
 
-/// One event as a line, with its newline.
-pub fn event(record: &Record) -> Result<Vec<u8>> {
+/// Appends one event as a line, with its newline.
+pub fn event(record: &Record, line: &mut Vec<u8>) -> Result<()> {
     let operation = match Operation::try_from(record.operation) {
         Ok(Operation::Put) => Done::Put,
         Ok(Operation::Delete) => Done::Delete,
@@ -143,7 +143,7 @@ pub fn event(record: &Record) -> Result<Vec<u8>> {
         },
         raw: object.is_none().then(|| STANDARD.encode(&record.object)),
     };
-    let mut line = serde_json::to_vec(&head)?;
+    serde_json::to_writer(&mut *line, &head)?;
     if let Some(object) = object {
         line.pop();
         line.extend_from_slice(OBJECT);
@@ -151,7 +151,7 @@ pub fn event(record: &Record) -> Result<Vec<u8>> {
         line.push(b'}');
     }
     line.push(b'\n');
-    Ok(line)
+    Ok(())
 }
 
 /// An event's line, without its newline, read back.
@@ -221,7 +221,8 @@ mod tests {
                 actor: Actor { user: "j\"\n\u{fc}".into(), ..Actor::default() },
                 object: object.to_vec().into(),
             };
-            let line = event(&record).unwrap();
+            let mut line = Vec::new();
+            event(&record, &mut line).unwrap();
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
             assert_eq!(parse_event(line.strip_suffix(b"\n").unwrap()).unwrap(), record);
         }

@@ -2,7 +2,7 @@
 
 use super::format::{self, FOOTER, FooterLine, Header};
 use super::progress::Progress;
-use super::{Folder, PIECE};
+use super::{Folder, LINE_MAX, PIECE};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::{Offset, Record};
@@ -14,8 +14,6 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-/// No event is near as long; what has no newline for so long is no export.
-const LINE_MAX: u64 = 64 << 20;
 /// How much is made durable at a time.
 const BATCH_BYTES: usize = 4 << 20;
 

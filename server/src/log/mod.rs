@@ -11,10 +11,15 @@ mod verify;
 
 use crate::remote::Source;
 use anyhow::Result;
+use holdfast_core::event::{Offset, Record};
+use holdfast_engine::EventLog;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// How many records are read at a time.
+/// How many records are made durable, or looked at, at a time.
 const PIECE: usize = 4096;
+/// No line of an export is near as long; what has no newline for so long is no export.
+const LINE_MAX: u64 = 64 << 20;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -64,6 +69,26 @@ pub fn run(command: Command) -> Result<()> {
         Command::Compact(args) => compact::run(&args),
         Command::Repair { folder } => repair(folder),
     }
+}
+
+/// The reader of a pipe may have seen enough.
+fn quietly(written: std::io::Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// Visits every record after `after` until `visit` has enough or fails.
+fn each(log: &dyn EventLog, after: Offset, mut visit: impl FnMut(&Record) -> Result<ControlFlow<()>>) -> Result<()> {
+    let mut failure = None;
+    log.each(after, &mut |record| {
+        visit(record).unwrap_or_else(|error| {
+            failure = Some(error);
+            ControlFlow::Break(())
+        })
+    })?;
+    failure.map_or(Ok(()), Err)
 }
 
 fn repair(folder: Folder) -> Result<()> {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_millis(200);
 const BAR: usize = 30;
+/// How many events pass between two looks at the clock.
+const GLANCE_EVENTS: u64 = 256;
 
 pub struct Progress {
     what: &'static str,
@@ -19,7 +21,7 @@ impl Progress {
 
     /// So many events are done, and so much of the whole where that is known.
     pub fn at(&mut self, events: u64, done: u64, whole: Option<u64>) {
-        if !self.shown || self.last.elapsed() < PERIOD {
+        if !self.shown || !events.is_multiple_of(GLANCE_EVENTS) || self.last.elapsed() < PERIOD {
             return;
         }
         self.last = Instant::now();

@@ -1,6 +1,7 @@
 //! `holdfast log stats`: what the log is made of.
 
-use super::{PIECE, format};
+use super::progress::Progress;
+use super::{each, format, quietly};
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
@@ -8,6 +9,7 @@ use holdfast_engine::log::Identity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::ControlFlow;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -38,19 +40,20 @@ pub fn run(args: Args) -> Result<()> {
     let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();
     let mut hours: BTreeMap<i64, Count> = BTreeMap::new();
     let (mut at, mut first) = (Offset::ZERO, None);
-    loop {
-        let records = reader.scan(None, at, PIECE)?;
-        let Some(end) = records.last() else { break };
-        at = end.offset();
-        for record in records {
-            let bytes = record.encode_record().len() as u64;
-            first.get_or_insert(record.offset);
-            all.add(bytes);
-            kinds.entry(record.resource).or_default().add(bytes);
-            actors.entry((record.actor.user, record.actor.manager)).or_default().add(bytes);
-            hours.entry(record.time_ms.div_euclid(3_600_000)).or_default().add(bytes);
-        }
-    }
+    let mut progress = Progress::new("counting");
+    let last = reader.last()?;
+    each(reader.as_ref(), at, |record| {
+        let bytes = record.encoded_bytes() as u64;
+        at = record.offset();
+        first.get_or_insert(record.offset);
+        all.add(bytes);
+        kinds.entry(record.resource.clone()).or_default().add(bytes);
+        actors.entry((record.actor.user.clone(), record.actor.manager.clone())).or_default().add(bytes);
+        hours.entry(record.time_ms.div_euclid(3_600_000)).or_default().add(bytes);
+        progress.at(all.events, at.0, Some(last.0));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    drop(progress);
     let first = first.unwrap_or(0);
     let Identity { id, origin } = reader.identity()?;
     let origin = origin.map(format::Forked::from);
@@ -117,12 +120,4 @@ fn table(title: &str, rows: &[(String, Count)]) -> String {
 fn hour_name(hour: i64) -> String {
     let time = jiff::Timestamp::from_second(hour.saturating_mul(3600));
     time.map(|time| time.strftime("%Y-%m-%dT%H:00Z").to_string()).unwrap_or_else(|_| hour.to_string())
-}
-
-/// The reader of a pipe may have seen enough.
-fn quietly(written: std::io::Result<()>) -> Result<()> {
-    match written {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
 }

@@ -1,7 +1,7 @@
 //! `holdfast log verify`: folds the whole log again, and compares what comes out with what a server loads.
 
 use super::progress::Progress;
-use super::{Folder, PIECE, format};
+use super::{Folder, each, format, quietly};
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::apply::replay;
 use holdfast_core::digest::{Digest, differences};
@@ -13,6 +13,8 @@ use holdfast_engine::{EventLog, load};
 use holdfast_storage_rocks::LogReader;
 use serde::de::IgnoredAny;
 use serde_json::json;
+use std::io::Write;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,32 +58,34 @@ pub fn run(args: Args) -> Result<()> {
         gaps: Vec::new(),
         problems: Vec::new(),
     };
+    let mut out = std::io::stdout();
     let mut checkpoints = Vec::new();
     let mut progress = Progress::new("verifying");
-    loop {
-        let records = reader.scan(None, fold.state.offset, PIECE)?;
-        if records.is_empty() {
-            break;
-        }
-        for record in &records {
-            fold.take(record)?;
-            if args.every.is_some_and(|every| fold.events.is_multiple_of(every)) {
-                let digest = Digest::of(&fold.state).to_string();
-                if !args.json {
-                    println!("{} {digest}", record.offset);
-                }
-                checkpoints.push(json!({"offset": record.offset, "digest": digest}));
+    each(&reader, Offset::ZERO, |record| {
+        fold.take(record)?;
+        if args.every.is_some_and(|every| fold.events.is_multiple_of(every)) {
+            let digest = Digest::of(&fold.state).to_string();
+            if !args.json {
+                quietly(writeln!(out, "{} {digest}", record.offset))?;
             }
+            checkpoints.push(json!({"offset": record.offset, "digest": digest}));
         }
         progress.at(fold.events, fold.state.offset.0, Some(last.0));
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     drop(progress);
     let folded_in = began.elapsed();
     let digest = Digest::of(&fold.state);
+    let objects: usize = fold.state.collections().map(|(_, objects)| objects.len()).sum();
+    // Of a large log there is room for one state, and not for two.
+    fold.state = State::new(registry.clone());
     let served_digest = match load(&reader, registry) {
         Ok(served) => {
             let served_digest = Digest::of(&served);
             if served_digest != digest {
+                each(&reader, Offset::ZERO, |record| {
+                    Ok(replay(&mut fold.state, record).map(|_| ControlFlow::Continue(()))?)
+                })?;
                 fold.problems.extend(differences(&fold.state, &served, TOLD_MAX));
             }
             served_digest.to_string()
@@ -92,7 +96,6 @@ pub fn run(args: Args) -> Result<()> {
             "nothing".to_owned()
         }
     };
-    let objects: usize = fold.state.collections().map(|(_, objects)| objects.len()).sum();
     if args.json {
         let Identity { id, origin } = reader.identity()?;
         let verdict = json!({
@@ -111,22 +114,22 @@ pub fn run(args: Args) -> Result<()> {
             "problems": fold.problems.iter().take(TOLD_MAX).collect::<Vec<_>>(),
             "seconds": folded_in.as_secs_f64(),
         });
-        println!("{verdict:#}");
+        quietly(writeln!(out, "{verdict:#}"))?;
     } else {
-        fold.tell();
+        let mut text = fold.told();
         let rate = fold.events as f64 / folded_in.as_secs_f64().max(1e-9);
-        println!(
+        text.push_str(&format!(
             "{} events up to {last} give {objects} objects ({rate:.0} events a second)\nfolded {digest}\nserved \
-             {served_digest}",
+             {served_digest}\n",
             fold.events
-        );
+        ));
+        if fold.problems.is_empty() {
+            text.push_str("the log is intact\n");
+        }
+        quietly(out.write_all(text.as_bytes()))?;
     }
     match fold.problems.len() {
-        0 if args.json => Ok(()),
-        0 => {
-            println!("the log is intact");
-            Ok(())
-        }
+        0 => Ok(()),
         problems => bail!(
             "the log has {problems} problems, the first: {}. The way out: restore the folder from a backup, or from \
              an export with `holdfast log import`",
@@ -152,7 +155,10 @@ impl Fold {
         serde_json::from_slice::<IgnoredAny>(&record.object).map_err(|error| {
             anyhow!("the object of event {offset} is no JSON, so nothing behind it can be told: {error}")
         })?;
-        let newest = self.state.newest(&record.resource, &record.key).unwrap_or_default();
+        self.events += 1;
+        let replaced = replay(&mut self.state, record)
+            .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it, or a newer one"))?;
+        let newest = replaced.map_or(Offset::ZERO, |entry| entry.offset);
         // Where events are missing since then, one of them may be what was replaced.
         let explained = self.gaps.last().is_some_and(|(_, behind)| *behind > newest);
         if record.replaces != newest.0 && !explained {
@@ -161,24 +167,27 @@ impl Fold {
                 record.replaces, record.resource, record.key
             ));
         }
-        self.events += 1;
-        replay(&mut self.state, record)
-            .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it"))
+        Ok(())
     }
 
-    fn tell(&self) {
+    /// What is to be known of it, for people.
+    fn told(&self) -> String {
+        let mut text = String::new();
         if self.oldest > Offset::ZERO {
-            println!(
+            text.push_str(&format!(
                 "what was replaced or deleted up to event {} was let go: the log is verified from there on, and before \
-                 it only what is left",
+                 it only what is left\n",
                 self.oldest
-            );
+            ));
         }
         for (after, before) in self.gaps.iter().filter(|(after, _)| *after >= self.oldest && *after < self.told_of) {
-            println!("events {} to {} are missing: `holdfast log repair` left this gap", after.next(), before.0 - 1);
+            let (first, last) = (after.next(), before.0 - 1);
+            text.push_str(&format!("events {first} to {last} are missing: `holdfast log repair` left this gap\n"));
         }
         for problem in self.problems.iter().take(TOLD_MAX) {
-            println!("{problem}");
+            text.push_str(problem);
+            text.push('\n');
         }
+        text
     }
 }

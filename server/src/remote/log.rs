@@ -10,10 +10,14 @@ use holdfast_transport_http::log::{PATH, Unframed, WAIT_SECONDS_MAX};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard};
 
 /// How many records are fetched when the first of them is read.
 const AHEAD: usize = 64;
+/// How many records are fetched at a time where all are read, and how many bytes of them at most.
+const PIECE: usize = 4096;
+const PIECE_BYTES: usize = 8 << 20;
 
 pub struct RemoteLog {
     client: Client,
@@ -90,6 +94,20 @@ impl RemoteLog {
         })
     }
 
+    /// The next records, as many as there is room for.
+    fn piece(&self, after: Offset) -> Result<Vec<Record>, Fault> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        let mut enough = false;
+        let read = self.records(&format!("records?after={after}&limit={PIECE}"), &mut |record| {
+            bytes += record.encoded_bytes();
+            records.push(record);
+            enough = bytes >= PIECE_BYTES;
+            // The rest of the answer is left where it is, and asked for again.
+            if enough { Err(read_only("read on")) } else { Ok(()) }
+        });
+        if enough { Ok(records) } else { read.map(|()| records) }
+    }
+
     fn ahead(&self) -> MutexGuard<'_, Ahead> {
         self.ahead.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -152,6 +170,18 @@ impl EventLog for RemoteLog {
         let versions: Vec<Offset> = versions.iter().filter_map(Value::as_u64).map(Offset).collect();
         self.will_read(&versions);
         Ok(versions)
+    }
+
+    fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
+        let mut after = after;
+        loop {
+            let records = self.piece(after)?;
+            let Some(last) = records.last() else { return Ok(()) };
+            after = last.offset();
+            if records.iter().try_for_each(&mut *visit).is_break() {
+                return Ok(());
+            }
+        }
     }
 
     fn forget(&self, _: Offset) -> Result<(), Fault> {
