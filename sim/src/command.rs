@@ -60,6 +60,7 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>> {
     let last = last.strip_prefix('=').unwrap_or(last);
     let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text:?} is no seed; say 7, or 1..1000"));
     let (first, last) = (number(first)?, number(last)?);
+    ensure!(last < u64::MAX, "seeds go up to {}", u64::MAX - 1);
     ensure!(first <= last, "the range {text} is empty: its first seed is to be no larger than its last");
     Ok(first..=last)
 }
@@ -152,7 +153,7 @@ impl Runner {
         let late = || self.scope.minutes.is_some_and(|bound| self.started.elapsed() >= bound);
         while !self.stop.load(Ordering::Relaxed) && !late() {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
-            if seed > self.last || seed == u64::MAX {
+            if seed > self.last {
                 return;
             }
             self.one(seed);
@@ -188,7 +189,7 @@ impl Runner {
             println!("{}", self.differs(seed, &report, &again));
         }
         if let Some(failure) = &report.failure {
-            println!("{}", self.failed(&plan, failure, nth <= SHRUNK_MAX));
+            println!("{}", account(&plan, failure, nth <= SHRUNK_MAX));
         }
     }
 
@@ -199,24 +200,28 @@ impl Runner {
         let (one, other) = parted.map_or(("the end", "the end"), |(one, other)| (one.as_str(), other.as_str()));
         format!("seed {seed} does not do the same twice:\n  first  {one}\n  second {other}")
     }
+}
 
-    /// What failed, the steps that it takes, and how to see it again.
-    fn failed(&self, plan: &Plan, failure: &Failure, small: bool) -> String {
-        let Failure { step, why } = failure;
-        let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
-        let again = format!("holdfast sim --seeds {} --steps {} --clients {}", plan.seed, plan.steps, plan.clients);
-        if !small || plan.only.is_some() {
-            return told + &format!("  rerun: {again} --trace");
-        }
-        let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
-        let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
-        told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
-        // The beginning is the same for all.
-        let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
-        lines.for_each(|line| told += &format!("    {line}\n"));
-        let steps: Vec<String> = steps.iter().map(u32::to_string).collect();
-        told + &format!("  rerun: {again} --only {} --trace", steps.join(","))
+/// What failed, the steps that it takes if they are to be looked for, and how to see it again.
+pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
+    let Failure { step, why } = failure;
+    let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
+    let again = format!("holdfast sim --seeds {} --steps {} --clients {}", plan.seed, plan.steps, plan.clients);
+    if !shrinks || plan.only.is_some() {
+        let only = plan.only.as_deref().map(|only| format!(" --only {}", list(only))).unwrap_or_default();
+        return told + &format!("  rerun: {again}{only} --trace");
     }
+    let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
+    let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
+    told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
+    // The beginning is the same for all.
+    let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
+    lines.for_each(|line| told += &format!("    {line}\n"));
+    told + &format!("  rerun: {again} --only {} --trace", list(&steps))
+}
+
+fn list(steps: &[u32]) -> String {
+    steps.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// What this process has used of processors so far, where the system tells.
@@ -233,15 +238,55 @@ fn cpu_seconds() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Args as _, FromArgMatches};
 
     #[test]
     fn seeds_are_one_or_a_range() {
         assert_eq!(seeds("7").unwrap(), 7..=7);
         assert_eq!(seeds("1..20").unwrap(), 1..=20);
         assert_eq!(seeds("1..=20").unwrap(), 1..=20);
-        for bad in ["", "1..", "..4", "9..3", "x", "-1", "1.5"] {
+        for bad in ["", "1..", "..4", "9..3", "x", "-1", "1.5", "18446744073709551615"] {
             assert!(seeds(bad).is_err(), "{bad}");
         }
+    }
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        let command = Args::augment_args(clap::Command::new("sim"));
+        let matches = command.try_get_matches_from(["sim"].into_iter().chain(line.split_whitespace()))?;
+        Args::from_arg_matches(&matches)
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_and_told_why() {
+        for (line, why) in [
+            ("--seeds 9..3", "its first seed is to be no larger than its last"),
+            ("--seeds x", "is no seed; say 7, or 1..1000"),
+            ("--steps 0", "0 is not in 1.."),
+            ("--jobs 0", "0 is not in 1.."),
+            ("--clients 0", "0 is not in 1.."),
+            ("--minutes 0", "too few or too many"),
+            ("--only 3", "--seeds"),
+            ("--seeds 1 --only x", "invalid value 'x'"),
+        ] {
+            let refused = parse(line).expect_err(line).to_string();
+            assert!(refused.contains(why), "{line}: {refused}");
+        }
+        for (line, why) in [
+            ("--seeds 1..2 --only 3", "--only is for a single seed"),
+            ("--seeds 1 --steps 10 --only 11", "step 11 is not among the 10"),
+        ] {
+            let refused = run(parse(line).expect(line)).expect_err(line).to_string();
+            assert!(refused.contains(why), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_run_is() {
+        for line in ["--seeds 5 --steps 100", "--seeds 1..4 --jobs 2 --steps 50", "meta --seeds 1..2 --steps 50"] {
+            run(parse(line).expect(line)).expect(line);
+        }
+        run(parse("--minutes 0.001 --steps 50").expect("an end")).expect("an end");
+        run(parse("--seeds 3 --only 1,5,9").expect("steps")).expect("steps");
     }
 
     #[test]

@@ -72,9 +72,11 @@ impl Wake for Fuse {
         }
         let mut watched = self.watched();
         let Some(engine) = watched.engine.upgrade() else { return };
-        let (shown, durable) = (engine.snapshot().offset, engine.log().last());
-        if durable.as_ref().is_ok_and(|durable| *durable != shown) {
-            let why = || format!("somebody is woken while version {shown} is shown, and {durable:?} is durable");
+        let shown = engine.snapshot().offset;
+        if let Ok(durable) = engine.log().last()
+            && durable != shown
+        {
+            let why = || format!("somebody is woken while version {shown} is shown, and {durable} is durable");
             watched.early.get_or_insert_with(why);
         }
     }

@@ -30,7 +30,7 @@ mod twin;
 mod workload;
 mod world;
 
-pub use command::{Args, run};
+pub use command::{Args, account, run};
 pub use coverage::{Coverage, Mark};
 pub use disk::Sabotage;
 pub use shrink::shrink;

@@ -1,7 +1,8 @@
 //! Every deliberate bug in the engine is found, and without one the same seeds find nothing.
 
+use clap::{Args as _, Command, FromArgMatches};
 use holdfast_engine::planted::{Bug, plant};
-use holdfast_sim::{Plan, simulate};
+use holdfast_sim::{Args, Plan, account, run, simulate};
 
 /// How many simulations a bug may hide in.
 const SEEDS: u64 = 300;
@@ -22,6 +23,28 @@ fn every_planted_bug_is_found() {
         }
     }
     assert!(unseen.is_empty(), "nothing finds {unseen:?}");
+}
+
+/// What is told of a failure names the seed and the few steps that it takes, and the command fails again.
+#[test]
+fn a_failure_can_be_run_again_as_told() {
+    plant(Some(Bug::LostUpdate));
+    let plans = (1..=SEEDS).map(Plan::new);
+    let (plan, failure) =
+        plans.into_iter().find_map(|plan| Some((plan.clone(), simulate(&plan).failure?))).expect("a failure");
+    let told = account(&plan, &failure, true);
+    assert!(told.starts_with(&format!("seed {} fails at step {}: ", plan.seed, failure.step)), "{told}");
+    let (_, shrunk) = told.split_once('\n').expect("more lines");
+    let enough = shrunk.lines().find_map(|line| line.split_once(" of 1000 steps are enough for: ")).expect("a count");
+    assert!(enough.0.trim().parse::<usize>().expect("a number") < 100, "{told}");
+    let again = told.lines().last().and_then(|line| line.split_once("rerun: holdfast ")).expect("a command").1;
+    let parse = |line: &str| {
+        let matches = Args::augment_args(Command::new("sim")).try_get_matches_from(line.split_whitespace())?;
+        Args::from_arg_matches(&matches)
+    };
+    assert!(run(parse(again).expect("it can be run")).is_err(), "{again}");
+    plant(None);
+    run(parse(again).expect("it can be run")).expect("nothing is found without the bug");
 }
 
 #[test]

@@ -2,25 +2,42 @@
 
 use holdfast_sim::{Coverage, Plan, Report, Sabotage, simulate};
 
-fn of_seed(seed: u64) -> Report {
-    simulate(&Plan::new(seed))
+/// How many simulations every run takes. They must do all that a simulation is there for.
+const SEEDS: u64 = 400;
+
+/// Runs a simulation that is to find nothing.
+fn clean(seed: u64, steps: usize) -> Report {
+    let report = simulate(&Plan { steps, ..Plan::new(seed) });
+    if let Some(failure) = &report.failure {
+        let again = format!("holdfast sim --seeds {seed} --steps {steps}");
+        panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
+    }
+    report
+}
+
+#[test]
+fn what_was_found_once_is_not_found_again() {
+    let list = include_str!("../regressions.txt").lines().filter(|line| !line.starts_with('#'));
+    for line in list {
+        let mut words = line.split(' ');
+        let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a seed and a number of steps");
+        let (seed, steps) = (number(), number());
+        clean(seed, steps as usize);
+    }
 }
 
 #[test]
 fn the_oracles_find_nothing() {
     let mut events = 0;
     let mut coverage = Coverage::default();
-    for seed in 1..=150 {
-        let report = of_seed(seed);
+    for seed in 1..=SEEDS {
+        let report = clean(seed, Plan::STEPS);
         events += report.events;
         coverage.add(&report.coverage);
-        if let Some(failure) = report.failure {
-            panic!("seed {seed} fails at step {}: {}\n  rerun: holdfast sim --seeds {seed}", failure.step, failure.why);
-        }
     }
     assert!(coverage.missing().is_empty(), "what never happens is not tested: {:?}", coverage.missing());
     // Simulations in which little happens prove little.
-    assert!(events > 150 * 40, "{events}");
+    assert!(events > SEEDS * 40, "{events}");
 }
 
 #[test]

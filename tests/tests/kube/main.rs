@@ -462,12 +462,18 @@ async fn eviction(cluster: Cluster) {
         pod.metadata.labels = Some(map(&[("app", name)]));
         pods.create(&PostParams::default(), &pod).await.unwrap();
     }
-    // How to delete stands in the body.
-    let evict = |options: DeleteParams| EvictParams { delete_options: Some(options), ..EvictParams::default() };
-    assert!(pods.evict("free", &evict(DeleteParams::default().dry_run())).await.unwrap().is_success());
-    let other = Preconditions { uid: Some("another".into()), ..Preconditions::default() };
-    let stale = pods.evict("free", &evict(DeleteParams::default().preconditions(other))).await;
-    assert!(matches!(stale, Err(kube::Error::Api(status)) if status.code == 409));
+    // How to delete stands in the body, and whether to at all.
+    let evict = |name: &str, options: Value| {
+        let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name},
+            "deleteOptions": options});
+        let path = "/api/v1/namespaces/default/pods/free/eviction";
+        let request = Request::post(path).header("content-type", "application/json");
+        request.body(body.to_string().into_bytes()).expect("a request")
+    };
+    cluster.raw(evict("free", json!({"dryRun": ["All"]}))).await.unwrap();
+    let stale = cluster.raw(evict("free", json!({"preconditions": {"uid": "another"}}))).await;
+    refused(stale, 409, "Conflict", "UID in the precondition (another) does not match");
+    refused(cluster.raw(evict("kept", json!({}))).await, 400, "BadRequest", "does not match name in Eviction object");
     assert!(pods.get("free").await.unwrap().metadata.deletion_timestamp.is_none());
     let status = pods.evict("free", &EvictParams::default()).await.unwrap();
     assert!(status.is_success());
