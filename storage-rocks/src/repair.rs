@@ -5,13 +5,15 @@
 //! version, as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
 
 use crate::fault::{fault, record};
-use crate::key::{self, EVENTS, HISTORY, META, META_REPAIRED};
+use crate::key::{
+    self, EVENTS, HISTORY, META, META_FORGOTTEN, META_ID, META_OLDEST, META_ORIGIN, META_REPAIRED, META_SECRET,
+};
 use crate::lock::FolderLock;
-use crate::log::{descriptors, family, options, stage};
-use holdfast_core::event::{Actor, Offset, Operation, Record};
+use crate::log::{check_format, descriptors, family, options, stage, synced};
+use holdfast_core::event::{Actor, Damage, FORMAT, Offset, Operation, Record};
 use holdfast_core::state::{Entry, Index};
 use holdfast_engine::Fault;
-use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBatch, WriteOptions};
+use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBatch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -60,11 +62,14 @@ const PIECE: usize = 1000;
 
 /// Repairs the log of a data folder that no server uses. An intact log is left as it is.
 pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
-    crate::whole::check_whole(folder)?;
+    crate::whole::check_log(folder)?;
     let _lock = FolderLock::take(folder)?;
     let path = folder.join("log");
     let opens = crate::log::check(folder);
     let old = open_distrustful(&path)?;
+    if let Err(newer @ Fault::Unreadable { .. }) = check_format(&old, folder) {
+        return Err(newer);
+    }
     let found = Found::read(&old, folder)?;
     if opens && found.damaged.is_empty() {
         return Ok(Vec::new());
@@ -112,8 +117,13 @@ impl Found {
                 damaged.extend((last.max(repaired).0 + 1..offset.0).map(|missing| (Offset(missing), None)));
             }
             last = offset;
-            if record(folder, offset, bytes).is_err() {
-                damaged.insert(offset, None);
+            match record(folder, offset, bytes) {
+                Ok(_) => {}
+                // What this release cannot read is not damaged.
+                Err(newer) if is_of_newer_release(bytes) => return Err(newer),
+                Err(_) => {
+                    damaged.insert(offset, None);
+                }
             }
             Ok(())
         })?;
@@ -185,11 +195,26 @@ impl Found {
             }
         }
         write(&new, &mut piece)?;
-        let mut sync = WriteOptions::default();
-        sync.set_sync(true);
-        new.put_cf_opt(family(&new, META)?, META_REPAIRED, key::offset(end), &sync)
-            .map_err(|error| fault("write the repair", error))?;
+        // It is the same log: it keeps its name and its secret, and what was let go is no more there than before.
+        let mut batch = WriteBatch::default();
+        let meta = family(&new, META)?;
+        for name in [META_ID, META_ORIGIN, META_SECRET, META_OLDEST, META_FORGOTTEN] {
+            if let Ok(Some(value)) = old.get_cf(family(old, META)?, name) {
+                batch.put_cf(meta, name, value);
+            }
+        }
+        batch.put_cf(meta, META_REPAIRED, key::offset(end));
+        new.write_opt(batch, &synced()).map_err(|error| fault("write the repair", error))?;
         Ok(repairs)
+    }
+}
+
+/// Whether the record says so, and is otherwise as it was written.
+fn is_of_newer_release(bytes: &[u8]) -> bool {
+    let mut readable = bytes.to_vec();
+    matches!(Record::decode_record(bytes), Err(Damage::NewerFormat { .. })) && {
+        readable[0] = FORMAT;
+        !matches!(Record::decode_record(&readable), Err(Damage::Checksum { .. }))
     }
 }
 
@@ -215,9 +240,7 @@ fn write(db: &DB, piece: &mut Vec<Record>) -> Result<(), Fault> {
         stage(db, &mut batch, &record)?;
     }
     // The format is noted when the new store is first opened.
-    let mut sync = WriteOptions::default();
-    sync.set_sync(true);
-    db.write_opt(batch, &sync).map_err(|error| fault("write the new store", error))
+    db.write_opt(batch, &synced()).map_err(|error| fault("write the new store", error))
 }
 
 /// Visits every entry that can be reached. Events in a block that cannot be read at all are stepped over.

@@ -135,6 +135,15 @@ fn damaged_records_are_found() {
         db.put_cf(events, 6u64.to_be_bytes(), bytes).unwrap();
     });
     finds(folder.path(), "the record has format 9, which a newer release wrote");
+    // What cannot be read is no reason to let go of it.
+    for command in [&["log", "repair"][..], &["log", "export"], &["up", "--port", "0"]] {
+        let output = holdfast([command, &["--data-dir", folder.path().to_str().unwrap()]].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains("has format 9, which a newer release wrote"), "{stderr}");
+    }
+    let repaired = holdfast(["log", "repair", "--data-dir", folder.join("none").to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&repaired.stderr).contains("holds no Holdfast log"), "{repaired:?}");
+    assert!(!folder.join("none").exists());
 }
 
 #[test]
@@ -186,4 +195,28 @@ fn what_is_served_and_does_not_follow_is_found() {
     });
     let (intact, _, stderr) = verify(folder.path());
     assert!(!intact && stderr.contains("event 99 is pointed at, and is not there"), "{stderr}");
+}
+
+#[test]
+fn a_repaired_log_is_the_same_log() {
+    let folder = Folder::new();
+    let log = RocksLog::open(folder.path()).expect("a log");
+    log.append(&self::log()).expect("written");
+    log.forget(Offset(3)).expect("let go");
+    let (identity, secret) = (log.identity().expect("its id"), log.secret().expect("its secret"));
+    drop(log);
+    tamper(folder.path(), |db| {
+        let events = db.cf_handle("events").unwrap();
+        let mut bytes = db.get_cf(events, 6u64.to_be_bytes()).unwrap().unwrap();
+        bytes[40] = b'~';
+        db.put_cf(events, 6u64.to_be_bytes(), bytes).unwrap();
+    });
+    let repaired = holdfast(["log", "repair", "--data-dir", folder.path().to_str().unwrap()]);
+    assert!(repaired.status.success(), "{repaired:?}");
+    let log = RocksLog::open(folder.path()).expect("a log");
+    assert_eq!((log.identity().expect("its id"), log.secret().expect("its secret")), (identity, secret));
+    assert_eq!(log.oldest().expect("its beginning"), Offset(3), "what was let go is not there again");
+    drop(log);
+    let (intact, verdict, stderr) = verify(folder.path());
+    assert!(intact, "{verdict} {stderr}");
 }
