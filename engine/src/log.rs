@@ -104,7 +104,8 @@ pub trait EventLog: Send + Sync + 'static {
     }
 
     /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and
-    /// every event since, stays. Takes the time of the events since the last time; writers are not held up.
+    /// every event since, stays. So does the event at `through` itself, be it a deletion: it says when that version
+    /// was. Takes the time of the events since the last time; writers are not held up.
     fn forget(&self, through: Offset) -> Result<(), Fault>;
 
     /// From this version on everything is there; zero when nothing was ever let go.

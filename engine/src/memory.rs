@@ -158,10 +158,12 @@ impl EventLog for MemoryLog {
         let mut inner = self.lock();
         let through = through.min(Offset(inner.records.len() as u64));
         let begin = inner.oldest;
-        let passed: Vec<usize> = inner.kept(begin).take_while(|index| (*index as u64) < through.0).collect();
+        // A deletion that the log began with last time goes now.
+        let first = Offset(begin.0.saturating_sub(1));
+        let passed: Vec<usize> = inner.kept(first).take_while(|index| (*index as u64) < through.0).collect();
         for index in passed {
             let record = inner.decode(index)?;
-            let deleted = record.is_delete().then_some(record.offset);
+            let deleted = (record.is_delete() && record.offset < through.0).then_some(record.offset);
             let replaced = Some(record.replaces).filter(|replaced| *replaced > 0);
             for gone in deleted.into_iter().chain(replaced) {
                 if inner.forgotten.insert(gone) {

@@ -417,9 +417,9 @@ impl EventLog for Disk {
     fn forget(&self, through: Offset) -> Result<(), Fault> {
         let mut inner = self.lock();
         let through = through.0.min(inner.records.len() as u64);
-        for at in inner.oldest.0..through {
+        for at in inner.oldest.0.saturating_sub(1)..through {
             let Some(record) = &inner.records[at as usize] else { continue };
-            let (replaced, gone) = (record.replaces, record.is_delete());
+            let (replaced, gone) = (record.replaces, record.is_delete() && at + 1 < through);
             if let Some(index) = replaced.checked_sub(1) {
                 inner.records[index as usize] = None;
             }

@@ -78,7 +78,7 @@ pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
         version.record.time_ms >= highest - DISORDER_MS
     });
     let expected = events().find(|version| later(version)).map_or(twin.last(), |version| version.offset - 1);
-    if in_order && expected >= twin.forgotten {
+    if in_order {
         return ensure(found == expected, || format!("it is said to be {found}, and is {expected}"));
     }
     // After a jump there may be several versions with a later event behind them: it must be one of them.

@@ -3,7 +3,7 @@
 //! It goes through the events between where it was before and the new version, in their order and in pieces, so that
 //! it costs what happened since and not all of history, and holds no writer up. What an event replaced goes; so does
 //! the event of a deletion, for nothing refers to it: an object that comes again begins anew. What is left up to the
-//! version is one event for each object that was there at it.
+//! version is one event for each object that was there at it, and the version's own event, which says when it was.
 
 use crate::fault::{damage, fault};
 use crate::key::{self, BY_RESOURCE, EVENTS, FAMILIES, HISTORY, META, META_FORGOTTEN, META_OLDEST};
@@ -91,7 +91,8 @@ fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool
         bytes += (size + 2 * object.len()) as u64;
         Ok(())
     };
-    let start = key::offset(progress.at.next());
+    // The one that it came to last time is looked at again: if it is a deletion, it goes now.
+    let start = key::offset(progress.at);
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(key::offset(through.next()));
     // These events are old: nobody else asks for them soon.
@@ -109,7 +110,7 @@ fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool
                 remove(&record, replaced, found.len(), &mut batch)?;
             }
         }
-        if record.is_delete() {
+        if record.is_delete() && offset < through {
             remove(&record, offset, value.len(), &mut batch)?;
         }
         progress.at = offset;

@@ -168,6 +168,15 @@ fn a_moment_is_a_version_a_time_or_a_time_ago() {
             other => panic!("{text}: {other:?}"),
         }
     }
+    // Where the log begins with a deletion, what was before that is not taken for what was left by it.
+    stage.clock.now_ms.store(5 * 60_000, Ordering::Relaxed);
+    stage.must(&delete("configmaps", "default", "a3"));
+    stage.clock.now_ms.store(9 * 60_000, Ordering::Relaxed);
+    let last = stage.engine.snapshot().offset;
+    stage.engine.log().forget(last).unwrap();
+    assert_eq!(stage.engine.moment("-2m").unwrap(), last);
+    let before = stage.engine.moment("-4m30s");
+    assert!(matches!(before, Err(Refusal::Expired { .. })), "{before:?}");
 }
 
 #[test]
