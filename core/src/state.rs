@@ -248,7 +248,7 @@ impl Collection {
     /// The same objects with what selectors read of them taken out anew.
     fn indexed_for(&self, kind: &Kind) -> Collection {
         let indexed = |entry: &Entry| {
-            let index = Index::of_stored(kind, entry.offset, entry.document());
+            let index = Index::of_stored(kind, entry.offset, &entry.json);
             Entry::new(entry.json.clone(), entry.head as usize, entry.offset, entry.time_ms, index)
         };
         Collection {
@@ -291,10 +291,10 @@ impl Index {
     }
 
     /// The same of a stored object, which may have been written under an older definition.
-    fn of_stored(kind: &Kind, offset: Offset, document: Value) -> Index {
+    fn of_stored(kind: &Kind, offset: Offset, json: &[u8]) -> Index {
         let document = match kind.is_stale(offset) && !kind.selectable.is_empty() {
-            true => custom::as_stored(kind, document).1,
-            false => document,
+            true => custom::as_stored(kind, parse(json)).1,
+            false => kind.indexed.look(json).document,
         };
         Index::new(kind, &document)
     }
@@ -424,7 +424,7 @@ impl Entry {
 impl Change {
     /// Reads a record back, as replay does.
     pub fn from_record(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
-        Change::read(registry, record, |kind| Index::of_stored(kind, record.offset(), parse(&record.object)))
+        Change::read(registry, record, |kind| Index::of_stored(kind, record.offset(), &record.object))
     }
 
     /// The same without what selectors read and claims hold, which is most of the work: for a state that serves nobody.
@@ -479,7 +479,7 @@ fn parse(json: &[u8]) -> Value {
 /// Finds `"metadata":` after `apiVersion` and `kind`; neither of these ever needs an escape.
 fn head_length(json: &[u8]) -> usize {
     const METADATA: &[u8] = b"\"metadata\":";
-    json.windows(METADATA.len()).position(|window| window == METADATA).unwrap_or(1)
+    json.windows(METADATA.len()).position(|window| window[1] == b'm' && window == METADATA).unwrap_or(1)
 }
 
 /// The key prefix of a namespace's objects; empty for all namespaces.

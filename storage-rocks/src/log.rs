@@ -29,6 +29,8 @@ const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 /// From so many events on a scan is of a whole log, or of much of it.
 const LONG_SCAN: usize = 1024;
 const READ_AHEAD_BYTES: usize = 1 << 20;
+/// So many events are rather passed over than sought behind.
+const NEAR_EVENTS: usize = 16;
 
 pub struct RocksLog {
     folder: PathBuf,
@@ -371,14 +373,25 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
     }
     // In the log's order, so that neighbours are read together.
     offsets.sort_unstable();
-    let events = family(db, EVENTS)?;
-    for chunk in offsets.chunks(1024) {
-        let keys: Vec<[u8; 8]> = chunk.iter().map(|offset| key::offset(*offset)).collect();
-        for (offset, found) in chunk.iter().zip(db.batched_multi_get_cf(events, &keys, true)) {
-            let before = Offset(offset.0 - 1);
-            match found.map_err(|error| damage("read an object", folder, before, error))? {
-                Some(bytes) => visit(record(folder, *offset, &bytes)?)?,
-                None => return Err(missing(folder, *offset)),
+    let mut reading = ReadOptions::default();
+    reading.fill_cache(false);
+    let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading);
+    for offset in offsets {
+        let wanted = key::offset(offset);
+        for _ in 0..NEAR_EVENTS {
+            match entries.key() {
+                Some(key) if *key < wanted[..] => entries.next(),
+                _ => break,
+            }
+        }
+        if entries.key().is_none_or(|key| *key < wanted[..]) {
+            entries.seek(wanted);
+        }
+        match entries.item() {
+            Some((key, bytes)) if *key == wanted[..] => visit(record(folder, offset, bytes)?)?,
+            _ => {
+                entries.status().map_err(|error| damage("read an object", folder, Offset(offset.0 - 1), error))?;
+                return Err(missing(folder, offset));
             }
         }
     }

@@ -62,6 +62,7 @@ impl Kind {
             verbs: ALL_VERBS.into(),
             subresources: Vec::new(),
             selectable: Vec::new(),
+            indexed: Glance::at_labels(),
             shown: Shown::default(),
             generation: false,
             create_on_update: false,
@@ -157,15 +158,43 @@ impl Kind {
         self
     }
 
-    pub fn select(mut self, field: &str, read: fn(&Value) -> String) -> Self {
-        self.selectable.push(Selectable { field: field.into(), group: None, read: Read::With(read) });
+    /// A selectable field: the scalar at this dotted path of the hub version.
+    pub fn select(self, path: &'static str) -> Self {
+        self.select_at(path, path)
+    }
+
+    /// The same by another name.
+    pub fn select_at(self, field: &str, path: &'static str) -> Self {
+        self.select_or(field, path, "")
+    }
+
+    /// The same, with what an unset field means.
+    pub fn select_or(mut self, field: &str, path: &'static str, unset: &'static str) -> Self {
+        self.push_selectable(None, field, &[path], Read::at(path, unset));
         self
     }
 
     /// A selectable field that has this name in one group only.
-    pub fn select_in(mut self, group: &str, field: &str, read: fn(&Value) -> String) -> Self {
-        self.selectable.push(Selectable { field: field.into(), group: Some(group.into()), read: Read::With(read) });
+    pub fn select_in(mut self, group: &str, field: &str, path: &'static str) -> Self {
+        self.push_selectable(Some(group), field, &[path], Read::at(path, ""));
         self
+    }
+
+    /// A selectable field that is read from what is at these paths; in one group only, if one is given.
+    pub fn select_with(
+        mut self,
+        group: Option<&str>,
+        field: &str,
+        paths: &[&'static str],
+        read: fn(&Value) -> String,
+    ) -> Self {
+        self.push_selectable(group, field, paths, Read::With(read));
+        self
+    }
+
+    fn push_selectable(&mut self, group: Option<&str>, field: &str, paths: &[&'static str], read: Read) {
+        paths.iter().for_each(|path| self.indexed.add(path));
+        self.selectable.push(Selectable { field: field.into(), group: group.map(Into::into), read });
     }
 
     pub fn columns(mut self, columns: Vec<Column>) -> Self {
@@ -236,6 +265,7 @@ impl Kind {
 
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
         self.hooks.claims = Some(hook);
+        self.indexed = Glance::default();
         self
     }
 
@@ -282,7 +312,7 @@ impl Kind {
         };
         retired.versions = self.versions.iter().map(version).collect();
         let selectable =
-            |field: &Selectable| Selectable { field: field.field.clone(), group: None, read: Read::At(Vec::new()) };
+            |field: &Selectable| Selectable { field: field.field.clone(), group: None, read: Read::at("", "") };
         retired.selectable = self.selectable.iter().map(selectable).collect();
         retired
     }
@@ -350,12 +380,16 @@ impl Version {
 }
 
 impl Read {
+    pub fn at(path: &str, unset: &'static str) -> Read {
+        Read::At { path: path.split('.').map(str::to_owned).collect(), unset }
+    }
+
     pub fn of(&self, object: &Value) -> String {
         match self {
             Self::With(read) => read(object),
-            Self::At(path) => {
+            Self::At { path, unset } => {
                 let found = path.iter().try_fold(object, |value, field| value.get(field));
-                found.map(scalar).unwrap_or_default()
+                found.map(scalar).filter(|found| !found.is_empty()).unwrap_or_else(|| (*unset).to_owned())
             }
         }
     }

@@ -212,8 +212,8 @@ pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
         for path in &paths {
             let field = path.trim_start_matches('.');
             if made.selectable.iter().all(|known| known.field != field) {
-                let read = Read::At(field.split('.').map(str::to_owned).collect());
-                made.selectable.push(Selectable { field: field.to_owned(), group: None, read });
+                made.selectable.push(Selectable { field: field.to_owned(), group: None, read: Read::at(field, "") });
+                made.indexed = Glance::default();
             }
         }
         let name = text(version, "name");

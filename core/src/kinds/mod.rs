@@ -65,6 +65,8 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// What selectors and claims look at: of stored objects a start reads that and no more.
+    pub indexed: Glance,
     pub shown: Shown,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,
@@ -140,8 +142,11 @@ pub struct Selectable {
 
 pub enum Read {
     With(fn(&Value) -> String),
-    /// A scalar at these fields, one within the other.
-    At(Vec<String>),
+    /// A scalar at these fields, one within the other, and what it means that it is not there.
+    At {
+        path: Vec<String>,
+        unset: &'static str,
+    },
 }
 
 /// How a kind looks in a Table. Without columns of its own it shows Name and Created At.

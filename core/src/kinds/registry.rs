@@ -363,7 +363,7 @@ fn built_in() -> Registry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Scope;
+    use super::super::{Read, Scope};
     use super::*;
 
     #[test]
@@ -444,6 +444,46 @@ mod tests {
             let found = kind.selectable_in(version, field).map(|index| kind.selectable[index].read.of(&event));
             assert_eq!(found.as_deref(), expected, "{group} {field}");
         }
+    }
+
+    /// A start reads of an object only what the kind says that it is indexed by.
+    #[test]
+    fn a_start_reads_all_that_selectors_look_at() {
+        use serde_json::{Value, json};
+        fn put(document: &mut Value, path: &[&str], text: &str) {
+            match path {
+                [last] => document[*last] = text.into(),
+                [first, rest @ ..] => put(&mut document[*first], rest, text),
+                [] => {}
+            }
+        }
+        let mut seen = 0;
+        for kind in registry().iter().map(|(_, kind)| kind) {
+            let mut document = json!({"metadata": {"labels": {"app": "web"}, "name": "a"}});
+            // What is read otherwise than by its path.
+            match kind.kind.as_str() {
+                "Pod" => document["status"] = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}]}),
+                "Event" => document["source"] = json!({"component": "kubelet"}),
+                _ => {}
+            }
+            for field in &kind.selectable {
+                if let Read::At { path, .. } = &field.read {
+                    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+                    put(&mut document, &path, &format!("at {}", path.join(".")));
+                }
+            }
+            let glanced = kind.indexed.look(document.to_string().as_bytes()).document;
+            assert_eq!(glanced["metadata"]["labels"], document["metadata"]["labels"], "{}", kind.kind);
+            for field in &kind.selectable {
+                let text = field.read.of(&document);
+                assert_eq!(field.read.of(&glanced), text, "{} {}", kind.kind, field.field);
+                seen += usize::from(!text.is_empty());
+            }
+            if kind.hooks.claims.is_some() {
+                assert_eq!(glanced, document, "{}: claims may look at all of it", kind.kind);
+            }
+        }
+        assert!(seen > 40, "{seen}");
     }
 
     #[test]

@@ -46,6 +46,18 @@ impl Glance {
         Self(Part::Only(parts))
     }
 
+    /// At the labels, and nothing else.
+    pub fn at_labels() -> Self {
+        Self(Part::Only(vec![("metadata", Part::Only(vec![("labels", Part::All)]))]))
+    }
+
+    /// At this path, too.
+    pub fn add(&mut self, path: &'static str) {
+        if let Part::Only(parts) = &mut self.0 {
+            add(parts, path);
+        }
+    }
+
     pub fn look<'a>(&self, json: &'a [u8]) -> Seen<'a> {
         let mut reader = Reader { json, at: 0, metadata: 0..0 };
         let document = reader.top(&self.0);

@@ -8,7 +8,6 @@ pub(in crate::kinds) mod status;
 pub(in crate::kinds) mod validate;
 
 use super::Kind;
-use super::build::text_or;
 use daemon_set::{prepare_create, prepare_update};
 
 const GROUP: &str = "apps";
@@ -56,7 +55,7 @@ pub fn kinds() -> Vec<Kind> {
             .status()
             .validate_part("status", status::replica_set)
             .generation()
-            .select("status.replicas", |object| text_or(object, "/status/replicas", "0")),
+            .select_or("status.replicas", "status.replicas", "0"),
         Kind::namespaced("StatefulSet", "statefulsets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
             .short(["sts"])

@@ -10,7 +10,6 @@ mod status;
 mod validate;
 
 use super::Kind;
-use super::build::text_or;
 
 const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
@@ -45,6 +44,6 @@ pub fn kinds() -> Vec<Kind> {
             .validate_part("status", status::job)
             .prepare_create(job::prepare_create)
             .generation()
-            .select("status.successful", |object| text_or(object, "/status/succeeded", "0")),
+            .select_or("status.successful", "status.succeeded", "0"),
     ]
 }

@@ -7,7 +7,7 @@ mod pod_requests;
 mod validate;
 
 use super::Kind;
-use super::build::{keep_old, text};
+use super::build::keep_old;
 use crate::authz::User;
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate_part("approval", validate::approval)
             .status()
             .validate_part("status", validate::status)
-            .select("spec.signerName", |object| text(object, "/spec/signerName"))
+            .select("spec.signerName")
             // What was asked for never changes: approval and certificate have their own subresources.
             .prepare_update(|new, old| {
                 keep_old(new, old, "spec");
@@ -57,7 +57,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ClusterTrustBundle"))
             .validate(validate::bundle)
             .conditional_update()
-            .select("spec.signerName", |object| text(object, "/spec/signerName")),
+            .select("spec.signerName"),
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")
             .versions(GROUP, PACKAGE, ["v1beta1"])
             .columns(columns::of("PodCertificateRequest"))
@@ -65,6 +65,6 @@ pub fn kinds() -> Vec<Kind> {
             .conditional_update()
             .status()
             .validate_part("status", pod_requests::status)
-            .select("spec.signerName", |object| text(object, "/spec/signerName")),
+            .select("spec.signerName"),
     ]
 }

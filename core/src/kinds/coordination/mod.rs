@@ -5,7 +5,6 @@ pub mod defaults;
 mod validate;
 
 use super::Kind;
-use super::build::text;
 
 const GROUP: &str = "coordination.k8s.io";
 const PACKAGE: &str = "io.k8s.api.coordination";
@@ -25,6 +24,6 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::candidate)
             .create_on_update()
             .conditional_update()
-            .select("spec.leaseName", |object| text(object, "/spec/leaseName")),
+            .select("spec.leaseName"),
     ]
 }

@@ -18,28 +18,26 @@ pub fn kind() -> Kind {
         .create_on_update()
         .columns(columns::of("Event"))
         .validate(crate::kinds::events::validate::event)
-        .select("reason", |event| text(event, "/reason"))
-        .select("type", |event| text(event, "/type"))
-        .select_in("", "source", source)
-        .select_in("", "reportingComponent", |event| text(event, "/reportingComponent"))
-        .select_in(EVENTS, "reportingController", |event| text(event, "/reportingComponent"));
-    OBJECT_FIELDS.iter().fold(kind, |kind, (field, read)| {
-        let kind = kind.select_in("", &format!("involvedObject.{field}"), *read);
-        kind.select_in(EVENTS, &format!("regarding.{field}"), *read)
+        .select("reason")
+        .select("type")
+        .select_with(Some(""), "source", &["source.component", "reportingComponent"], source)
+        .select_in("", "reportingComponent", "reportingComponent")
+        .select_in(EVENTS, "reportingController", "reportingComponent");
+    OBJECT_FIELDS.iter().fold(kind, |kind, path| {
+        let kind = kind.select_in("", path, path);
+        kind.select_in(EVENTS, &path.replace("involvedObject", "regarding"), path)
     })
 }
 
-type Reader = fn(&Value) -> String;
-
 /// Fields of the object that an event speaks of.
-const OBJECT_FIELDS: [(&str, Reader); 7] = [
-    ("kind", |event| text(event, "/involvedObject/kind")),
-    ("namespace", |event| text(event, "/involvedObject/namespace")),
-    ("name", |event| text(event, "/involvedObject/name")),
-    ("uid", |event| text(event, "/involvedObject/uid")),
-    ("apiVersion", |event| text(event, "/involvedObject/apiVersion")),
-    ("resourceVersion", |event| text(event, "/involvedObject/resourceVersion")),
-    ("fieldPath", |event| text(event, "/involvedObject/fieldPath")),
+const OBJECT_FIELDS: [&str; 7] = [
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
 ];
 
 /// Newer clients leave `source` empty and name themselves as the reporting component.

@@ -13,7 +13,6 @@ pub(in crate::kinds) mod validate;
 mod volume;
 
 use super::Kind;
-use super::build::{text, text_or};
 
 const PACKAGE: &str = "io.k8s.api.core";
 
@@ -86,7 +85,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate_part("status", validate::controller_status)
             .prepare_create(status::controller)
             .generation()
-            .select("status.replicas", |object| text_or(object, "/status/replicas", "0")),
+            .select_or("status.replicas", "status.replicas", "0"),
         Kind::namespaced("ResourceQuota", "resourcequotas")
             .versions("", PACKAGE, ["v1"])
             .short(["quota"])
@@ -100,7 +99,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Secret"))
             .glance(&["type", "data.*"])
             .validate(validate::secret)
-            .select("type", |object| text(object, "/type"))
+            .select("type")
             .prepare_create(secret::prepare_create)
             .prepare_update(secret::prepare_update),
         Kind::namespaced("Service", "services")
@@ -117,8 +116,8 @@ pub fn kinds() -> Vec<Kind> {
             .validate_part("status", validate::service_status)
             .prepare_create(status::service)
             .prepare_update(service::prepare_update)
-            .select("spec.clusterIP", |object| text(object, "/spec/clusterIP"))
-            .select("spec.type", |object| text(object, "/spec/type")),
+            .select("spec.clusterIP")
+            .select("spec.type"),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])
             .short(["sa"])

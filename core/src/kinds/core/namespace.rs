@@ -2,7 +2,7 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{VIEW, keep_old, text};
+use crate::kinds::build::{VIEW, keep_old};
 use serde_json::{Value, json};
 
 pub fn kind() -> Kind {
@@ -17,7 +17,7 @@ pub fn kind() -> Kind {
         .validate(validate::namespace)
         .validate_part("finalize", validate::namespace_finalize)
         .validate_part("status", validate::namespace_status)
-        .select("status.phase", |namespace| text(namespace, "/status/phase"))
+        .select("status.phase")
         .prepare_create(prepare_create)
         .prepare_update(prepare_update)
 }

@@ -2,7 +2,7 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{keep_old, text_or};
+use crate::kinds::build::keep_old;
 use serde_json::{Value, json};
 
 pub fn kind() -> Kind {
@@ -16,7 +16,7 @@ pub fn kind() -> Kind {
         .status()
         .validate(validate::node)
         .validate_part("status", validate::node)
-        .select("spec.unschedulable", |node| text_or(node, "/spec/unschedulable", "false"))
+        .select_or("spec.unschedulable", "spec.unschedulable", "false")
         // The status stays: a kubelet sends it with the first request.
         .prepare_create(pair_addresses)
         .prepare_update(|new, old| {

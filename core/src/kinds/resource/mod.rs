@@ -9,7 +9,6 @@ mod status;
 mod validate;
 
 use super::Kind;
-use super::build::text;
 
 const GROUP: &str = "resource.k8s.io";
 const PACKAGE: &str = "io.k8s.api.resource";
@@ -40,8 +39,8 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ResourceSlice"))
             .validate(validate::slice)
             .generation()
-            .select("spec.nodeName", |object| text(object, "/spec/nodeName"))
-            .select("spec.driver", |object| text(object, "/spec/driver")),
+            .select("spec.nodeName")
+            .select("spec.driver"),
         Kind::cluster("DeviceTaintRule", "devicetaintrules")
             .versions(GROUP, PACKAGE, ["v1alpha3"])
             .columns(columns::of("DeviceTaintRule"))
