@@ -327,7 +327,8 @@ mod tests {
             replaces: 0,
             operation: Operation::Put as i32,
             actor: Actor::default(),
-            object: format!("{{\"offset\":{offset}}}").into(),
+            // So large that a few hundred are more than goes out at a time.
+            object: format!("{{\"offset\":{offset},\"text\":\"{}\"}}", "x".repeat(1000)).into(),
         }
     }
 
