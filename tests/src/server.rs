@@ -182,6 +182,28 @@ pub fn holdfast<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Outp
     Command::new(binary()).args(arguments).stdin(Stdio::null()).output().expect("run holdfast")
 }
 
+/// What a command writes that goes well.
+#[track_caller]
+pub fn succeeds(output: Output) -> String {
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stderr),
+        String::from_utf8_lossy(&output.stdout)
+    );
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// It goes wrong, and its complaint names all of this.
+#[track_caller]
+pub fn fails(output: Output, parts: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "it should not have gone well: {output:?}");
+    for part in parts {
+        assert!(stderr.contains(part), "{part:?} is not in: {stderr}");
+    }
+}
+
 /// The binary under test: `$HOLDFAST_BIN`, or the one built beside this test, or else built now.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();

@@ -4,7 +4,7 @@ use holdfast_core::event::{Offset, Record};
 use holdfast_engine::EventLog;
 use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_tests::large;
-use holdfast_tests::server::{Refused, holdfast};
+use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
 use holdfast_tests::storage_suite::{current, delete, everything, put};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server};
@@ -25,22 +25,6 @@ fn fork(from: &Path, to: &Path, more: &[&str]) -> Output {
     holdfast(own.into_iter().chain(more.iter().map(|argument| (*argument).to_owned())))
 }
 
-#[track_caller]
-fn done(output: Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-/// It failed, and its complaint names all of this.
-#[track_caller]
-fn refused(output: Output, parts: &[&str]) {
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "it should not have gone well: {output:?}");
-    for part in parts {
-        assert!(stderr.contains(part), "{part:?} is not in: {stderr}");
-    }
-}
-
 /// What `holdfast log verify` says of an intact log.
 #[track_caller]
 fn intact(folder: &Path) -> Value {
@@ -57,7 +41,7 @@ fn verified(folder: &Path) -> Value {
 fn verify(folder: &Path, more: &[&str]) -> Value {
     let folder = folder.to_str().expect("UTF-8");
     let output = holdfast(["log", "verify", "--json", "--data-dir", folder].iter().chain(more));
-    let verdict: Value = serde_json::from_str(&done(output)).expect("JSON");
+    let verdict: Value = serde_json::from_str(&succeeds(output)).expect("JSON");
     assert_eq!(verdict["intact"], true, "{verdict}");
     verdict
 }
@@ -186,7 +170,7 @@ async fn a_fork_of_a_closed_folder_is_a_cluster_of_its_own() {
     let parent = verified(&source);
 
     let past = folders.join("past");
-    let told = done(fork(&source, &past, &["--at", &version.to_string()]));
+    let told = succeeds(fork(&source, &past, &["--at", &version.to_string()]));
     assert!(told.contains(&format!("from version {version} on")), "{told}");
     let before = verified(&past);
     assert_eq!(&before["digest"], digest_at(&parent, version));
@@ -220,18 +204,18 @@ async fn a_fork_of_a_closed_folder_is_a_cluster_of_its_own() {
 
     // Now, by default; by time; and a fork of a fork.
     let now = folders.join("now");
-    done(fork(&source, &now, &[]));
+    succeeds(fork(&source, &now, &[]));
     assert_eq!(verified(&now)["digest"], parent["digest"]);
     let long_ago = folders.join("long-ago");
-    done(fork(&source, &long_ago, &["--at", "2020-01-01T00:00:00Z"]));
+    succeeds(fork(&source, &long_ago, &["--at", "2020-01-01T00:00:00Z"]));
     assert_eq!(verified(&long_ago)["last"], 0);
     let again = folders.join("again");
-    done(fork(&past, &again, &["--at", &(version - 1).to_string()]));
+    succeeds(fork(&past, &again, &["--at", &(version - 1).to_string()]));
     let grandchild = verified(&again);
     assert_eq!(&grandchild["digest"], digest_at(&parent, version - 1));
     assert_eq!(grandchild["origin"]["id"], before["id"]);
     Server::start(&long_ago, &[]).stop();
-    let stats = done(holdfast(["log", "stats", "--data-dir", again.to_str().unwrap()]));
+    let stats = succeeds(holdfast(["log", "stats", "--data-dir", again.to_str().unwrap()]));
     assert!(stats.contains(&format!("forked from {}", before["id"].as_str().unwrap())), "{stats}");
 }
 
@@ -261,10 +245,10 @@ async fn forks_beside_a_server_that_writes_are_moments_of_it() {
         let (beside, by_server) = (folders.join(&format!("beside-{nth}")), folders.join(&format!("server-{nth}")));
         let (from, to) = (source.clone(), beside.clone());
         let made = tokio::task::spawn_blocking(move || fork(&from, &to, &[])).await.expect("a fork");
-        done(made);
+        succeeds(made);
         let (to, kubeconfig) = (by_server.to_str().unwrap().to_owned(), kubeconfig.clone());
         let arguments = ["fork", "--server", "--kubeconfig", &kubeconfig, "--data-dir", &to].map(str::to_owned);
-        done(tokio::task::spawn_blocking(move || holdfast(arguments)).await.expect("a fork"));
+        succeeds(tokio::task::spawn_blocking(move || holdfast(arguments)).await.expect("a fork"));
         for folder in [beside, by_server] {
             let verdict = tokio::task::spawn_blocking(move || intact(&folder)).await.expect("a verdict");
             let last = verdict["last"].as_u64().expect("an offset");
@@ -320,7 +304,7 @@ async fn a_server_forks_for_its_administrators_alone() {
     assert_eq!((&verdict["last"], &verdict["id"]), (&json!(version), &made["id"]));
     let kubeconfig = server.kubeconfig().to_str().unwrap();
     let arguments = ["fork", "--server", "--kubeconfig", kubeconfig, "--data-dir", target.to_str().unwrap()];
-    refused(holdfast(arguments), &["is not empty", "name a new folder"]);
+    fails(holdfast(arguments), &["is not empty", "name a new folder"]);
     server.stop();
 }
 
@@ -344,33 +328,33 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
         ("-15", vec!["is no moment"]),
     ] {
         for folder in [&target, &empty] {
-            refused(fork(&source, folder, &["--at", at]), &parts);
+            fails(fork(&source, folder, &["--at", at]), &parts);
         }
         assert!(!target.exists(), "{at}");
         assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0, "{at}");
     }
-    refused(fork(&folders.join("none"), &target, &[]), &["none holds no Holdfast log"]);
-    refused(fork(&source, &folders.join("made/for/it"), &["--at", "21"]), &["is in the future"]);
+    fails(fork(&folders.join("none"), &target, &[]), &["none holds no Holdfast log"]);
+    fails(fork(&source, &folders.join("made/for/it"), &["--at", "21"]), &["is in the future"]);
     assert!(!folders.join("made").exists());
-    refused(fork(&source, &source, &[]), &["is not empty", "name a new folder"]);
-    refused(fork(&source, &source.join("holder"), &[]), &["holder is a file"]);
+    fails(fork(&source, &source, &[]), &["is not empty", "name a new folder"]);
+    fails(fork(&source, &source.join("holder"), &[]), &["holder is a file"]);
     let path = target.to_str().unwrap();
-    refused(holdfast(["fork", "--data-dir", path]), &["--from", "--server"]);
+    fails(holdfast(["fork", "--data-dir", path]), &["--from", "--server"]);
     let both = ["fork", "--from", source.to_str().unwrap(), "--server", "--data-dir", path];
-    refused(holdfast(both), &["cannot be used with"]);
+    fails(holdfast(both), &["cannot be used with"]);
 
     // Half a fork is no log.
     let half = folders.join("half");
-    done(fork(&source, &half, &[]));
+    succeeds(fork(&source, &half, &[]));
     std::fs::write(half.join("fork-in-progress"), "").unwrap();
     let Refused { stderr, .. } = Server::try_start(&half, &[]).err().expect("a refusal");
     assert!(stderr.contains("was interrupted") && stderr.contains("fork again"), "{stderr}");
-    refused(fork(&half, &target, &[]), &["half was interrupted"]);
-    refused(holdfast(["log", "verify", "--data-dir", half.to_str().unwrap()]), &["was interrupted"]);
+    fails(fork(&half, &target, &[]), &["half was interrupted"]);
+    fails(holdfast(["log", "verify", "--data-dir", half.to_str().unwrap()]), &["was interrupted"]);
 
     // What a newer release wrote.
     let newer = folders.join("newer");
-    done(fork(&source, &newer, &[]));
+    succeeds(fork(&source, &newer, &[]));
     {
         let options = rocksdb::Options::default();
         let names = rocksdb::DB::list_cf(&options, newer.join("log")).unwrap();
@@ -385,15 +369,15 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
             db.create_cf("invented-later", &options).unwrap();
         }
         let parts = ["newer has format 9", "newer release"];
-        refused(fork(&newer, &target, &[]), &parts);
+        fails(fork(&newer, &target, &[]), &parts);
         assert!(!target.exists());
         let Refused { stderr, .. } = Server::try_start(&newer, &[]).err().expect("a refusal");
         assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
         let path = newer.to_str().unwrap();
         for command in ["verify", "export", "stats", "tail", "repair"] {
-            refused(holdfast(["log", command, "--data-dir", path]), &parts);
+            fails(holdfast(["log", command, "--data-dir", path]), &parts);
         }
-        refused(holdfast(["log", "compact", "--history-retention", "1s", "--data-dir", path]), &parts);
+        fails(holdfast(["log", "compact", "--history-retention", "1s", "--data-dir", path]), &parts);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The log as a product: verified, exported, imported elsewhere, counted; and what is refused on the way.
 
-use holdfast_tests::server::{Refused, holdfast};
+use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server};
 use http::Method;
@@ -17,25 +17,9 @@ fn log(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn done(output: Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-/// It failed, and its complaint names all of this.
-#[track_caller]
-fn refused(output: Output, parts: &[&str]) {
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "it should not have gone well: {output:?}");
-    for part in parts {
-        assert!(stderr.contains(part), "{part:?} is not in: {stderr}");
-    }
-}
-
-#[track_caller]
 fn verified(folder: &Path) -> Value {
     let verdict: Value =
-        serde_json::from_str(&done(log(folder, &["verify", "--json", "--every", "50"]))).expect("JSON");
+        serde_json::from_str(&succeeds(log(folder, &["verify", "--json", "--every", "50"]))).expect("JSON");
     assert_eq!(verdict["intact"], true, "{verdict}");
     assert_eq!(verdict["digest"], verdict["servedDigest"]);
     verdict
@@ -85,14 +69,14 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     // Beside the running server.
     let beside = verified(folder.path());
     assert!(beside["checkpoints"].as_array().is_some_and(|all| !all.is_empty()), "{beside}");
-    let stats: Value = serde_json::from_str(&done(log(folder.path(), &["stats", "--json"]))).expect("JSON");
+    let stats: Value = serde_json::from_str(&succeeds(log(folder.path(), &["stats", "--json"]))).expect("JSON");
     let maps = stats["kinds"].as_array().unwrap().iter().find(|row| row["resource"] == "configmaps").unwrap();
     assert!(maps["events"].as_u64() >= Some(41), "{maps}");
     for part in ["kinds", "actors", "hours"] {
         let sum: u64 = stats[part].as_array().unwrap().iter().map(|row| row["events"].as_u64().unwrap()).sum();
         assert_eq!(Some(sum), stats["events"].as_u64(), "{part}");
     }
-    let text = done(log(folder.path(), &["stats"]));
+    let text = succeeds(log(folder.path(), &["stats"]));
     assert!(text.contains("\nKIND ") && text.contains("\nACTOR ") && text.contains("\nHOUR "), "{text}");
     let mut lists = Vec::new();
     for path in [MAPS, WIDGETS] {
@@ -103,15 +87,15 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     let whole = verified(folder.path());
     let file = files.join("export.ndjson");
     let name = file.to_str().unwrap();
-    done(log(folder.path(), &["export", "-o", name]));
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), done(log(folder.path(), &["export"])), "both ways alike");
+    succeeds(log(folder.path(), &["export", "-o", name]));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), succeeds(log(folder.path(), &["export"])), "both ways alike");
     let copy = files.join("copy");
-    done(log(&copy, &["import", name]));
+    succeeds(log(&copy, &["import", name]));
     let imported = verified(&copy);
     for field in ["digest", "events", "last", "objects", "checkpoints"] {
         assert_eq!(imported[field], whole[field], "{field}");
     }
-    assert_eq!(done(log(&copy, &["export"])), std::fs::read_to_string(&file).unwrap(), "there and back");
+    assert_eq!(succeeds(log(&copy, &["export"])), std::fs::read_to_string(&file).unwrap(), "there and back");
 
     let server = Server::start(&copy, &[]);
     let admin = Wire::admin(&server);
@@ -120,7 +104,7 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     }
     admin.post(MAPS, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}})).await.expect(201);
     server.stop();
-    refused(log(&copy, &["import", name]), &["is not empty", "name a new folder"]);
+    fails(log(&copy, &["import", name]), &["is not empty", "name a new folder"]);
     verified(&copy);
 }
 
@@ -129,32 +113,32 @@ fn an_export_replaces_nothing_and_goes_on_where_it_was_cut() {
     let files = Folder::new();
     let folder = files.join("server");
     Server::start(&folder, &[]).stop();
-    let good = done(log(&folder, &["export"]));
+    let good = succeeds(log(&folder, &["export"]));
     let (file, part) = (files.join("export"), files.join("export.part"));
     let name = file.to_str().unwrap();
-    refused(log(&folder, &["export", "--resume"]), &["--output"]);
-    refused(log(&folder, &["export", "-o", name, "--resume"]), &["no export to", "leave out --resume"]);
-    refused(log(&folder, &["export", "-o", "/no/such/folder/x"]), &["No such file or directory"]);
+    fails(log(&folder, &["export", "--resume"]), &["--output"]);
+    fails(log(&folder, &["export", "-o", name, "--resume"]), &["no export to", "leave out --resume"]);
+    fails(log(&folder, &["export", "-o", "/no/such/folder/x"]), &["No such file or directory"]);
     for bad in [&["--from", "999999"][..], &["--to", "999999"], &["--from", "9", "--to", "5"]] {
-        refused(log(&folder, &[&["export", "-o", name], bad].concat()), &[bad[0]]);
+        fails(log(&folder, &[&["export", "-o", name], bad].concat()), &[bad[0]]);
     }
     assert!(!file.exists() && !part.exists());
     std::fs::write(&file, "text").unwrap();
-    refused(log(&folder, &["export", "-o", name]), &["is there already", "name another file"]);
+    fails(log(&folder, &["export", "-o", name]), &["is there already", "name another file"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
     std::fs::remove_file(&file).unwrap();
 
     std::fs::write(&part, &good[..good.len() / 2]).unwrap();
-    refused(log(&folder, &["export", "-o", name]), &["export.part was left", "--resume", "remove it"]);
+    fails(log(&folder, &["export", "-o", name]), &["export.part was left", "--resume", "remove it"]);
     let other = files.join("other");
     Server::start(&other, &[]).stop();
-    refused(log(&other, &["export", "-o", name, "--resume"]), &["begun with the log", "go on with the other"]);
+    fails(log(&other, &["export", "-o", name, "--resume"]), &["begun with the log", "go on with the other"]);
     assert_eq!(std::fs::read_to_string(&part).unwrap(), good[..good.len() / 2]);
     let held = std::fs::File::open(&part).unwrap();
     held.lock().unwrap();
-    refused(log(&folder, &["export", "-o", name, "--resume"]), &["being written by another export"]);
+    fails(log(&folder, &["export", "-o", name, "--resume"]), &["being written by another export"]);
     drop(held);
-    done(log(&folder, &["export", "-o", name, "--resume"]));
+    succeeds(log(&folder, &["export", "-o", name, "--resume"]));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), good);
     assert!(!part.exists());
 }
@@ -164,7 +148,7 @@ fn bad_exports_are_refused_by_line() {
     let files = Folder::new();
     let folder = files.join("server");
     Server::start(&folder, &[]).stop();
-    let good = done(log(&folder, &["export"]));
+    let good = succeeds(log(&folder, &["export"]));
     let lines: Vec<&str> = good.split_inclusive('\n').collect();
     let events = lines.len() - 2;
     let changed = |nth: usize, from: &str, to: &str| {
@@ -180,7 +164,7 @@ fn bad_exports_are_refused_by_line() {
     };
 
     // What is wrong in the first line touches nothing.
-    let ranged = done(log(&folder, &["export", "--from", "5", "--to", "7"]));
+    let ranged = succeeds(log(&folder, &["export", "--from", "5", "--to", "7"]));
     assert_eq!(ranged.lines().count(), 5);
     let untouched = files.join("untouched");
     for (text, parts) in [
@@ -191,12 +175,12 @@ fn bad_exports_are_refused_by_line() {
         (ranged.as_str(), vec!["begins with event 5", "without --from"]),
         ("{\"format\":", vec!["line 1 has no end"]),
     ] {
-        refused(import(text, &untouched, &[]), &parts);
+        fails(import(text, &untouched, &[]), &parts);
         assert!(!untouched.exists(), "{parts:?}");
     }
-    refused(import(&good, &untouched, &["--resume"]), &["no import into", "leave out --resume"]);
-    refused(log(&folder, &["export", "--to", "999999"]), &["the log ends with event"]);
-    refused(log(&untouched, &["verify"]), &["holds no Holdfast log"]);
+    fails(import(&good, &untouched, &["--resume"]), &["no import into", "leave out --resume"]);
+    fails(log(&folder, &["export", "--to", "999999"]), &["the log ends with event"]);
+    fails(log(&untouched, &["verify"]), &["holds no Holdfast log"]);
 
     let cut: String = lines[..events / 2].concat();
     let half_line = &good[..cut.len() + 20];
@@ -218,32 +202,32 @@ fn bad_exports_are_refused_by_line() {
     {
         let target = files.join(&format!("target-{nth}"));
         let parts: Vec<&str> = parts.iter().map(String::as_str).chain(["--resume", "is not finished"]).collect();
-        refused(import(text, &target, &[]), &parts);
+        fails(import(text, &target, &[]), &parts);
         // Nobody takes it for a log.
         let Refused { stderr, .. } = Server::try_start(&target, &[]).err().expect("a refusal");
         assert!(stderr.contains("is not finished") && stderr.contains("holdfast log import --resume"), "{stderr}");
         for command in ["verify", "export", "stats", "tail", "repair"] {
-            refused(log(&target, &[command]), &["is not finished"]);
+            fails(log(&target, &[command]), &["is not finished"]);
         }
-        refused(import(&good, &target, &[]), &["is not finished", "--resume"]);
+        fails(import(&good, &target, &[]), &["is not finished", "--resume"]);
     }
 
     // Two lines that changed places, and a footer of another export.
     let mut swapped = lines.clone();
     swapped.swap(7, 8);
-    refused(import(&swapped.concat(), &files.join("swapped"), &[]), &["line 8: event 8 comes after event 6"]);
+    fails(import(&swapped.concat(), &files.join("swapped"), &[]), &["line 8: event 8 comes after event 6"]);
     let digits = lines[events + 1].replacen("sha256:", "sha256:0", 1);
     let other_digest = [&lines[..=events], &[digits.as_str()]].concat().concat();
-    refused(import(&other_digest, &files.join("digest"), &[]), &["the footer is of other lines"]);
+    fails(import(&other_digest, &files.join("digest"), &[]), &["the footer is of other lines"]);
 
     // What was cut short does not go on with another cluster's.
     let other = files.join("other");
     Server::start(&other, &[]).stop();
     let target = files.join("target-0");
-    let foreign = done(log(&other, &["export"]));
-    refused(import(&foreign, &target, &["--resume"]), &["begun with an export of the log", "go on with the other"]);
+    let foreign = succeeds(log(&other, &["export"]));
+    fails(import(&foreign, &target, &["--resume"]), &["begun with an export of the log", "go on with the other"]);
     // What was cut short goes on with the whole.
-    done(import(&good, &target, &["--resume"]));
+    succeeds(import(&good, &target, &["--resume"]));
     assert_eq!(verified(&target)["digest"], verified(&folder)["digest"]);
     Server::start(&target, &[]).stop();
 }

@@ -1,6 +1,6 @@
 //! Time travel on the command line, by the real binary: over a running server, and over the folder that one left.
 
-use holdfast_tests::server::{binary, holdfast};
+use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server};
 use http::Method;
@@ -571,34 +571,16 @@ fn as_json(arguments: &[&str]) -> Value {
 /// The report of a command that succeeds, in JSON.
 #[track_caller]
 fn told(output: Output) -> Value {
-    assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stderr),
-        String::from_utf8_lossy(&output.stdout)
-    );
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    serde_json::from_str(&succeeds(output)).expect("JSON")
 }
 
 /// What a command writes that succeeds.
 #[track_caller]
 fn done(arguments: &[&str]) -> String {
-    let output = holdfast(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
+    succeeds(holdfast(arguments))
 }
 
 #[track_caller]
 fn refused(arguments: &[&str], parts: &[&str]) {
     fails(holdfast(arguments), parts);
-}
-
-/// It failed, and its complaint names all of this.
-#[track_caller]
-fn fails(output: Output, parts: &[&str]) {
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "it should not have gone well: {output:?}");
-    for part in parts {
-        assert!(stderr.contains(part), "{part:?} is not in: {stderr}");
-    }
 }
