@@ -7,25 +7,23 @@ use crate::authenticate::{Authenticator, Peer};
 use crate::info::RequestInfo;
 use crate::metrics::{Counted, Metrics};
 use crate::past::{self, Scene};
-use crate::query::{Query, delete_options};
+use crate::query::Query;
 use crate::respond::{self, Form, Head, Response, Shape};
 use crate::websocket::{self, Socket};
-use crate::{forks, log, paths, reviews, status, watch};
-use bytes::{Buf, Bytes, BytesMut};
-use futures_util::{Stream, StreamExt};
+use crate::{body, forks, log, paths, reviews, status, watch};
+use bytes::{Buf, Bytes};
+use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::chain::{Authorizer, Mode};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
 use holdfast_core::decide::View;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{self, Continue, Selection};
-use holdfast_core::object::decode;
 use holdfast_core::object::export::export;
 use holdfast_core::object::meta;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
-use holdfast_core::wire::protobuf;
 use holdfast_engine::{Engine, Reply};
 use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method};
@@ -33,7 +31,6 @@ use hyper::upgrade::OnUpgrade;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -42,8 +39,6 @@ use tokio_util::task::TaskTracker;
 
 /// How often a request is carried out again because its kind was redefined meanwhile.
 const REDEFINITIONS_MAX: usize = 8;
-/// The largest body that is read.
-const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// Everything that serving needs.
 pub struct Api {
@@ -211,7 +206,7 @@ impl Api {
                 return aggregate::forward(self, &server, call).await;
             }
             if call.info.path == forks::PATH {
-                return forks::answer(self, &call.wire.method, read_body(call.wire.body).await, shape).await;
+                return forks::answer(self, &call.wire.method, body::read(call.wire.body).await, shape).await;
             }
             if let Some(path) = call.info.path.strip_prefix(log::PATH) {
                 return log::answer(self, &call.wire.method, path, &call.query, shape).await;
@@ -349,7 +344,7 @@ impl Api {
         if options.field_manager.is_none() && format != Format::ApplyPatch && verb.is_mutating() {
             options.field_manager = Some(default_manager(agent));
         }
-        let bytes = if verb.is_mutating() { read_body(call.wire.body).await? } else { Bytes::new() };
+        let bytes = if verb.is_mutating() { body::read(call.wire.body).await? } else { Bytes::new() };
         let mut request = Request {
             user: call.user.clone(),
             verb,
@@ -359,10 +354,10 @@ impl Api {
             id: call.id.clone(),
         };
         if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
-            read_delete_options(&mut request)?;
+            body::delete_options(&mut request)?;
         }
         if verb == Verb::Create && request.target.subresource.as_deref() == Some("eviction") {
-            read_eviction(&mut request)?;
+            body::eviction(&mut request)?;
         }
         self.gate(&mut request)?;
         let scene = &scene.named(self, &call.query, &request)?;
@@ -373,21 +368,7 @@ impl Api {
             return self.subresource(scene, &kind, request, call.shape).await;
         }
         match verb {
-            Verb::Get => {
-                let view = scene.read(self, &request).await?;
-                let request = retarget(view.state(), &kind, &request)?;
-                let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
-                let entry = view.find(&request)?;
-                self.engine.prepare(&kind, version, std::slice::from_ref(&entry)).await?;
-                if call.query.flag("export") {
-                    let Value::Object(mut document) = entry.document_in(&kind, version) else {
-                        return Err(Refusal::Internal("a stored object is no document".into()));
-                    };
-                    export(&kind.kind, &mut document, call.query.flag("exact"));
-                    return Ok(respond::document(200, &document, Shape { form: Form::Object, ..call.shape }));
-                }
-                Ok(respond::object(&kind, version, &entry, 200, call.shape, self.engine.stamp().seconds()))
-            }
+            Verb::Get => self.get(scene, &kind, &request, &call.query, call.shape).await,
             Verb::List => self.list(scene, &kind, &request, call.shape).await,
             Verb::Watch => {
                 let socket = Socket::asked(&call.wire.headers, call.wire.upgrade)?;
@@ -402,6 +383,29 @@ impl Api {
                 self.mutate(scene, &kind, &request, call.shape).await
             }
         }
+    }
+
+    async fn get(
+        self: &Arc<Self>,
+        scene: &Scene,
+        kind: &Arc<Kind>,
+        request: &Request,
+        query: &Query,
+        shape: Shape,
+    ) -> Result<Response, Refusal> {
+        let view = scene.read(self, request).await?;
+        let request = retarget(view.state(), kind, request)?;
+        let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
+        let entry = view.find(&request)?;
+        self.engine.prepare(&kind, version, std::slice::from_ref(&entry)).await?;
+        if query.flag("export") {
+            let Value::Object(mut document) = entry.document_in(&kind, version) else {
+                return Err(Refusal::Internal("a stored object is no document".into()));
+            };
+            export(&kind.kind, &mut document, query.flag("exact"));
+            return Ok(respond::document(200, &document, Shape { form: Form::Object, ..shape }));
+        }
+        Ok(respond::object(&kind, version, &entry, 200, shape, self.engine.stamp().seconds()))
     }
 
     /// Refuses, or goes without, what feature gates turn off.
@@ -702,93 +706,6 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
 fn default_manager(agent: &str) -> String {
     let name: String = agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
     if name.is_empty() { "unknown".into() } else { name }
-}
-
-async fn read_body<B, D, E>(body: B) -> Result<Bytes, Refusal>
-where
-    B: Stream<Item = Result<D, E>> + Send,
-    D: Buf,
-    E: std::fmt::Display,
-{
-    let mut body = pin!(body);
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
-    while let Some(piece) = body.next().await {
-        let mut piece = piece.map_err(|error| Refusal::BadRequest(format!("the body cannot be read: {error}")))?;
-        let piece = piece.copy_to_bytes(piece.remaining());
-        let length = first.as_ref().map_or(0, Bytes::len) + rest.len() + piece.len();
-        if length > BODY_BYTES_MAX {
-            return Err(Refusal::TooLarge { message: format!("Request entity too large: limit is {BODY_BYTES_MAX}") });
-        }
-        match &first {
-            None => first = Some(piece),
-            Some(begin) => {
-                if rest.is_empty() {
-                    rest.extend_from_slice(begin);
-                    first = Some(Bytes::new());
-                }
-                rest.extend_from_slice(&piece);
-            }
-        }
-    }
-    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
-}
-
-/// `DeleteOptions` may come in the body.
-fn read_delete_options(request: &mut Request) -> Result<(), Refusal> {
-    match read_options_body(request, "DeleteOptions")? {
-        Some(body) => take_delete_options(request, &body),
-        None => Ok(()),
-    }
-}
-
-/// An Eviction says in its body how to delete, and whether to at all.
-fn read_eviction(request: &mut Request) -> Result<(), Refusal> {
-    let Some(body) = read_options_body(request, "Eviction")? else { return Ok(()) };
-    if body["metadata"]["name"].as_str().is_some_and(|name| name != request.name()) {
-        return Err(Refusal::BadRequest("name in URL does not match name in Eviction object".into()));
-    }
-    match &body["deleteOptions"] {
-        Value::Null => Ok(()),
-        options => take_delete_options(request, options),
-    }
-}
-
-fn take_delete_options(request: &mut Request, body: &Value) -> Result<(), Refusal> {
-    let (options, dry_run) = delete_options(body, &request.options.delete)?;
-    request.options.delete = options;
-    request.options.dry_run |= dry_run;
-    Ok(())
-}
-
-/// The body of a request that is about how something goes, if it has one.
-fn read_options_body(request: &Request, wanted: &str) -> Result<Option<Value>, Refusal> {
-    if request.body.bytes.is_empty() {
-        return Ok(None);
-    }
-    let decoded = match request.body.format {
-        Format::Yaml => decode::yaml(&request.body.bytes),
-        Format::Protobuf => protobuf::codec()
-            .decode_object(&request.body.bytes)
-            .map(decode::Decoded::without_duplicates)
-            .map_err(|error| decode::DecodeError(error.to_string())),
-        _ => decode::json(&request.body.bytes),
-    };
-    let unrecognized = |why: &str| {
-        Refusal::BadRequest(format!("the object provided is unrecognized (must be of type {wanted}): {why}"))
-    };
-    let body = decoded.map_err(|error| unrecognized(&error.to_string()))?.value;
-    if !body.is_object() {
-        return Err(unrecognized("it is not an object"));
-    }
-    let kind = body["kind"].as_str().unwrap_or(wanted);
-    if kind != wanted {
-        let version = body["apiVersion"].as_str().unwrap_or("v1");
-        return Err(Refusal::BadRequest(format!(
-            "decoded object cannot be converted to {wanted}: {version}, Kind={kind}"
-        )));
-    }
-    Ok(Some(body))
 }
 
 /// The document that holds an object's scale.

@@ -6,6 +6,7 @@
 pub mod aggregate;
 pub mod api;
 pub mod authenticate;
+mod body;
 pub mod conversion;
 pub mod forks;
 pub mod info;

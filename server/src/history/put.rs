@@ -15,10 +15,14 @@ use http::Method;
 use serde_json::{Value, json};
 
 /// How both of them write.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, clap::Args)]
 pub struct Writing {
-    /// The server judges, and writes nothing.
+    /// Show what would change, as the server judges it, and write nothing.
+    #[arg(long)]
     pub dry_run: bool,
+    /// Write over what others have set since, and delete the object and create it anew where the server refuses to
+    /// change a field.
+    #[arg(long)]
     pub force: bool,
 }
 

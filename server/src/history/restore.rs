@@ -15,12 +15,8 @@ pub struct Args {
     /// The moment that it is put back to: a version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m).
     #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME")]
     to: String,
-    /// Show what would change, as the server judges it, and write nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Delete the object and create it anew where the server refuses to change a field.
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    writing: Writing,
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
@@ -32,8 +28,7 @@ pub fn run(args: &Args) -> Result<()> {
     let view = View::new(log.as_ref(), Timestamp::now(), false)?;
     let goal = Goal::find(&view, &args.named, &args.to)?;
     let api = args.source.api()?;
-    let writing = Writing { dry_run: args.dry_run, force: args.force };
-    args.shown.write(&restore(&view, api.client(), &goal, writing)?)
+    args.shown.write(&restore(&view, api.client(), &goal, args.writing)?)
 }
 
 /// What an object was.

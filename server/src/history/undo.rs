@@ -14,13 +14,8 @@ use serde_json::{Value, json};
 pub struct Args {
     /// The event that is taken back, by its version.
     version: u64,
-    /// Show what would change, as the server judges it, and write nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Take back what others have changed since, too; and where the server refuses to change a field, delete the object
-    /// and create it anew.
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    writing: Writing,
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
@@ -32,8 +27,7 @@ pub fn run(args: &Args) -> Result<()> {
     let view = View::new(log.as_ref(), Timestamp::now(), false)?;
     let event = Event::find(&view, args.version)?;
     let api = args.source.api()?;
-    let writing = Writing { dry_run: args.dry_run, force: args.force };
-    let outcome = undo(&view, api.client(), &event, writing)?;
+    let outcome = undo(&view, api.client(), &event, args.writing)?;
     args.shown.write(&outcome)?;
     outcome.check()
 }

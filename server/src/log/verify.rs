@@ -6,17 +6,17 @@ use anyhow::{Result, anyhow, bail};
 use holdfast_core::apply::replay;
 use holdfast_core::digest::{Digest, differences};
 use holdfast_core::event::{Offset, Operation, Record};
-use holdfast_core::kinds::registry;
+use holdfast_core::kinds::{Registry, registry};
 use holdfast_core::state::State;
 use holdfast_engine::log::Identity;
 use holdfast_engine::{EventLog, load};
 use holdfast_storage_rocks::LogReader;
 use serde::de::IgnoredAny;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -76,69 +76,93 @@ pub fn run(args: Args) -> Result<()> {
     drop(progress);
     let folded_in = began.elapsed();
     let digest = Digest::of(&fold.state);
-    let objects: usize = fold.state.collections().map(|(_, objects)| objects.len()).sum();
-    // Of a large log there is room for one state, and not for two.
-    fold.state = State::new(registry.clone());
-    let served_digest = match load(&reader, registry) {
-        Ok(served) => {
-            let served_digest = Digest::of(&served);
-            if served_digest != digest {
-                each(&reader, Offset::ZERO, |record| {
-                    Ok(replay(&mut fold.state, record).map(|_| ControlFlow::Continue(()))?)
-                })?;
-                fold.problems.extend(differences(&fold.state, &served, TOLD_MAX));
-            }
-            served_digest.to_string()
-        }
-        // Told behind what the log itself is found to lack, which is mostly why.
-        Err(fault) => {
-            fold.problems.push(format!("no server can load it: {fault}"));
-            "nothing".to_owned()
-        }
-    };
-    if args.json {
-        let Identity { id, origin } = reader.identity()?;
-        let verdict = json!({
-            "id": id,
-            "origin": origin.map(format::Forked::from),
-            "intact": fold.problems.is_empty(),
-            "events": fold.events,
-            "last": last.0,
-            "oldest": oldest.0,
-            "gaps": fold.gaps.iter().map(|(after, before)| json!({"after": after.0, "before": before.0}))
-                .collect::<Vec<_>>(),
-            "checkpoints": checkpoints,
-            "objects": objects,
-            "digest": digest.to_string(),
-            "servedDigest": served_digest,
-            "problems": fold.problems.iter().take(TOLD_MAX).collect::<Vec<_>>(),
-            "seconds": folded_in.as_secs_f64(),
-        });
-        quietly(writeln!(out, "{verdict:#}"))?;
-    } else {
+    let objects = fold.state.collections().map(|(_, objects)| objects.len()).sum();
+    let served = fold.compare(&reader, registry, digest)?;
+    let verdict = Verdict { fold, identity: reader.identity()?, last, objects, digest, served, checkpoints, folded_in };
+    let text = if args.json { format!("{:#}\n", verdict.to_json()) } else { verdict.to_text() };
+    quietly(out.write_all(text.as_bytes()))?;
+    match verdict.fold.problems.as_slice() {
+        [] => Ok(()),
+        [first, ..] => bail!(
+            "the log has {} problems, the first: {first}. The way out: restore the folder from a backup, or from an \
+             export with `holdfast log import`",
+            verdict.fold.problems.len()
+        ),
+    }
+}
+
+/// What came of it.
+struct Verdict {
+    fold: Fold,
+    identity: Identity,
+    last: Offset,
+    objects: usize,
+    digest: Digest,
+    /// The digest of what a server would serve.
+    served: String,
+    checkpoints: Vec<Value>,
+    folded_in: Duration,
+}
+
+impl Verdict {
+    fn to_json(&self) -> Value {
+        let gap = |(after, before): &(Offset, Offset)| json!({"after": after.0, "before": before.0});
+        json!({
+            "id": self.identity.id,
+            "origin": self.identity.origin.clone().map(format::Forked::from),
+            "intact": self.fold.problems.is_empty(),
+            "events": self.fold.events,
+            "last": self.last.0,
+            "oldest": self.fold.oldest.0,
+            "gaps": self.fold.gaps.iter().map(gap).collect::<Vec<_>>(),
+            "checkpoints": self.checkpoints,
+            "objects": self.objects,
+            "digest": self.digest.to_string(),
+            "servedDigest": self.served,
+            "problems": self.fold.problems.iter().take(TOLD_MAX).collect::<Vec<_>>(),
+            "seconds": self.folded_in.as_secs_f64(),
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let Verdict { fold, last, objects, digest, served, .. } = self;
+        let rate = fold.events as f64 / self.folded_in.as_secs_f64().max(1e-9);
         let mut text = fold.told();
-        let rate = fold.events as f64 / folded_in.as_secs_f64().max(1e-9);
         text.push_str(&format!(
             "{} events up to {last} give {objects} objects ({rate:.0} events a second)\nfolded {digest}\nserved \
-             {served_digest}\n",
+             {served}\n",
             fold.events
         ));
         if fold.problems.is_empty() {
             text.push_str("the log is intact\n");
         }
-        quietly(out.write_all(text.as_bytes()))?;
-    }
-    match fold.problems.len() {
-        0 => Ok(()),
-        problems => bail!(
-            "the log has {problems} problems, the first: {}. The way out: restore the folder from a backup, or from \
-             an export with `holdfast log import`",
-            fold.problems[0]
-        ),
+        text
     }
 }
 
 impl Fold {
+    /// Compares what the log gives with what a server would serve, whose digest it returns.
+    fn compare(&mut self, reader: &LogReader, registry: Arc<Registry>, folded: Digest) -> Result<String> {
+        // Of a large log there is room for one state, and not for two.
+        self.state = State::new(registry.clone());
+        let served = match load(reader, registry) {
+            Ok(served) => served,
+            // Told behind what the log itself is found to lack, which is mostly why.
+            Err(fault) => {
+                self.problems.push(format!("no server can load it: {fault}"));
+                return Ok("nothing".to_owned());
+            }
+        };
+        let digest = Digest::of(&served);
+        if digest != folded {
+            each(reader, Offset::ZERO, |record| {
+                Ok(replay(&mut self.state, record).map(|_| ControlFlow::Continue(()))?)
+            })?;
+            self.problems.extend(differences(&self.state, &served, TOLD_MAX));
+        }
+        Ok(digest.to_string())
+    }
+
     /// Checks one record against all before it, and folds it in.
     fn take(&mut self, record: &Record) -> Result<()> {
         let offset = record.offset();
