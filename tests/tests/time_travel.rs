@@ -407,6 +407,14 @@ async fn a_log_is_replayed_into_another_server() {
     fails(refusal, &["refused 1 event; --tolerate accepts that"]);
     assert!(replayed(&one, &["--from", &from, "--tolerate"]).status.success());
 
+    // A URL is enough where the usual kubeconfig knows it.
+    let by_url = |kubeconfig: &str| {
+        let arguments = ["replay", &one, "--against", other.url(), "--from", &from, "--tolerate", "--speed", "max"];
+        Command::new(binary()).args(arguments).env("KUBECONFIG", kubeconfig).output().expect("run holdfast")
+    };
+    succeeds(by_url(&two));
+    fails(by_url(&one), &["cannot be reached"]);
+
     // Bad inputs, before anything is sent.
     let newest = there.get(&format!("{MAPS}?limit=1")).await.expect(200).json()["metadata"]["resourceVersion"].clone();
     let cut = text_of(&folder.join("cut"));

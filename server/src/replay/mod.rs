@@ -21,7 +21,8 @@ pub struct Args {
     /// What is replayed: an export of `holdfast log`, a data folder, or the kubeconfig of a running Holdfast.
     #[arg(value_name = "LOG")]
     log: PathBuf,
-    /// The server that is written to: a kubeconfig, or the URL of one that asks for no credentials.
+    /// The server that is written to: a kubeconfig, or a URL; credentials are those by which $KUBECONFIG or
+    /// ~/.kube/config knows that URL, or none.
     #[arg(long, value_name = "KUBECONFIG|URL")]
     against: String,
     /// That kubeconfig's context [default: its current one].

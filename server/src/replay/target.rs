@@ -5,6 +5,7 @@ use crate::remote::Server;
 use crate::remote::client::{self, Failure, escaped};
 use anyhow::{Context, Result, anyhow, bail};
 use http::Method;
+use kube::config::{Kubeconfig, NamedCluster};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -35,6 +36,23 @@ struct Known {
     versioned: HashSet<String>,
     /// Which object stands for a recorded one, by their uids; `None` while it is on its way.
     uids: HashMap<String, Option<String>>,
+}
+
+/// The context by which the usual kubeconfig knows a server: the current one rather than another.
+fn context_of(url: &str) -> Option<String> {
+    let Kubeconfig { clusters, contexts, current_context, .. } = Kubeconfig::read().ok()?;
+    let is_it = |cluster: &NamedCluster| {
+        let server = cluster.cluster.as_ref().and_then(|cluster| cluster.server.as_deref());
+        server.is_some_and(|server| server.trim_end_matches('/') == url)
+    };
+    let names: Vec<String> = clusters.into_iter().filter(is_it).map(|cluster| cluster.name).collect();
+    let mut known = contexts
+        .into_iter()
+        .filter(|context| context.context.as_ref().is_some_and(|context| names.contains(&context.cluster)))
+        .map(|context| context.name)
+        .collect::<Vec<_>>();
+    let current = current_context.and_then(|current| known.iter().position(|name| *name == current));
+    (!known.is_empty()).then(|| known.swap_remove(current.unwrap_or(0)))
 }
 
 /// How a kind is served.
@@ -73,9 +91,14 @@ impl Target {
             }
             let url = against.trim_end_matches('/');
             let uri = url.parse().with_context(|| format!("--against {against}"))?;
-            let mut config = kube::Config::new(uri);
-            config.default_retry = false;
-            (kube::Client::try_from(config)?, url.to_owned())
+            match context_of(url) {
+                Some(context) => client::connect(&Server { kubeconfig: None, context: Some(context) }).await?,
+                None => {
+                    let mut config = kube::Config::new(uri);
+                    config.default_retry = false;
+                    (kube::Client::try_from(config)?, url.to_owned())
+                }
+            }
         } else {
             let file = PathBuf::from(against);
             if !file.exists() {
