@@ -3,10 +3,8 @@
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`EventLog`] and nothing behind it.
 
-pub mod bootstrap;
 mod engine;
 pub mod hub;
-mod janitor;
 pub mod log;
 pub mod memory;
 pub mod moment;
@@ -14,7 +12,6 @@ mod past;
 mod pins;
 #[cfg(feature = "planted")]
 pub mod planted;
-pub mod registrar;
 pub mod retention;
 mod watch;
 pub mod writer;

@@ -1,28 +1,29 @@
-//! HTTP in front of the engine: TLS, authentication, parsing, streaming. No rules about objects here.
+//! HTTP in front of the door: TLS, authentication, parsing, rendering, streaming. No rules about objects here.
 //!
-//! Start at [`api::Api::handle`], the way of one request. [`serve`](mod@serve) puts it behind a socket and
+//! Start at [`Transport::handle`], the way of one request; a [`Builder`] wires the door and this transport. [`serve`](mod@serve) puts it behind a socket and
 //! [`memory`] behind a `tower` service without one; both run the same filter.
 
 pub mod aggregate;
-pub mod api;
 pub mod authenticate;
 mod body;
+mod build;
 pub mod conversion;
 pub mod forks;
-pub mod info;
 pub mod log;
 pub mod memory;
-mod metrics;
 pub mod outbound;
-mod past;
+mod parse;
 pub mod paths;
 mod query;
+mod render;
 mod respond;
-mod reviews;
+mod route;
 pub mod serve;
 mod status;
 pub mod tokens;
+mod transport;
 mod watch;
 mod websocket;
 
-pub use metrics::Metrics;
+pub use build::Builder;
+pub use transport::{Features, Transport, WireRequest};

@@ -1,8 +1,8 @@
 //! The socket under the API: TLS, HTTP/1.1 and HTTP/2 on one port, and a clean end.
 
-use crate::api::{Api, WireRequest};
 use crate::authenticate::{Peer, certificate_user};
 use crate::respond::Response;
+use crate::transport::{Transport, WireRequest};
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -30,7 +30,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 pub const STREAMS_MAX: u32 = 250;
 
 /// The API as a warp filter: for the socket, and for callers within the process.
-pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
+pub fn filter(
+    transport: Arc<Transport>,
+) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
     let query = warp::query::raw().or(warp::any().map(String::new)).unify();
     let peer = warp::ext::optional::<Peer>();
     let client = warp::ext::optional::<SocketAddr>();
@@ -52,7 +54,7 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
                   client,
                   upgrade,
                   body| {
-                let api = api.clone();
+                let transport = transport.clone();
                 async move {
                     let peer = peer.unwrap_or(Peer::Unknown);
                     let wire = WireRequest {
@@ -65,7 +67,7 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
                         upgrade,
                         body,
                     };
-                    Ok::<Response, warp::Rejection>(api.handle(wire).await)
+                    Ok::<Response, warp::Rejection>(transport.handle(wire).await)
                 }
             },
         )
@@ -74,11 +76,16 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
 }
 
 /// Serves until the stop signal, then lets requests in progress finish.
-pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: u32) -> std::io::Result<()> {
+pub async fn serve(
+    transport: Arc<Transport>,
+    listener: TcpListener,
+    tls: Tls,
+    streams_max: u32,
+) -> std::io::Result<()> {
     let acceptor = TlsAcceptor::from(tls.config.clone());
-    let mut stopping = api.stopping.subscribe();
+    let mut stopping = transport.stopping.subscribe();
     let graceful = hyper_util::server::graceful::GracefulShutdown::new();
-    let service = warp::service(filter(api.clone()));
+    let service = warp::service(filter(transport.clone()));
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).keep_alive(true);
     builder
@@ -134,8 +141,8 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
         });
     }
     drop(listener);
-    api.sockets.close();
-    let ended = async { tokio::join!(graceful.shutdown(), api.sockets.wait()) };
+    transport.sockets.close();
+    let ended = async { tokio::join!(graceful.shutdown(), transport.sockets.wait()) };
     let _ = tokio::time::timeout(DRAIN_MAX, ended).await;
     Ok(())
 }

@@ -1,21 +1,18 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::api::{Api, retarget};
-use crate::past::{Scene, too_large};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
+use crate::transport::Transport;
 use crate::websocket::Socket;
 use bytes::{Bytes, BytesMut};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
-use holdfast_core::list::{Selection, parse_version};
 use holdfast_core::object::encode;
-use holdfast_core::refusal::{Cause, Subject};
-use holdfast_core::request::Request;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
-use holdfast_engine::{Delivery, Fault, Watch, WatchStart};
+use holdfast_engine::{Delivery, Fault, Watch};
+use holdfast_service::Watched;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,70 +30,25 @@ const PIECES_WAITING: usize = 4;
 /// What stands before a Protobuf event in a stream.
 const LENGTH_BYTES: usize = 4;
 
-/// Answers a watch.
-pub async fn watch(
-    api: &Arc<Api>,
-    scene: &Scene,
-    kind: &Arc<Kind>,
-    request: &Request,
-    shape: Shape,
-    socket: Option<Socket>,
-) -> Result<Response, Refusal> {
-    let snapshot = match scene {
-        Scene::Past(view) => view.state().clone(),
-        Scene::Present(_) | Scene::Read(..) => api.engine.snapshot(),
-    };
-    let request = &*retarget(&snapshot, kind, request)?;
-    let selection = Selection::new(&snapshot, request)?;
-    let reach = async |version: &str| {
-        let version = parse_version(version)?;
-        match scene {
-            Scene::Past(view) if version > view.offset() => return Err(too_large(version, view.offset())),
-            Scene::Past(_) => {}
-            Scene::Present(_) | Scene::Read(..) => api.engine.reach(version).await?,
-        }
-        Ok(version)
-    };
-    let options = &request.options;
-    let initial = options.send_initial_events;
-    validate(initial, options.resource_version_match.as_deref().unwrap_or(""), options.allow_watch_bookmarks)?;
-    let start = match options.resource_version.as_deref().unwrap_or("") {
-        _ if initial == Some(true) => {
-            let version = options.resource_version.as_deref().unwrap_or("");
-            if !version.is_empty() && version != "0" {
-                reach(version).await?;
-            }
-            WatchStart::Now
-        }
-        "" | "0" if initial == Some(false) => WatchStart::After(snapshot.offset),
-        "" | "0" => WatchStart::Now,
-        version => WatchStart::After(reach(version).await?),
-    };
-    let timeout = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        // Spread over half an hour, so that clients do not all come back at once.
-        _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
-    };
-    let watch = match scene {
-        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start)?,
-        Scene::Present(_) | Scene::Read(..) => api.engine.watch(selection, start),
-    };
+/// Sends what a watch delivers, until it ends.
+pub fn answer(transport: &Arc<Transport>, watched: Watched, shape: Shape, socket: Option<Socket>) -> Response {
+    let Watched { snapshot: _, kind, version, watch, timeout, bookmarks, mark_initial_end } = watched;
     let (pieces, receiver) = mpsc::channel(PIECES_WAITING);
     let feeder = Feeder {
-        api: api.clone(),
-        kind: snapshot.registry.share(request.target.kind),
-        version: request.target.version,
+        transport: transport.clone(),
+        kind,
+        version,
         watch,
         shape,
-        bookmarks: options.allow_watch_bookmarks,
-        mark_initial_end: initial == Some(true),
+        bookmarks,
+        mark_initial_end,
         headers: true,
         messages: socket.is_some(),
         pieces,
     };
     tokio::spawn(feeder.run(Instant::now() + timeout));
     if let Some(socket) = socket {
-        return Ok(socket.answer(&api.sockets, receiver, shape.encoding == Encoding::Protobuf));
+        return socket.answer(&transport.sockets, receiver, shape.encoding == Encoding::Protobuf);
     }
     let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
         let piece: Bytes = receiver.recv().await?;
@@ -106,32 +58,12 @@ pub async fn watch(
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Encoding::Json | Encoding::Yaml => respond::JSON,
     };
-    Ok(respond::streamed(200, Box::pin(frames), content_type, false))
-}
-
-fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
-    let invalid = |field: &str, why: &str| {
-        let subject = Subject::new("meta.k8s.io", "ListOptions", "");
-        Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, why)] })
-    };
-    match initial {
-        Some(true) if matching != "NotOlderThan" => {
-            invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        }
-        Some(true) if !bookmarks => {
-            invalid("allowWatchBookmarks", "sendInitialEvents requires setting allowWatchBookmarks to true")
-        }
-        None if !matching.is_empty() => invalid(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        _ => Ok(()),
-    }
+    respond::streamed(200, Box::pin(frames), content_type, false)
 }
 
 /// Turns events into pieces of the body.
 struct Feeder {
-    api: Arc<Api>,
+    transport: Arc<Transport>,
     kind: Arc<Kind>,
     version: usize,
     watch: Watch,
@@ -147,8 +79,8 @@ struct Feeder {
 
 impl Feeder {
     async fn run(mut self, deadline: Instant) {
-        let _counted = self.api.metrics.watching();
-        let mut stopping = self.api.stopping.subscribe();
+        let _counted = self.transport.service.watching();
+        let mut stopping = self.transport.stopping.subscribe();
         let mut bookmark_at = Instant::now() + BOOKMARK_PERIOD;
         loop {
             // Initial events have ended when none of them waits any more.
@@ -237,8 +169,8 @@ impl Feeder {
             }
         }
         let entry = delivery.event.shown(delivery.change_type);
-        self.api.engine.prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
-        let now = self.api.engine.stamp().seconds();
+        self.transport.engine().prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
+        let now = self.transport.engine().stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
         let json = respond::form(&self.kind, self.version, &entry, self.shape, now, headers);
         Ok(self.written(delivery.change_type.as_str(), json.into()))
