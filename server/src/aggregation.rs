@@ -5,11 +5,11 @@ use crate::flags::Args;
 use anyhow::{Result, anyhow};
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
+use holdfast_outbound::Identity;
 use holdfast_service::housekeeping::registrar;
 use holdfast_transport_http::Transport;
 use holdfast_transport_http::aggregate::Settings;
 use holdfast_transport_http::authenticate::RequestHeaders;
-use holdfast_transport_http::outbound::Identity;
 use std::sync::Arc;
 
 /// How servers are reached that answer for parts of the API.

@@ -2,11 +2,12 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
-use crate::conversion::Webhooks;
+
 use crate::forks::Forker;
 use crate::paths::Documents;
 use crate::transport::{Features, Transport};
 use holdfast_engine::Engine;
+use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Limits, Options, Service};
 use std::sync::Arc;
 use tokio::sync::watch;

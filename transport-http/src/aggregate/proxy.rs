@@ -1,7 +1,6 @@
 //! Sends a request on to the server that answers for it, in the name of whoever made it.
 
 use super::Server;
-use crate::outbound::{OutBody, OutboundError};
 use crate::respond::{self, Response};
 use crate::route::Route;
 use crate::transport::{Head, Transport};
@@ -10,6 +9,7 @@ use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::request::Verb;
+use holdfast_outbound::{OutBody, OutboundError};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
