@@ -1,13 +1,12 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
 use crate::hub::Hub;
-use crate::log::{EventLog, Fault};
+use crate::log::{Fault, Log, LogRead, Wake};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted};
 use crate::watch::{Watch, WatchStart};
-use crate::writer::{Command, Input, Rejection, Work, Writer};
+use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
@@ -24,17 +23,20 @@ use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// How many decisions may wait for the writer before the server says that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// How often a decision that has gone stale is made again before the writer is asked to make it.
-const RACES_MAX: usize = 4;
 /// How many objects a webhook is given at a time.
 const CONVERSIONS_MAX: usize = 500;
+/// How often a question looks whether a full queue has room.
+const QUEUE_LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// How long a read of a version that is not there yet waits for it.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
@@ -65,14 +67,26 @@ pub trait Converter: Send + Sync + 'static {
 pub struct Engine {
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
-    log: Arc<dyn EventLog>,
-    commands: Sender<Input>,
+    log: Arc<dyn Log>,
+    commands: Arc<Sender<Input>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// What the writer died of.
+    died: watch::Sender<Option<String>>,
     pins: Pins,
     past: Memory,
     built_in: Arc<Registry>,
     options: Options,
     converter: OnceLock<Arc<dyn Converter>>,
+}
+
+/// How the writer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    Well,
+    /// It lives, and the log takes no writes.
+    ReadOnly(String),
+    /// It has died, or does not answer.
+    Dead(String),
 }
 
 /// What a mutation came to.
@@ -84,11 +98,21 @@ pub enum Reply {
 
 impl Engine {
     /// Folds the log into a state and starts the writer.
-    pub fn open(log: Arc<dyn EventLog>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
+    pub fn open(log: Arc<dyn Log>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
         let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default(), QUEUE_COMMANDS_MAX)?;
+        let died = engine.died.clone();
+        let serve = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&queue)));
+            if let Err(panic) = outcome {
+                let why = format!("the writer died: {}", words(panic.as_ref()));
+                tracing::error!("{why}");
+                died.send_replace(Some(why));
+            }
+            // Whoever waits in the queue is answered as it goes.
+        };
         let writer = std::thread::Builder::new()
             .name("writer".into())
-            .spawn(move || writer.run(queue))
+            .spawn(serve)
             .map_err(|error| Fault::io("start the writer", error))?;
         *engine.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(writer);
         Ok(engine)
@@ -97,25 +121,29 @@ impl Engine {
     /// The same without a thread: the caller takes commands from the queue, which holds so many at most, and hands them
     /// to the writer.
     pub fn assemble(
-        log: Arc<dyn EventLog>,
+        log: Arc<dyn Log>,
         registry: Arc<Registry>,
-        options: Options,
+        mut options: Options,
         hub: Hub,
         commands_max: usize,
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
+        options.settings.token_key = TokenKey(log.secret()?);
         let built_in = registry.clone();
         let state = load(log.as_ref(), registry)?;
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (commands, queue) = bounded(commands_max);
+        let commands = Arc::new(commands);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
+        log.wake_by(waking(&writer, &commands));
         let engine = Engine {
             published,
             hub,
             log,
             commands,
             writer: Mutex::new(None),
+            died: watch::Sender::new(None),
             pins: Pins::default(),
             past: Memory::default(),
             built_in,
@@ -123,6 +151,44 @@ impl Engine {
             converter: OnceLock::new(),
         };
         Ok((Arc::new(engine), writer, queue))
+    }
+
+    /// Resolves when the writer has died, and says of what. Nothing can be written any more: the process should end.
+    pub async fn died(&self) -> String {
+        let mut died = self.died.subscribe();
+        match died.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            // The engine itself holds the other end.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks the writer how it is.
+    pub async fn health(&self, patience: Duration) -> Health {
+        let asked = async {
+            let (answer, answered) = oneshot::channel();
+            let mut question = Input::Ask(answer);
+            // A queue that is full moves on, if the writer lives.
+            while let Err(error) = self.commands.try_send(question) {
+                match error {
+                    TrySendError::Full(again) => question = again,
+                    TrySendError::Disconnected(_) => return Health::Dead(self.gone()),
+                }
+                tokio::time::sleep(QUEUE_LOOK_PERIOD).await;
+            }
+            match answered.await {
+                Ok(None) => Health::Well,
+                Ok(Some(why)) => Health::ReadOnly(why),
+                Err(_) => Health::Dead(self.gone()),
+            }
+        };
+        let late = |_| Health::Dead(format!("the writer has not answered for {} s", patience.as_secs_f32()));
+        tokio::time::timeout(patience, asked).await.unwrap_or_else(late)
+    }
+
+    /// Why there is no writer.
+    fn gone(&self) -> String {
+        self.died.borrow().clone().unwrap_or_else(|| "the server is stopping".into())
     }
 
     /// Lets the writer finish what it was handed, and ends it: later writes are refused.
@@ -145,7 +211,7 @@ impl Engine {
         &self.hub
     }
 
-    pub fn log(&self) -> &Arc<dyn EventLog> {
+    pub fn log(&self) -> &Arc<dyn Log> {
         &self.log
     }
 
@@ -166,30 +232,21 @@ impl Engine {
     pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
         let mut conversions = Conversions::default();
-        let mut races = 0;
-        while races < RACES_MAX {
+        loop {
             let snapshot = self.snapshot();
             let decision = self.decide(&snapshot, request, stamp, &mut conversions).await?;
-            #[cfg(feature = "planted")]
-            let rehearses = request.options.dry_run && !is(Bug::DryRunWrites);
-            #[cfg(not(feature = "planted"))]
-            let rehearses = request.options.dry_run;
-            if rehearses {
+            if request.options.dry_run && !planted(Bug::DryRunWrites) {
                 return Ok(rehearse(decision));
             }
-            races += 1;
-            let fixed = decision.fixed;
-            #[cfg(feature = "planted")]
-            let fixed = fixed || is(Bug::RaceRefused);
+            let fixed = decision.fixed || planted(Bug::RaceRefused);
             match self.submit(decision, decide::actor(request), stamp).await {
                 Ok(reply) => return Ok(reply),
-                Err(Rejection::Stale) if !self.snapshot().registry.serves(request.target.kind) => continue,
-                Err(Rejection::Stale) if fixed => return Err(stale(&snapshot, request)),
-                Err(Rejection::Stale) => continue,
+                Err(Rejection::Stale(_)) if !self.snapshot().registry.serves(request.target.kind) => continue,
+                Err(Rejection::Stale(_)) if fixed => return Err(stale(&snapshot, request)),
+                Err(Rejection::Stale(_)) => continue,
                 Err(rejection) => return Err(refusal(rejection)),
             }
         }
-        self.mutate_in_turn(request, stamp, conversions).await
     }
 
     /// Has webhooks called from now on: whoever calls them needs the engine to find them.
@@ -246,58 +303,22 @@ impl Engine {
         converted.into_iter().next().ok_or_else(|| Refusal::Internal("the webhook converted nothing".into()))
     }
 
-    /// Lets the writer decide, where no race can be lost.
-    async fn mutate_in_turn(
-        &self,
-        request: &Request,
-        stamp: Stamp,
-        conversions: Conversions,
-    ) -> Result<Reply, Refusal> {
-        let (told, tells) = oneshot::channel();
-        let (settings, undecided) = (self.options.settings.clone(), request.clone());
-        let work = Work::Undecided(Box::new(move |state| {
-            let decided = decide::decide_with(state, &settings, &undecided, stamp, &conversions);
-            let (writes, told_of) = match decided {
-                Ok(Decision { writes, answer, warnings, .. }) => (writes, Ok((answer, warnings))),
-                Err(refusal) => (Vec::new(), Err(refusal)),
-            };
-            // A client that has gone away does not mind.
-            let _ = told.send(told_of);
-            writes
-        }));
-        let entries = self.commit(work, decide::actor(request), stamp).await.map_err(refusal)?;
-        let told_of = tells.await.map_err(|_| Refusal::Internal("the writer did not decide".into()))?;
-        match told_of {
-            // Others changed it again, and the writer cannot wait for a webhook.
-            Err(Refusal::Unconverted(_)) => Err(Refusal::TooManyRequests {
-                message: "the object changes faster than its webhook converts it; please try again".into(),
-                retry_after_seconds: 1,
-            }),
-            told_of => told_of.map(|(answer, warnings)| reply(answer, &entries, warnings)),
-        }
-    }
-
     /// Hands a decision to the writer and waits until it is durable.
     pub async fn submit(&self, decision: Decision, actor: Actor, stamp: Stamp) -> Result<Reply, Rejection> {
         let Decision { writes, expects, answer, warnings, .. } = decision;
         if writes.is_empty() {
             return Ok(reply(answer, &[], warnings));
         }
-        let entries = self.commit(Work::Decided { writes, expects }, actor, stamp).await?;
-        Ok(reply(answer, &entries, warnings))
-    }
-
-    async fn commit(&self, work: Work, actor: Actor, stamp: Stamp) -> Result<Vec<Arc<Entry>>, Rejection> {
         let (sender, receiver) = oneshot::channel();
-        let command = Command { work, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
+        let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
         self.commands.try_send(Input::Commit(command)).map_err(|error| match error {
             TrySendError::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
-            TrySendError::Disconnected(_) => Rejection::Poisoned("the server is stopping".into()),
+            TrySendError::Disconnected(_) => Rejection::Poisoned(self.gone()),
         })?;
-        match receiver.await {
-            Ok(result) => result,
-            Err(_) => Err(Rejection::Failed("the writer stopped before it answered".into())),
-        }
+        let entries = receiver
+            .await
+            .unwrap_or_else(|_| Err(Rejection::Failed("the writer stopped before it answered".into())))?;
+        Ok(reply(answer, &entries, warnings))
     }
 
     /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
@@ -305,22 +326,13 @@ impl Engine {
         decide::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
         if !snapshot.registry.serves(request.target.kind) {
-            #[cfg(feature = "planted")]
-            if is(Bug::MassDeletionOfOldKind) {
-                return Ok(0);
-            }
-            return Err(Refusal::Redefined);
+            return if planted(Bug::MassDeletionOfOldKind) { Ok(0) } else { Err(Refusal::Redefined) };
         }
         let selection = Selection::new(&snapshot, request)?;
-        let page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
-        #[cfg(feature = "planted")]
-        let page = {
-            let mut page = page;
-            if is(Bug::MassDeletionMissesLast) {
-                page.entries.pop();
-            }
-            page
-        };
+        let mut page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
+        if planted(Bug::MassDeletionMissesLast) {
+            page.entries.pop();
+        }
         let mut deletions = tokio::task::JoinSet::new();
         let mut count = 0;
         for entry in page.entries {
@@ -347,8 +359,7 @@ impl Engine {
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         match (from, freshness) {
             (Some(token), _) => self.view_of(token),
-            #[cfg(feature = "planted")]
-            (None, Freshness::Newest) if is(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
+            (None, Freshness::Newest) if planted(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
                 self.past(Offset(self.snapshot().offset.0 - 1))
             }
             (None, Freshness::Newest) => Ok(View::of(self.snapshot())),
@@ -366,8 +377,7 @@ impl Engine {
     /// What a list goes on with. One that began with the newest state must go on soon, whatever the log remembers.
     fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
         let offset = Offset(token.version);
-        #[cfg(feature = "planted")]
-        if is(Bug::TokenOfNewest) {
+        if planted(Bug::TokenOfNewest) {
             return Ok(View::of(self.snapshot()).named(token.past));
         }
         if let Some(state) = self.kept(offset) {
@@ -474,8 +484,26 @@ impl Engine {
     }
 }
 
+/// What a log calls when others have appended to it. It keeps no engine alive.
+fn waking(writer: &Writer, commands: &Arc<Sender<Input>>) -> Wake {
+    let (others, commands) = (writer.others().clone(), Arc::downgrade(commands));
+    Arc::new(move || {
+        others.store(true, Ordering::Release);
+        if let Some(commands) = commands.upgrade() {
+            // A writer with a full queue is awake, and looks at the tail on its way.
+            let _ = commands.try_send(Input::Tail);
+        }
+    })
+}
+
+/// What somebody panicked with.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
+}
+
 /// Folds what the log holds now.
-pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
+pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> {
     let mut changes = Vec::new();
     let mut custom = Vec::new();
     let mut orphans = 0;
@@ -489,8 +517,7 @@ pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault>
         Ok(())
     })?;
     changes.sort_unstable_by_key(|change| change.offset);
-    #[cfg(feature = "planted")]
-    if is(Bug::LoadMissesLast) {
+    if planted(Bug::LoadMissesLast) {
         changes.pop();
     }
     let mut state = State::new(registry);
@@ -572,6 +599,6 @@ fn refusal(rejection: Rejection) -> Refusal {
         Rejection::Full(why) => Refusal::InsufficientStorage(why),
         Rejection::Failed(why) => Refusal::Internal(why),
         Rejection::Poisoned(why) => Refusal::Unavailable(why),
-        Rejection::Stale => Refusal::Internal("a stale decision is decided again".into()),
+        Rejection::Stale(_) => Refusal::Internal("a stale decision is decided again".into()),
     }
 }

@@ -5,10 +5,9 @@
 //! them. What does not is read from the log, and kept for a while.
 
 use crate::engine::Engine;
-use crate::log::Fault;
+use crate::log::{AsOf, Fault};
 use crate::moment::{self, Unknown};
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
@@ -107,9 +106,7 @@ impl View {
 
     pub fn get(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
         let Some(past) = &self.past else { return Ok(self.state.get(kind, key).cloned()) };
-        let at = self.state.offset;
-        #[cfg(feature = "planted")]
-        let at = if is(Bug::PastOffByOne) { at.next() } else { at };
+        let at = if planted(Bug::PastOffByOne) { self.state.offset.next() } else { self.state.offset };
         let kind = self.state.kind(kind);
         let present = past.present(kind);
         if let Some(entry) = present.and_then(|present| past.newest.get(present, key))
@@ -131,8 +128,7 @@ impl View {
             None => list::page(&self.state, selection, limit, from),
             Some(past) => self.past_page(past, selection, limit, from)?,
         };
-        #[cfg(feature = "planted")]
-        if is(Bug::PageSkips) && page.next.is_some() {
+        if planted(Bug::PageSkips) && page.next.is_some() {
             page.entries.pop();
         }
         if let Some(next) = &mut page.next {
@@ -171,7 +167,8 @@ impl View {
                 if found.len() > room { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             let log = past.engine.log();
-            log.as_of(&kind.storage, &selection.prefix, after.as_deref(), at, &mut gather).map_err(fault)?;
+            let asked = AsOf { resource: &kind.storage, prefix: &selection.prefix, after: after.as_deref(), at };
+            log.as_of(&asked, &mut gather).map_err(fault)?;
             let goes_on = found.len() > room;
             found.truncate(room);
             for (key, offset) in &found {
@@ -234,7 +231,7 @@ impl View {
                 found.push((key.to_owned(), offset));
                 ControlFlow::Continue(())
             };
-            past.engine.log().as_of(&kind.storage, "", None, at, &mut gather).map_err(fault)?;
+            past.engine.log().as_of(&AsOf::all(&kind.storage, at), &mut gather).map_err(fault)?;
             let present = past.present(kind);
             for (key, offset) in found {
                 let entry = self.entry(past, kind, present, &key, offset)?;
@@ -314,8 +311,7 @@ impl Engine {
     /// The kinds that there were: those of now, unless a definition has changed since.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
         let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
-        #[cfg(feature = "planted")]
-        if is(Bug::PastKindsOfNow) {
+        if planted(Bug::PastKindsOfNow) {
             return Ok(newest.registry.clone());
         }
         let storage = &newest.kind(definitions).storage;
@@ -332,7 +328,7 @@ impl Engine {
             offsets.push(offset);
             ControlFlow::Continue(())
         };
-        self.log().as_of(storage, "", None, at, &mut gather).map_err(fault)?;
+        self.log().as_of(&AsOf::all(storage, at), &mut gather).map_err(fault)?;
         offsets.sort_unstable();
         let mut state = State::new(self.built_in().clone());
         for offset in offsets {

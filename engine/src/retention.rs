@@ -1,10 +1,10 @@
 //! Lets old history go, by age and by size, beside traffic.
 //!
-//! What the state was at the new beginning stays, and so does every event since; see [`EventLog::forget`]. A pass goes
+//! What the state was at the new beginning stays, and so does every event since; see [`Log::forget`]. A pass goes
 //! on a thread of its own, in steps, so that neither writers nor readers wait for it.
 
 use crate::engine::Engine;
-use crate::log::{EventLog, Fault, Size};
+use crate::log::{Fault, Log, Size};
 use crate::moment::at_time;
 use holdfast_core::event::Offset;
 use std::sync::Weak;
@@ -95,7 +95,7 @@ pub struct Pass {
 }
 
 /// Lets go of what the retention does not keep.
-pub fn pass(log: &dyn EventLog, retention: Retention, now_ms: i64) -> Result<Pass, Fault> {
+pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64) -> Result<Pass, Fault> {
     let before = log.size()?;
     let newest = log.last()?;
     if let Some(age) = retention.age {
@@ -122,6 +122,7 @@ pub fn pass(log: &dyn EventLog, retention: Retention, now_ms: i64) -> Result<Pas
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{Append, LogRead};
     use crate::memory::MemoryLog;
     use holdfast_core::event::{Operation, Record};
 
@@ -138,7 +139,7 @@ mod tests {
             object: vec![b'x'; 100].into(),
             ..Record::default()
         };
-        log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written");
+        assert_eq!(log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written"), Append::Appended);
         log
     }
 

@@ -8,7 +8,7 @@ use crate::coverage::{Mark, saw};
 use crate::file::File;
 use crate::random::Dice;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Append, AsOf, Fault, Log, LogRead};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Mutex, MutexGuard};
@@ -278,8 +278,76 @@ impl Inner {
     }
 }
 
-impl EventLog for Disk {
-    fn append(&self, batch: &[Record]) -> Result<(), Fault> {
+impl LogRead for Disk {
+    fn last(&self) -> Result<Offset, Fault> {
+        Ok(Offset(self.lock().records.len() as u64))
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        Ok(self.lock().at(offset.0).cloned())
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
+        let inner = self.lock();
+        for record in inner.records.iter().flatten() {
+            let place = (record.resource.as_str(), record.key.as_str());
+            if !record.is_delete() {
+                newest.insert(place, record);
+            } else if self.sabotage != Sabotage::KeepDeleted {
+                newest.remove(&place);
+            }
+        }
+        newest.into_values().cloned().try_for_each(visit)
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        let inner = self.lock();
+        Ok(match resource {
+            None => inner.records.iter().skip(after.0 as usize).flatten().take(limit).cloned().collect(),
+            Some(resource) => {
+                let offsets = inner.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
+                let from = offsets.partition_point(|offset| *offset <= after.0);
+                let skips =
+                    |record: &&Record| self.sabotage != Sabotage::SkipOnScan || !record.offset.is_multiple_of(7);
+                let records = offsets[from..].iter().filter_map(|offset| inner.at(*offset)).filter(skips);
+                records.take(limit).cloned().collect()
+            }
+        })
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        let inner = self.lock();
+        let offsets = inner.by_key.get(resource).and_then(|keys| keys.get(key));
+        Ok(offsets.and_then(|offsets| inner.newest(offsets, at)))
+    }
+
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
+        let AsOf { resource, prefix, after, at } = *asked;
+        let inner = self.lock();
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let Some(keys) = inner.by_key.get(resource) else { return Ok(()) };
+        let found = keys.range::<str, _>((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
+        for (key, offsets) in found {
+            if let Some(offset) = inner.newest(offsets, at)
+                && visit(key, offset).is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        Ok(self.lock().oldest)
+    }
+}
+
+impl Log for Disk {
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
         let mut changed = Vec::new();
         let batch = match self.sabotage {
             Sabotage::DropByte => {
@@ -343,75 +411,11 @@ impl EventLog for Disk {
         for record in batch {
             inner.push(record.clone());
         }
-        Ok(())
+        Ok(Append::Appended)
     }
 
-    fn last(&self) -> Result<Offset, Fault> {
-        Ok(Offset(self.lock().records.len() as u64))
-    }
-
-    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        Ok(self.lock().at(offset.0).cloned())
-    }
-
-    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
-        let inner = self.lock();
-        for record in inner.records.iter().flatten() {
-            let place = (record.resource.as_str(), record.key.as_str());
-            if !record.is_delete() {
-                newest.insert(place, record);
-            } else if self.sabotage != Sabotage::KeepDeleted {
-                newest.remove(&place);
-            }
-        }
-        newest.into_values().cloned().try_for_each(visit)
-    }
-
-    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        let inner = self.lock();
-        Ok(match resource {
-            None => inner.records.iter().skip(after.0 as usize).flatten().take(limit).cloned().collect(),
-            Some(resource) => {
-                let offsets = inner.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
-                let from = offsets.partition_point(|offset| *offset <= after.0);
-                let skips =
-                    |record: &&Record| self.sabotage != Sabotage::SkipOnScan || !record.offset.is_multiple_of(7);
-                let records = offsets[from..].iter().filter_map(|offset| inner.at(*offset)).filter(skips);
-                records.take(limit).cloned().collect()
-            }
-        })
-    }
-
-    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
-        let inner = self.lock();
-        let offsets = inner.by_key.get(resource).and_then(|keys| keys.get(key));
-        Ok(offsets.and_then(|offsets| inner.newest(offsets, at)))
-    }
-
-    fn as_of(
-        &self,
-        resource: &str,
-        prefix: &str,
-        after: Option<&str>,
-        at: Offset,
-        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
-    ) -> Result<(), Fault> {
-        let inner = self.lock();
-        let start = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        let Some(keys) = inner.by_key.get(resource) else { return Ok(()) };
-        let found = keys.range::<str, _>((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
-        for (key, offsets) in found {
-            if let Some(offset) = inner.newest(offsets, at)
-                && visit(key, offset).is_break()
-            {
-                break;
-            }
-        }
-        Ok(())
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        Ok([7; 32])
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
@@ -429,10 +433,6 @@ impl EventLog for Disk {
         }
         inner.oldest = inner.oldest.max(Offset(through));
         Ok(())
-    }
-
-    fn oldest(&self) -> Result<Offset, Fault> {
-        Ok(self.lock().oldest)
     }
 
     fn recover(&self) -> Result<(), Fault> {

@@ -20,7 +20,7 @@ use holdfast_core::list::Freshness;
 use holdfast_core::namespace;
 use holdfast_core::state::State;
 use holdfast_engine::retention::{Retention, pass};
-use holdfast_engine::{Clock, EventLog, View};
+use holdfast_engine::{Clock, Log, LogRead, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;

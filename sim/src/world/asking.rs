@@ -13,7 +13,7 @@ use holdfast_core::decide;
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::writer::Rejection;
-use holdfast_engine::{Clock, EventLog, Reply};
+use holdfast_engine::{Clock, LogRead, Reply};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl World {
             }
             Outcome::Refusal(refusal) => oracle::check_refusal(&self.twin, order, refusal, window),
             Outcome::Rejection(rejection) => {
-                let explained = trouble || *rejection == Rejection::Stale && *direct;
+                let explained = trouble || matches!(rejection, Rejection::Stale(_)) && *direct;
                 ensure(explained, || format!("nothing explains the rejection {rejection:?}"))
             }
         };
@@ -197,7 +197,7 @@ impl World {
             }
             Outcome::Count(_) => saw_accepted(order, None),
             Outcome::Refusal(refusal) => saw_refused(refusal),
-            Outcome::Rejection(Rejection::Stale) => saw(Mark::Stale),
+            Outcome::Rejection(Rejection::Stale(_)) => saw(Mark::Stale),
             Outcome::Rejection(_) => {}
         }
         Ok(())
