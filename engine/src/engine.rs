@@ -5,6 +5,7 @@ use crate::log::{Fault, Log, LogRead, Wake};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
 use crate::planted::{Bug, planted};
+use crate::reads::Reads;
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
@@ -74,6 +75,7 @@ pub struct Engine {
     died: watch::Sender<Option<String>>,
     pins: Pins,
     past: Memory,
+    reads: Reads,
     built_in: Arc<Registry>,
     options: Options,
     converter: OnceLock<Arc<dyn Converter>>,
@@ -99,7 +101,9 @@ pub enum Reply {
 impl Engine {
     /// Folds the log into a state and starts the writer.
     pub fn open(log: Arc<dyn Log>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
-        let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default(), QUEUE_COMMANDS_MAX)?;
+        let hub = Hub::default();
+        let (engine, writer, queue) =
+            Engine::assembled(log, registry, options, hub, (QUEUE_COMMANDS_MAX, Reads::default()))?;
         let died = engine.died.clone();
         let serve = move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&queue)));
@@ -119,13 +123,23 @@ impl Engine {
     }
 
     /// The same without a thread: the caller takes commands from the queue, which holds so many at most, and hands them
-    /// to the writer.
+    /// to the writer; the log is read where it is asked for.
     pub fn assemble(
+        log: Arc<dyn Log>,
+        registry: Arc<Registry>,
+        options: Options,
+        hub: Hub,
+        commands_max: usize,
+    ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
+        Engine::assembled(log, registry, options, hub, (commands_max, Reads::Here))
+    }
+
+    fn assembled(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
         mut options: Options,
         hub: Hub,
-        commands_max: usize,
+        (commands_max, reads): (usize, Reads),
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
         options.settings.token_key = TokenKey(log.secret()?);
         let built_in = registry.clone();
@@ -146,6 +160,7 @@ impl Engine {
             died: watch::Sender::new(None),
             pins: Pins::default(),
             past: Memory::default(),
+            reads,
             built_in,
             options,
             converter: OnceLock::new(),
@@ -213,6 +228,11 @@ impl Engine {
 
     pub fn log(&self) -> &Arc<dyn Log> {
         &self.log
+    }
+
+    /// Where the log is read, for whoever reads it.
+    pub fn reads(&self) -> &Reads {
+        &self.reads
     }
 
     pub fn stamp(&self) -> Stamp {
@@ -358,9 +378,9 @@ impl Engine {
     /// What a list wants to read, and where in it to go on.
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         match (from, freshness) {
-            (Some(token), _) => self.view_of(token),
+            (Some(token), _) => self.view_of(token).await,
             (None, Freshness::Newest) if planted(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
-                self.past(Offset(self.snapshot().offset.0 - 1))
+                self.past(Offset(self.snapshot().offset.0 - 1)).await
             }
             (None, Freshness::Newest) => Ok(View::of(self.snapshot())),
             (None, Freshness::NotOlderThan(offset)) => {
@@ -369,13 +389,16 @@ impl Engine {
             }
             (None, Freshness::Exact(offset)) => {
                 self.reach(offset).await?;
-                self.kept(offset).map_or_else(|| self.past(offset), |state| Ok(View::of(state).named(true)))
+                match self.kept(offset) {
+                    Some(state) => Ok(View::of(state).named(true)),
+                    None => self.past(offset).await,
+                }
             }
         }
     }
 
     /// What a list goes on with. One that began with the newest state must go on soon, whatever the log remembers.
-    fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
+    async fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
         let offset = Offset(token.version);
         if planted(Bug::TokenOfNewest) {
             return Ok(View::of(self.snapshot()).named(token.past));
@@ -391,13 +414,15 @@ impl Engine {
             return Err(expired());
         }
         if !token.past {
-            let since = self.log.scan(None, offset, 1).map_err(|fault| Refusal::Internal(fault.to_string()))?;
+            let log = self.log.clone();
+            let since = self.reads.run(move || log.scan(None, offset, 1)).await;
+            let since = since.map_err(|fault| Refusal::Internal(fault.to_string()))?;
             let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
             if since.first().is_some_and(|record| record.time_ms < limit_ms) {
                 return Err(expired());
             }
         }
-        Ok(self.past(offset)?.named(token.past))
+        Ok(self.past(offset).await?.named(token.past))
     }
 
     /// The newest state or one that was kept, if it is of this version.
@@ -444,8 +469,13 @@ impl Engine {
     }
 
     /// Follows what the selection picks up to the version of the view, behind which nothing comes.
-    pub fn watch_past(self: &Arc<Self>, view: View, selection: Selection, start: WatchStart) -> Result<Watch, Refusal> {
-        Watch::still(self.clone(), view, selection, start)
+    pub async fn watch_past(
+        self: &Arc<Self>,
+        view: View,
+        selection: Selection,
+        start: WatchStart,
+    ) -> Result<Watch, Refusal> {
+        Watch::still(self.clone(), view, selection, start).await
     }
 
     /// What a mutation would come to in this state.

@@ -31,6 +31,8 @@ pub enum Bug {
     FaultAcknowledged,
     /// After a fault the writer goes on without reading what had become durable: offsets are given out twice.
     OffsetsReused,
+    /// A batch that others were faster than is acknowledged, and is not in the log.
+    OvertakenAcknowledged,
     /// A start misses the newest event.
     LoadMissesLast,
     /// What is being deleted goes at once, whatever finalizers it has.
@@ -68,7 +70,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 29] = [
         Bug::AnswerBeforeAppend,
         Bug::PublishBeforeAppend,
         Bug::AnswerBeforePublish,
@@ -80,6 +82,7 @@ impl Bug {
         Bug::HalfBatchAfterFault,
         Bug::FaultAcknowledged,
         Bug::OffsetsReused,
+        Bug::OvertakenAcknowledged,
         Bug::LoadMissesLast,
         Bug::FinalizersIgnored,
         Bug::DryRunWrites,

@@ -41,8 +41,13 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         let Some(engine) = engine.upgrade() else { return };
         let newest = engine.snapshot().offset;
         // Where what is current is too much already, looking more often helps nobody.
-        let is_full =
-            !too_large && retention.bytes.is_some_and(|most| engine.log().size().is_ok_and(|size| size.bytes > most));
+        let is_full = match retention.bytes {
+            Some(most) if !too_large => {
+                let log = engine.log().clone();
+                engine.reads().run(move || log.size().is_ok_and(|size| size.bytes > most)).await
+            }
+            _ => false,
+        };
         if looked.elapsed() < period && newest.0.saturating_sub(seen.0) < MUCH_EVENTS && !is_full {
             continue;
         }

@@ -221,11 +221,13 @@ impl Writer {
                 false => self.log.append(&batch.records),
             };
             match appended.and_then(|appended| self.after(appended)) {
-                Ok(Append::Appended) => {
+                Ok(Append::Behind) if !planted(Bug::OvertakenAcknowledged) => {
+                    batch = Batch::check(&self.state, batch.take_back());
+                }
+                Ok(_) => {
                     self.state = batch.next.clone();
                     return Ok(batch);
                 }
-                Ok(Append::Behind) => batch = Batch::check(&self.state, batch.take_back()),
                 Err(fault) => {
                     self.refuse(batch, &fault);
                     return Err(());
@@ -370,6 +372,17 @@ impl Batch {
     fn answer(&mut self) {
         self.decided.drain(..).for_each(|(command, outcome)| command.answer(outcome));
     }
+}
+
+/// A decision's records as they would follow the state: for whoever appends beside the writer.
+pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
+    let mut next = state.clone();
+    let number = |write: &mut Write| {
+        let (record, change) = number(&next, write, actor, time_ms);
+        apply(&mut next, &change);
+        record
+    };
+    writes.iter_mut().map(number).collect()
 }
 
 /// Folds a change in; with it goes what was there before.

@@ -58,6 +58,7 @@ marks! {
     // Faults.
     Full FullForLong WriteFailed SyncFailed SyncFalselyFailed
     BatchTorn BatchLostWhole BatchFoundWhole
+    OthersAppended OthersWereFirst
     ClockForward ClockBack Forgotten ForgottenByAge ForgottenBySize
 
     // Moments at which the server dies.

@@ -2,12 +2,14 @@
 //!
 //! A batch is a header (magic, count, length) and the frames of its records, which bear checksums. It counts when all
 //! of it is there: [`Disk::recover`] cuts the file at the first batch that is not, and syncs what it keeps.
+//! Others append to the same log: at any time, or just before the server's own batch, which is then behind.
 //! A sabotaged disk exists to prove that the oracles see what they are there to see.
 
 use crate::coverage::{Mark, saw};
 use crate::file::File;
 use crate::random::Dice;
 use holdfast_core::event::{Offset, Record};
+use holdfast_engine::log::Wake;
 use holdfast_engine::{Append, AsOf, Fault, Log, LogRead};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -67,6 +69,7 @@ pub fn die() -> ! {
 
 pub struct Disk {
     inner: Mutex<Inner>,
+    wake: Mutex<Option<Wake>>,
     sabotage: Sabotage,
 }
 
@@ -93,6 +96,10 @@ struct Inner {
     dies_recovering: bool,
     /// What tears pages.
     seed: u64,
+    /// What another server appends just before the next batch.
+    first: Option<Vec<Record>>,
+    /// The last event that another server appended.
+    others: u64,
     /// First and last event of the newest batch that the disk was handed, and where it was written.
     newest: (u64, u64),
     unsure: Option<(usize, usize)>,
@@ -103,7 +110,7 @@ const HEADER_BYTES: usize = 12;
 
 impl Disk {
     pub fn new(sabotage: Sabotage) -> Disk {
-        Disk { inner: Mutex::default(), sabotage }
+        Disk { inner: Mutex::default(), wake: Mutex::default(), sabotage }
     }
 
     /// Plans a fault for the next append, and how many recoveries fail after it.
@@ -115,6 +122,26 @@ impl Disk {
         } else {
             (inner.planned, inner.recoveries_refused) = (Some(planned), recoveries_refused);
         }
+    }
+
+    /// Another server appends a batch, and who follows the tail is woken.
+    pub fn append_as_other(&self, records: &[Record]) {
+        self.lock().append_as_other(records);
+        let wake = self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Another server is to append a batch just before the next one.
+    pub fn be_overtaken(&self, records: Vec<Record>) {
+        self.lock().first = Some(records);
+    }
+
+    /// Whether another server may append what was decided on this version.
+    pub fn is_at(&self, offset: Offset) -> bool {
+        let inner = self.lock();
+        !inner.broken && inner.first.is_none() && inner.records.len() as u64 == offset.0
     }
 
     /// Whether appends work, and no fault is planned for the next one.
@@ -144,6 +171,7 @@ impl Disk {
         let mut inner = self.lock();
         inner.file.tear(&mut Dice::new(seed));
         (inner.planned, inner.broken, inner.recoveries_refused, inner.dies_recovering) = (None, false, 0, false);
+        inner.first = None;
         inner.reread(self.sabotage == Sabotage::KeepTornBatch);
         if self.sabotage == Sabotage::ForgetLast && inner.records.len() > 1 {
             inner.records.pop();
@@ -175,6 +203,11 @@ fn frames(batch: &[Record]) -> Vec<u8> {
         bytes[at * 4..at * 4 + 4].copy_from_slice(&field.to_le_bytes());
     }
     bytes
+}
+
+/// The first and the last event of a batch.
+fn extent(batch: &[Record]) -> (u64, u64) {
+    (batch.first().map_or(0, |record| record.offset), batch.last().map_or(0, |record| record.offset))
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
@@ -255,6 +288,18 @@ impl Inner {
             }
         }
         self.records.push(Some(record));
+    }
+
+    /// Whole and durable: another server's faults are not this one's.
+    fn append_as_other(&mut self, records: &[Record]) {
+        let bytes = frames(records);
+        let at = self.end;
+        self.file.write(at, &bytes);
+        self.file.sync();
+        self.end += bytes.len();
+        records.iter().for_each(|record| self.push(record.clone()));
+        self.others = self.records.len() as u64;
+        self.newest = extent(records);
     }
 
     /// The indexes know nothing after `last`, which most of the time they did not anyway.
@@ -364,9 +409,15 @@ impl Log for Disk {
         if inner.broken {
             return Err(failed("append"));
         }
+        if let Some(first) = inner.first.take() {
+            inner.append_as_other(&first);
+        }
+        if batch.first().is_some_and(|record| record.offset <= inner.others) {
+            saw(Mark::OthersWereFirst);
+            return Ok(Append::Behind);
+        }
         let planned = inner.planned.take();
-        inner.newest =
-            (batch.first().map_or(0, |record| record.offset), batch.last().map_or(0, |record| record.offset));
+        inner.newest = extent(batch);
         let fails = |inner: &mut Inner, mark: Mark| {
             saw(mark);
             let full = mark == Mark::Full;
@@ -412,6 +463,10 @@ impl Log for Disk {
             inner.push(record.clone());
         }
         Ok(Append::Appended)
+    }
+
+    fn wake_by(&self, wake: Wake) {
+        *self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(wake);
     }
 
     fn secret(&self) -> Result<[u8; 32], Fault> {

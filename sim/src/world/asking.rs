@@ -7,12 +7,12 @@ use crate::custom;
 use crate::disk::Died;
 use crate::oracle::{self, Instant, Verdict, Window, ensure};
 use crate::shape::Sort;
-use crate::workload::Order;
+use crate::workload::{self, Order};
 use holdfast_core::Refusal;
 use holdfast_core::decide;
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
-use holdfast_engine::writer::Rejection;
+use holdfast_engine::writer::{Rejection, numbered};
 use holdfast_engine::{Clock, LogRead, Reply};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -203,6 +203,36 @@ impl World {
         Ok(())
     }
 
+    /// A client of another server that appends to the same log: at once, or just before this one's next batch.
+    pub fn others(&mut self) -> Verdict {
+        let seen = self.server.engine.snapshot();
+        let id = self.id("o");
+        let order = workload::order(&mut self.dice, &seen, &self.twin, id.clone());
+        let is_mass = matches!(order.act, Act::DeleteAll { .. });
+        if !self.disk.is_at(seen.offset) || is_mass || order.request.options.dry_run {
+            return Ok(());
+        }
+        let stamp = self.clock.stamp();
+        let settings = self.server.engine.settings();
+        let Ok(decision) = decide::decide(&seen, settings, &order.request, stamp) else { return Ok(()) };
+        if decision.writes.is_empty() {
+            return Ok(());
+        }
+        let records = numbered(&seen, decision.writes, &decide::actor(&order.request), stamp.time.as_millisecond());
+        let at_once = self.dice.chance(50);
+        self.note(|_| format!("{} on another server, at once: {at_once}", order.describe()));
+        self.orders.insert(id, order);
+        if !at_once {
+            self.disk.be_overtaken(records);
+            return Ok(());
+        }
+        self.disk.append_as_other(&records);
+        saw(Mark::OthersAppended);
+        self.learn()?;
+        // Mostly the writer looks at the tail soon, and not before its next batch.
+        if self.dice.chance(60) { self.commit(0) } else { Ok(()) }
+    }
+
     /// The writer takes up to `count` decisions and commits them as one batch.
     pub fn commit(&mut self, count: usize) -> Verdict {
         let mut batch = self.server.commands(count);
@@ -214,7 +244,14 @@ impl World {
             self.last_full = self.step;
         }
         let writer = &mut self.server.writer;
-        match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
+        let follows = decisions == 0 || self.dice.chance(50);
+        let work = || {
+            if follows {
+                writer.follow();
+            }
+            writer.commit(&mut batch);
+        };
+        match catch_unwind(AssertUnwindSafe(work)) {
             Ok(()) => {}
             Err(panic) if panic.is::<Died>() => {
                 self.note(|_| format!("the server dies while it commits {decisions} decisions"));
