@@ -9,9 +9,8 @@ use anyhow::{Context, Result, anyhow};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::kinds::registry;
-use holdfast_core::list::TokenKey;
 use holdfast_core::pipeline::Settings;
+use holdfast_core::kinds::registry;
 use holdfast_engine::{Engine, Options, bootstrap, retention};
 use holdfast_storage_rocks::{Durability, RocksLog};
 use holdfast_transport_http::Metrics;
@@ -100,8 +99,8 @@ impl Server {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
-            token_key: TokenKey(log.secret()?),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+            ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;

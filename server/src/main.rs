@@ -1,5 +1,6 @@
 //! The binary `holdfast`: flags and wiring, nothing else. One file a subcommand.
 
+mod advice;
 mod aggregation;
 mod apiserver;
 mod at;
@@ -112,7 +113,10 @@ fn main() -> std::process::ExitCode {
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("holdfast: {error:#}");
+            match advice::advice(&error) {
+                Some(advice) => eprintln!("holdfast: {error:#}. {advice}"),
+                None => eprintln!("holdfast: {error:#}"),
+            }
             std::process::ExitCode::FAILURE
         }
     }

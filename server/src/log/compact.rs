@@ -3,8 +3,8 @@
 use super::Folder;
 use crate::flags::HistoryArgs;
 use anyhow::{Result, ensure};
-use holdfast_engine::EventLog;
 use holdfast_engine::retention::{Retention, pass};
+use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::{LogReader, RocksLog};
 
 #[derive(clap::Args)]
