@@ -49,12 +49,29 @@ pub enum Reply {
         warnings: Vec<String>,
     },
     /// An object that was never stored and so has no version, as it would be stored.
-    Rehearsed { document: Document, kind: Arc<Kind>, version: usize, code: u16, warnings: Vec<String> },
+    Rehearsed {
+        document: Document,
+        kind: Arc<Kind>,
+        version: usize,
+        code: u16,
+        warnings: Vec<String>,
+    },
     /// A document that is shown as it is.
-    Document { document: Document, code: u16, warnings: Vec<String> },
+    Document {
+        document: Document,
+        code: u16,
+        warnings: Vec<String>,
+    },
     /// It is done, and there is nothing to show.
-    Success { code: u16, warnings: Vec<String> },
-    Deleted { subject: Subject, uid: String, warnings: Vec<String> },
+    Success {
+        code: u16,
+        warnings: Vec<String>,
+    },
+    Deleted {
+        subject: Subject,
+        uid: String,
+        warnings: Vec<String>,
+    },
 }
 
 /// What a request has lost so far, and what it may therefore hold now.

@@ -30,9 +30,7 @@ fn check_unassigned(context: &Context, old: &Old, uid: &str) -> Result<(), Refus
         |message: String| Err(Refusal::Conflict { subject: Subject::new("", "pods/binding", name), message });
     let found = meta::uid(old.fields());
     if !uid.is_empty() && uid != found {
-        return conflict(format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-        ));
+        return conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"));
     }
     if meta::is_deleting(old.fields()) {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));

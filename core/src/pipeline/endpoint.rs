@@ -90,12 +90,8 @@ impl Endpoint {
 
     const MAIN: Endpoint =
         Endpoint { candidate: body::create, part: Part::Main, rules: Rules::Kind, answer: Form::Object };
-    const DELETION: Endpoint = Endpoint {
-        candidate: delete::delete,
-        part: Part::Deletion,
-        rules: Rules::Nothing,
-        answer: Form::Deletion,
-    };
+    const DELETION: Endpoint =
+        Endpoint { candidate: delete::delete, part: Part::Deletion, rules: Rules::Nothing, answer: Form::Deletion };
 
     /// A write of one part of an object.
     fn of_part(context: &Context, part: &str) -> Result<Endpoint, Refusal> {

@@ -92,7 +92,10 @@ fn check_budget(budget: &Document) -> Result<(), Refusal> {
         ..0 => return forbid("pdb disruptions allowed is negative"),
         0 => {
             let (needs, has) = (number("desiredHealthy"), number("currentHealthy"));
-            return refuse(0, format!("The disruption budget {name} needs {needs} healthy pods and has {has} currently"));
+            return refuse(
+                0,
+                format!("The disruption budget {name} needs {needs} healthy pods and has {has} currently"),
+            );
         }
         1.. => {}
     }

@@ -71,14 +71,8 @@ impl<'a> Patched<'a> {
     fn new(context: &'a Context<'a>, layout: Layout<'a>, live: &'a dyn Fn() -> Value) -> Result<Patched<'a>, Refusal> {
         let body = &context.request.body;
         let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
-        let mut patched = Patched {
-            context,
-            layout,
-            live,
-            document: Value::Null,
-            strict_errors: Vec::new(),
-            names_version: false,
-        };
+        let mut patched =
+            Patched { context, layout, live, document: Value::Null, strict_errors: Vec::new(), names_version: false };
         let patch = match body.format {
             Format::JsonPatch | Format::MergePatch => {
                 decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?

@@ -2,9 +2,9 @@
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::pipeline::{self, Settings};
 use holdfast_core::kinds::registry;
 use holdfast_core::list::Selection;
+use holdfast_core::pipeline::{self, Settings};
 use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::State;
