@@ -3,7 +3,7 @@
 use crate::flags::Args;
 use crate::gates::ApiGates;
 use crate::{aggregation, logging, pki, tls};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::files::keep_others_out;
 use holdfast_chronicle::fork::ForkHere;
@@ -11,7 +11,6 @@ use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::registry;
-use holdfast_core::list::TokenKey;
 use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Options, retention};
 use holdfast_service::housekeeping::{self, bootstrap};
@@ -103,8 +102,8 @@ impl Server {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
-            token_key: TokenKey(log.secret()?),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+            ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;
@@ -128,7 +127,10 @@ impl Server {
             make_objects(&args, service, address).await?;
             aggregation::keep(&args, &transport).await?;
             transport.be_ready();
-            let done = work(address, &mut signals).await?;
+            let done = tokio::select! {
+                done = work(address, &mut signals) => done?,
+                why = engine.died() => bail!("nothing can be written any more: {why}"),
+            };
             if lasting == Lasting::Kept {
                 transport.stop();
                 serving.await?.context("serve")?;
@@ -142,23 +144,17 @@ impl Server {
     }
 }
 
-fn transport(
-    args: &Args,
-    engine: Arc<Engine>,
-    address: SocketAddr,
-    forker: Arc<ForkHere>,
-) -> Result<Arc<Transport>> {
+fn transport(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHere>) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
         static_tokens: match &args.token_auth_file {
             None => HashMap::new(),
             Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
         },
-        service_accounts: service_accounts(args)?,
+        service_accounts: service_accounts(args)?.map(Arc::new),
         request_headers: aggregation::request_headers(args),
     };
-    let limits =
-        Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
+    let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
         authenticator,

@@ -7,7 +7,6 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::request::{Request, Target, Verb};
 use holdfast_core::state::State;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A request on a kind, and the state that it is about.
@@ -69,18 +68,4 @@ fn check(path: &ResourcePath, kind: &Kind, verb: Verb) -> Result<(), Refusal> {
         return Err(if path.name.is_empty() { not_allowed() } else { Refusal::NoSuchPath });
     }
     Ok(())
-}
-
-/// The request on its kind as this state has it: a definition may be another than when the path was looked up, or the
-/// state one of the past.
-pub(crate) fn retarget<'r>(state: &State, kind: &Arc<Kind>, request: &'r Request) -> Result<Cow<'r, Request>, Refusal> {
-    let target = &request.target;
-    if state.registry.serves(target.kind) && Arc::ptr_eq(&state.registry.share(target.kind), kind) {
-        return Ok(Cow::Borrowed(request));
-    }
-    let version = kind.versions.get(target.version).ok_or(Refusal::NoSuchPath)?;
-    let found = state.registry.find(&version.group, &version.version, &kind.resource).ok_or(Refusal::NoSuchPath)?;
-    let mut request = request.clone();
-    (request.target.kind, request.target.version) = found;
-    Ok(Cow::Owned(request))
 }

@@ -38,7 +38,9 @@ pub enum Reply {
         created: bool,
     },
     /// It is done, and there is nothing to show.
-    Success,
+    Success {
+        created: bool,
+    },
     /// The object is gone.
     Deleted {
         subject: Subject,
@@ -92,7 +94,7 @@ impl std::fmt::Debug for Reply {
             Reply::List(_) => "List",
             Reply::Watch(_) => "Watch",
             Reply::Document { .. } => "Document",
-            Reply::Success => "Success",
+            Reply::Success { .. } => "Success",
             Reply::Deleted { .. } => "Deleted",
             Reply::Granted(_) => "Granted",
         })
@@ -113,9 +115,9 @@ pub fn code(refusal: &Refusal) -> u16 {
         Refusal::TooLarge { .. } => 413,
         Refusal::UnsupportedMediaType { .. } => 415,
         Refusal::Invalid { .. } | Refusal::Unprocessable { .. } => 422,
-        Refusal::TooManyRequests { .. } => 429,
+        Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
         Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
-        Refusal::Unavailable(_) | Refusal::Unconverted(_) | Refusal::Redefined => 503,
+        Refusal::Unavailable(_) => 503,
         Refusal::Timeout { .. } => 504,
         Refusal::InsufficientStorage(_) => 507,
     }
@@ -125,7 +127,9 @@ impl Reply {
     /// The number of a success.
     pub fn code(&self) -> u16 {
         match self {
-            Reply::Object(Shown { created: true, .. }) | Reply::Document { created: true, .. } => 201,
+            Reply::Object(Shown { created: true, .. })
+            | Reply::Document { created: true, .. }
+            | Reply::Success { created: true } => 201,
             _ => 200,
         }
     }

@@ -24,15 +24,15 @@ pub enum Scene {
 
 impl Scene {
     /// What the call says.
-    pub(crate) fn of(engine: &Arc<Engine>, moment: Option<&str>) -> Result<Scene, Refusal> {
+    pub(crate) async fn of(engine: &Arc<Engine>, moment: Option<&str>) -> Result<Scene, Refusal> {
         match moment {
             None => Ok(Scene::Present(engine.snapshot())),
-            Some(moment) => Ok(Scene::Past(engine.past(engine.moment(moment)?)?)),
+            Some(moment) => Ok(Scene::Past(engine.past(engine.moment(moment).await?).await?)),
         }
     }
 
     /// What the parameter `at` says.
-    pub(crate) fn named(
+    pub(crate) async fn named(
         self,
         engine: &Arc<Engine>,
         at: Option<&str>,
@@ -55,7 +55,7 @@ impl Scene {
             let subject = Subject::new("meta.k8s.io", "ListOptions", "");
             return Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("at", why)] });
         }
-        let view = engine.past(engine.moment(moment)?)?;
+        let view = engine.past(engine.moment(moment).await?).await?;
         Ok(Scene::Read(self.state().clone(), view))
     }
 
@@ -95,10 +95,10 @@ impl Scene {
     }
 
     /// The whole state, for what looks at more of it than one kind.
-    pub(crate) fn whole(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
+    pub(crate) async fn whole(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
         match self {
             Scene::Present(_) | Scene::Read(..) => Ok(engine.snapshot()),
-            Scene::Past(view) => engine.state_at(view.offset()),
+            Scene::Past(view) => engine.state_at(view.offset()).await,
         }
     }
 
@@ -165,7 +165,7 @@ impl Scene {
         }
         match (from, freshness) {
             (None, Freshness::NotOlderThan(_)) => Ok(view.clone()),
-            _ => engine.past(asked),
+            _ => engine.past(asked).await,
         }
     }
 }

@@ -99,9 +99,10 @@ impl Service {
     }
 
     /// What is counted, as text.
-    pub fn metrics(&self) -> String {
+    pub async fn metrics(&self) -> String {
         let (reading, mutating) = self.flow.in_progress();
-        self.metrics.render(&self.engine.snapshot(), self.engine.log().as_ref(), reading, mutating)
+        let (metrics, state, log) = (self.metrics.clone(), self.engine.snapshot(), self.engine.log().clone());
+        self.engine.reads().run(move || metrics.render(&state, log.as_ref(), reading, mutating)).await
     }
 
     /// Counts a watch for as long as the result lives.

@@ -8,7 +8,7 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
-use holdfast_engine::{Clock, Engine, EventLog, Options};
+use holdfast_engine::{Clock, Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap, registrar};
 use holdfast_transport_http::authenticate::Authenticator;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
@@ -36,7 +36,7 @@ impl Clock for SystemClock {
 
 impl Memory {
     /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
-    pub async fn start(log: Arc<dyn EventLog>) -> Memory {
+    pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
         let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
         let options = Options { settings, clock: Arc::new(SystemClock) };
@@ -45,7 +45,7 @@ impl Memory {
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
         let authenticator = Authenticator {
             anonymous: true,
-            service_accounts: Some(tokens.expect("a key that signs")),
+            service_accounts: Some(Arc::new(tokens.expect("a key that signs"))),
             ..Authenticator::default()
         };
         let address = "127.0.0.1:6443".into();

@@ -6,7 +6,6 @@ use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use holdfast_service::{Reviewed, Tokens};
 use http::HeaderMap;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -31,7 +30,7 @@ pub enum Peer {
 pub struct Authenticator {
     pub anonymous: bool,
     pub static_tokens: HashMap<String, Arc<User>>,
-    pub service_accounts: Option<ServiceAccountTokens>,
+    pub service_accounts: Option<Arc<ServiceAccountTokens>>,
     pub request_headers: RequestHeaders,
 }
 
@@ -125,18 +124,12 @@ impl Tokens for Authenticator {
         }
         self.service_accounts.as_ref()?.verify(state, token, asked)
     }
+}
 
+impl Authenticator {
+    /// The server's own audiences.
     fn audiences(&self) -> &[String] {
         self.service_accounts.as_ref().map_or(&[], |tokens| &tokens.audiences)
-    }
-
-    fn issuer(&self) -> Option<&str> {
-        self.service_accounts.as_ref().filter(|tokens| tokens.can_sign()).map(ServiceAccountTokens::issuer)
-    }
-
-    fn sign(&self, claims: &Value) -> Result<String, String> {
-        let signed = self.service_accounts.as_ref().and_then(|tokens| tokens.sign(claims));
-        signed.unwrap_or_else(|| Err("the server has no key to sign tokens with".into()))
     }
 }
 

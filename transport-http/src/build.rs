@@ -3,6 +3,7 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 
+use crate::effects::Effects;
 use crate::forks::Forker;
 use crate::paths::Documents;
 use crate::transport::{Features, Transport};
@@ -45,7 +46,8 @@ impl Builder {
         let Builder { engine, authenticator, limits, features, aggregation, address, forker } = self;
         let aggregator = Arc::new(Aggregator::new(engine.clone(), aggregation));
         aggregator.prime(&engine);
-        engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+        let webhooks = Webhooks::new(&engine, aggregator.outbound());
+        engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
         let authenticator = Arc::new(authenticator);
         let service = Service::new(engine, Options { limits, tokens: authenticator.clone() });
         Arc::new(Transport {

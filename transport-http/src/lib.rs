@@ -7,6 +7,7 @@ pub mod aggregate;
 pub mod authenticate;
 mod body;
 mod build;
+mod effects;
 pub mod forks;
 pub mod log;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! The event log over HTTP, for those who may read everything: the reading half of `EventLog`.
+//! The event log over HTTP, for those who may read everything: what `LogRead` reads.
 //!
 //! Below [`PATH`]. The door grants it to who may `get` the path, and `get`, `list` and `watch` all objects of all kinds
 //! in all namespaces (`cluster-admin` may):
@@ -25,10 +25,10 @@ use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use holdfast_service::Share;
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -69,9 +69,9 @@ pub(crate) async fn answer(
         return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
     }
     let answer = match path {
-        "" => about(transport, shape),
-        "version" => version(transport, query, shape),
-        "versions" => versions(transport, query, shape),
+        "" => told(transport, shape, about).await,
+        "version" => version(transport, query, shape).await,
+        "versions" => versions(transport, query, shape).await,
         "records" => records(transport, query, waiter).await,
         "current" => current(transport),
         _ => Err(Refusal::NoSuchPath),
@@ -79,42 +79,55 @@ pub(crate) async fn answer(
     answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
 }
 
-fn about(transport: &Transport, shape: Shape) -> Result<Response, Refusal> {
-    let log = transport.engine().log();
-    let first = log.scan(None, Offset::ZERO, 1).map_err(failed)?;
-    let Identity { id, origin } = log.identity().map_err(failed)?;
+/// Reads something off the log, and tells it as JSON.
+async fn told(
+    transport: &Transport,
+    shape: Shape,
+    read: impl FnOnce(&dyn LogRead) -> Result<Value, Fault> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let log = transport.engine().log().clone();
+    let told = transport.engine().reads().run(move || read(log.as_ref())).await.map_err(failed)?;
+    Ok(respond::bytes(200, told.to_string().into(), shape))
+}
+
+fn about(log: &dyn LogRead) -> Result<Value, Fault> {
+    let first = log.scan(None, Offset::ZERO, 1)?;
+    let Identity { id, origin } = log.identity()?;
     let origin = origin.map(|origin| json!({"id": origin.id, "version": origin.version.0}));
-    let about = json!({
+    Ok(json!({
         "kind": "Log",
         "apiVersion": "holdfast/v1",
         "id": id,
         "origin": origin,
         "first": first.first().map_or(0, |record| record.offset),
-        "last": log.last().map_err(failed)?.0,
-        "oldest": log.oldest().map_err(failed)?.0,
-        "repaired": log.repaired().map_err(failed)?.0,
-    });
-    Ok(respond::bytes(200, about.to_string().into(), shape))
+        "last": log.last()?.0,
+        "oldest": log.oldest()?.0,
+        "repaired": log.repaired()?.0,
+    }))
 }
 
-fn version(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+async fn version(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
     let at = required(query, "at")?;
     let moment = moment::parse(at, transport.engine().stamp().time);
-    let version = match moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))? {
-        Moment::Version(version) => version,
-        Moment::Time(time) => {
-            let newest = transport.engine().snapshot().offset;
-            at_time(transport.engine().log().as_ref(), time.as_millisecond(), newest).map_err(failed)?
-        }
+    let moment = moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
+    let newest = transport.engine().snapshot().offset;
+    let version = move |log: &dyn LogRead| {
+        let version = match moment {
+            Moment::Version(version) => version,
+            Moment::Time(time) => at_time(log, time.as_millisecond(), newest)?,
+        };
+        Ok(json!({"version": version.0}))
     };
-    Ok(respond::bytes(200, json!({"version": version.0}).to_string().into(), shape))
+    told(transport, shape, version).await
 }
 
-fn versions(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
-    let (resource, key) = (required(query, "resource")?, required(query, "key")?);
-    let versions = transport.engine().log().versions(resource, key).map_err(failed)?;
-    let versions: Vec<u64> = versions.iter().map(|version| version.0).collect();
-    Ok(respond::bytes(200, json!({"versions": versions}).to_string().into(), shape))
+async fn versions(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+    let (resource, key) = (required(query, "resource")?.to_owned(), required(query, "key")?.to_owned());
+    let versions = move |log: &dyn LogRead| {
+        let versions: Vec<u64> = log.versions(&resource, &key)?.iter().map(|version| version.0).collect();
+        Ok(json!({ "versions": versions }))
+    };
+    told(transport, shape, versions).await
 }
 
 async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Result<Response, Refusal> {
@@ -168,7 +181,7 @@ fn current(transport: &Transport) -> Result<Response, Refusal> {
 
 /// What is still to go out.
 struct Source {
-    log: Arc<dyn EventLog>,
+    log: Arc<dyn LogRead>,
     rest: Rest,
 }
 
@@ -351,7 +364,7 @@ mod tests {
         }
     }
 
-    fn log(last: u64) -> Arc<dyn EventLog> {
+    fn log(last: u64) -> Arc<dyn LogRead> {
         let log = MemoryLog::default();
         log.append(&(1..=last).map(record).collect::<Vec<_>>()).expect("a log in memory takes records");
         Arc::new(log)

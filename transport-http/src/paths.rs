@@ -11,12 +11,14 @@ use holdfast_core::object::encode;
 use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
+use holdfast_engine::Health;
 use holdfast_service::Scene;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
@@ -138,7 +140,7 @@ fn newest(groups: &[GroupVersions]) -> u64 {
 }
 
 /// Answers a path that is no resource.
-pub fn answer(
+pub async fn answer(
     transport: &Transport,
     scene: &Scene,
     method: &Method,
@@ -164,8 +166,8 @@ pub fn answer(
     let found = match route {
         Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
         Route::Version => Some(json_answer(version().into(), shape)),
-        Route::Health { kind, check } => Some(health(transport, kind, check, query)),
-        Route::Metrics => Some(metrics(transport)),
+        Route::Health { kind, check } => Some(health(transport, kind, check, query).await),
+        Route::Metrics => Some(metrics(transport).await),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
         Route::Discovery(Discovery::Groups) => Some(groups(&described, headers, false, shape)),
         Route::Discovery(Discovery::Group(group)) => described
@@ -324,20 +326,25 @@ fn encoded(value: Value) -> Vec<u8> {
     value.as_object().map(encode::document).unwrap_or_default()
 }
 
+/// How long the writer may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The checks behind each health path; `readyz` has one more, for the server that is stopping.
 const CHECKS: &[&str] = &["log", "ping", "poststarthook/bootstrap"];
 
-fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) -> Response {
+async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) -> Response {
     let excluded: Vec<&str> = query.get("exclude").into_iter().collect();
     let mut checks: Vec<&str> = CHECKS.to_vec();
     if kind == "readyz" {
         checks.push("shutdown");
     }
     if !wanted.is_empty() {
-        return match checks.contains(&wanted).then(|| check(transport, wanted)) {
-            None => respond::text(404, "404 page not found\n"),
-            Some(Ok(())) => respond::text(200, "ok"),
-            Some(Err(why)) => respond::text(500, format!("internal server error: {why}\n")),
+        if !checks.contains(&wanted) {
+            return respond::text(404, "404 page not found\n");
+        }
+        return match check(transport, wanted).await {
+            Ok(()) => respond::text(200, "ok"),
+            Err(why) => respond::text(500, format!("internal server error: {why}\n")),
         };
     }
     let mut lines = String::new();
@@ -347,7 +354,7 @@ fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) -> Res
             lines.push_str(&format!("[+]{name} excluded: ok\n"));
             continue;
         }
-        match check(transport, name) {
+        match check(transport, name).await {
             Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
             Err(why) => {
                 failed = true;
@@ -362,10 +369,14 @@ fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) -> Res
     }
 }
 
-fn check(transport: &Transport, name: &str) -> Result<(), String> {
+async fn check(transport: &Transport, name: &str) -> Result<(), String> {
     match name {
         "ping" => Ok(()),
-        "log" => transport.engine().log().last().map(|_| ()).map_err(|fault| fault.to_string()),
+        // A log that takes no writes for a while is no reason to start anew.
+        "log" => match transport.engine().health(PATIENCE).await {
+            Health::Well | Health::ReadOnly(_) => Ok(()),
+            Health::Dead(why) => Err(why),
+        },
         "poststarthook/bootstrap" if *transport.ready.borrow() => Ok(()),
         "poststarthook/bootstrap" => Err("not finished".into()),
         "shutdown" if *transport.stopping.borrow() => Err("the server is stopping".into()),
@@ -373,8 +384,8 @@ fn check(transport: &Transport, name: &str) -> Result<(), String> {
     }
 }
 
-fn metrics(transport: &Transport) -> Response {
-    let mut response = respond::text(200, transport.service.metrics());
+async fn metrics(transport: &Transport) -> Response {
+    let mut response = respond::text(200, transport.service.metrics().await);
     let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);
     response

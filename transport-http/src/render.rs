@@ -38,7 +38,7 @@ pub fn reply(transport: &Arc<Transport>, reply: Reply, understood: &Understood, 
             watch::answer(transport, *watched, shape, socket)
         }
         Reply::Document { document, .. } => respond::document(code, &document, plain(shape)),
-        Reply::Success => respond::document(code, &status::success(), plain(shape)),
+        Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape)),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape)),
         // The caller has answered that.
         Reply::Granted(_) => respond::refusal(&Refusal::NoSuchPath, shape),

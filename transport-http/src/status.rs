@@ -102,6 +102,13 @@ fn parts(refusal: &Refusal) -> Parts {
         Refusal::TooManyRequests { message, retry_after_seconds } => {
             Parts { retry_after_seconds: Some(*retry_after_seconds), ..plain("TooManyRequests", message.clone()) }
         }
+        Refusal::DisruptionBudget { cause, retry_after_seconds } => {
+            let message = "Cannot evict pod as it would violate the pod's disruption budget.".into();
+            let mut details = Map::new();
+            details.insert("causes".into(), json!([{"reason": cause.reason.as_str(), "message": cause.message}]));
+            let retry_after_seconds = Some(*retry_after_seconds).filter(|seconds| *seconds > 0);
+            Parts { details, retry_after_seconds, ..plain("TooManyRequests", message) }
+        }
         Refusal::Timeout { message, retry_after_seconds } => {
             let mut details = Map::new();
             if message.starts_with("Too large resource version") {
@@ -122,11 +129,6 @@ fn parts(refusal: &Refusal) -> Parts {
         Refusal::Unreasoned(message) => plain("", message.clone()),
         Refusal::Unavailable(message) => {
             Parts { retry_after_seconds: Some(1), ..plain("ServiceUnavailable", message.clone()) }
-        }
-        // Neither leaves the engine but when everything changes faster than it can be looked at.
-        Refusal::Unconverted(_) | Refusal::Redefined => {
-            let message = "the resource is being redefined; please try again".into();
-            Parts { retry_after_seconds: Some(1), ..plain("ServiceUnavailable", message) }
         }
         Refusal::InsufficientStorage(message) => plain(
             "InternalError",
@@ -176,19 +178,19 @@ fn aggregate(causes: &[Cause]) -> String {
 pub fn deleted(subject: &Subject, uid: &str) -> Document {
     let mut details = details(subject, &[]);
     details.insert("uid".into(), uid.into());
-    let mut status = success();
+    let mut status = success(200);
     status.remove("code");
     status.insert("details".into(), details.into());
     status
 }
 
 /// `Status` Success where there is nothing to tell besides.
-pub fn success() -> Document {
+pub fn success(code: u16) -> Document {
     let mut status = Document::new();
     for (field, value) in [("kind", "Status"), ("apiVersion", "v1"), ("status", "Success")] {
         status.insert(field.into(), value.into());
     }
     status.insert("metadata".into(), json!({}));
-    status.insert("code".into(), 200.into());
+    status.insert("code".into(), code.into());
     status
 }

@@ -2,6 +2,7 @@
 
 use holdfast_core::authz::User;
 use holdfast_core::object::meta;
+use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use holdfast_service::Reviewed;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -93,12 +94,31 @@ impl ServiceAccountTokens {
         self.issuers.first().map_or("", String::as_str)
     }
 
-    pub fn can_sign(&self) -> bool {
-        self.signing.is_some()
+    /// A token that says this, in the issuer's name; `None` when the server was given no key to sign with.
+    pub fn issue(&self, claims: &TokenClaims) -> Option<Result<SignedToken, String>> {
+        let audiences = if claims.audiences.is_empty() { self.audiences.clone() } else { claims.audiences.clone() };
+        let reference = |bound: &BoundTo| Reference { name: bound.name.clone(), uid: bound.uid.clone() };
+        let written = Claims {
+            aud: Audience::Many(audiences.clone()),
+            exp: claims.expires,
+            iat: claims.issued,
+            iss: self.issuer().to_owned(),
+            jti: claims.id.clone(),
+            kubernetes: Kubernetes {
+                namespace: claims.namespace.clone(),
+                node: claims.node.as_ref().map(reference),
+                pod: claims.pod.as_ref().map(reference),
+                secret: claims.secret.as_ref().map(reference),
+                serviceaccount: reference(&claims.account),
+            },
+            nbf: claims.issued,
+            sub: claims.subject.clone(),
+        };
+        Some(self.sign(&written)?.map(|token| SignedToken { token, audiences }))
     }
 
     /// Signs a token; `None` when the server was given no key to sign with.
-    pub fn sign(&self, claims: &impl Serialize) -> Option<Result<String, String>> {
+    fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
         let (algorithm, id, key) = self.signing.as_ref()?;
         let mut header = Header::new(*algorithm);
         header.typ = None;

@@ -283,7 +283,7 @@ impl Transport {
                 {
                     return merged;
                 }
-                paths::answer(self, &granted.scene, &head.method, route, &head.headers, query, *shape)
+                paths::answer(self, &granted.scene, &head.method, route, &head.headers, query, *shape).await
             }
         }
     }

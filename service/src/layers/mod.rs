@@ -11,7 +11,6 @@ mod moment;
 mod mutations;
 mod namespace_start;
 mod reads;
-mod token_request;
 mod unstored;
 
 pub(crate) use audit::describe;

@@ -34,7 +34,7 @@ impl Layer for PastOrPresent {
                     passage.found = Some(Found { scene, kind, request: *request, starts });
                 }
                 Asked::Elsewhere { .. } | Asked::Path { .. } | Asked::Everything { .. } => {
-                    let scene = Scene::of(service.engine(), at.as_deref())?;
+                    let scene = Scene::of(service.engine(), at.as_deref()).await?;
                     let granted = Granted { user: passage.user.clone(), scene };
                     return passage.flaw.take().map_or(Ok(Reply::Granted(granted)), Err);
                 }
@@ -52,7 +52,7 @@ impl PastOrPresent {
         named: Named,
         at: Option<&str>,
     ) -> Result<(), Refusal> {
-        let scene = Scene::of(service.engine(), at)?;
+        let scene = Scene::of(service.engine(), at).await?;
         let (kind, target) = Found::kind(scene.state(), &named.path, named.verb)?;
         // Who uses an old version is told in any case.
         let custom = kind.versions[target.version].custom.as_ref();
@@ -60,7 +60,7 @@ impl PastOrPresent {
         if let Some(flaw) = passage.flaw.take() {
             return Err(flaw);
         }
-        let scene = scene.named(service.engine(), named.at.as_deref(), named.verb, &named.options)?;
+        let scene = scene.named(service.engine(), named.at.as_deref(), named.verb, &named.options).await?;
         let request = Found::request(named, target, passage);
         let found = Found { scene, kind, request, starts: self.starts.clone() };
         if let Some(view) = found.scene.past() {

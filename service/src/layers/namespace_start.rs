@@ -9,7 +9,7 @@ use crate::lookup::Found;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{Attributes, ResourceTarget};
 use holdfast_core::event::Offset;
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -72,11 +72,8 @@ impl NamespaceStarts {
             return Ok(*start);
         }
         let (log, key, wanted) = (service.engine().log().clone(), namespace.to_owned(), uid.clone());
-        // Reading waits for a disk: not on a thread that answers others.
-        let found = tokio::task::spawn_blocking(move || first_with_uid(log.as_ref(), &storage, &key, &wanted)).await;
-        let start = found
-            .map_err(|error| Refusal::Internal(error.to_string()))?
-            .map_err(|fault| Refusal::Internal(fault.to_string()))?;
+        let found = service.engine().reads().run(move || first_with_uid(log.as_ref(), &storage, &key, &wanted)).await;
+        let start = found.map_err(|fault| Refusal::Internal(fault.to_string()))?;
         let mut kept = self.lock();
         if kept.len() >= KEPT_MAX {
             kept.clear();
@@ -91,7 +88,7 @@ impl NamespaceStarts {
 }
 
 /// The events of one uid are the last ones of the object's, so halving finds the first of them.
-fn first_with_uid(log: &dyn EventLog, storage: &str, key: &str, uid: &str) -> Result<Offset, Fault> {
+fn first_with_uid(log: &dyn LogRead, storage: &str, key: &str, uid: &str) -> Result<Offset, Fault> {
     let versions = log.versions(storage, key)?;
     let (mut low, mut high) = (0, versions.len());
     while low < high {

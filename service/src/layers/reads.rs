@@ -1,7 +1,7 @@
 //! Gets, lists and watches of what is stored, now or in the past.
 
 use super::{Layer, Next, Outcome, Passage, refused};
-use crate::lookup::{Found, retarget};
+use crate::lookup::Found;
 use crate::reply::{Listed, Shown, Watched};
 use crate::scene::{Scene, too_large};
 use crate::{Reply, Service};
@@ -44,16 +44,16 @@ struct Read<'a> {
 
 impl Read<'_> {
     async fn get(mut self) -> Outcome {
-        let is_scale = self.found.subresource()? == "scale";
+        let is_scale = self.found.subresource().await? == "scale";
         let freshness = Scene::freshness(&self.found.request)?;
         self.await_version(freshness).await?;
         let view = self.found.scene.read(self.service.engine(), freshness, None).await?;
         if matches!(freshness, Freshness::Exact(_)) {
             self.found.visible(self.service, view.offset()).await?;
         }
-        let request = retarget(view.state(), &self.found.kind, &self.found.request)?;
+        let request = self.found.request.retarget(&view.state().registry, &self.found.kind)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
-        let entry = view.find(&request)?;
+        let entry = view.find(&request).await?;
         self.service.prepare(&kind, version, &entry).await?;
         if is_scale {
             return Ok(Reply::Document { document: scale(&kind, version, &entry)?, created: false });
@@ -85,10 +85,10 @@ impl Read<'_> {
             self.found.visible(self.service, view.offset()).await?;
         }
         let state = view.state();
-        let request = &*retarget(state, &self.found.kind, &self.found.request)?;
+        let request = &*self.found.request.retarget(&state.registry, &self.found.kind)?;
         let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
         let selection = Selection::new(state, request)?;
-        let page = view.page(&selection, request.options.limit, token.as_ref())?;
+        let page = view.page(&selection, request.options.limit, token.as_ref()).await?;
         engine.prepare(&kind, version, &page.entries).await?;
         if page.next.is_some() && view.is_whole() {
             engine.pin(state);
@@ -119,7 +119,7 @@ impl Read<'_> {
             Scene::Past(view) => view.state().clone(),
             Scene::Present(_) | Scene::Read(..) => engine.snapshot(),
         };
-        let request = retarget(&snapshot, &self.found.kind, &self.found.request)?.into_owned();
+        let request = self.found.request.retarget(&snapshot.registry, &self.found.kind)?.into_owned();
         let selection = Selection::new(&snapshot, &request)?;
         let options = &request.options;
         let initial = options.send_initial_events;
@@ -141,7 +141,7 @@ impl Read<'_> {
             }
         };
         let watch = match &self.found.scene {
-            Scene::Past(view) => engine.watch_past(view.clone(), selection, start)?,
+            Scene::Past(view) => engine.watch_past(view.clone(), selection, start).await?,
             Scene::Present(_) | Scene::Read(..) => engine.watch(selection, start),
         };
         Ok(Reply::Watch(Box::new(Watched {
@@ -227,13 +227,13 @@ pub(super) fn scale(
 
 impl Found {
     /// The subresource that is asked for, if the kind has it for this verb; empty when none is asked for.
-    pub(super) fn subresource(&self) -> Result<&str, Refusal> {
+    pub(super) async fn subresource(&self) -> Result<&str, Refusal> {
         let Request { target, verb, .. } = &self.request;
         let Some(name) = target.subresource.as_deref() else { return Ok("") };
         let (first, rest) = name.split_once('/').unwrap_or((name, ""));
         let served = self.kind.subresource(target.version, first).ok_or(Refusal::NoSuchPath)?;
         if matches!(first, "log" | "exec" | "attach" | "portforward" | "proxy") {
-            let object = self.scene.view().find(&self.request)?.document();
+            let object = self.scene.view().find(&self.request).await?.document();
             return Err(unreachable_node(&self.kind, first, &object));
         }
         if !rest.is_empty() {

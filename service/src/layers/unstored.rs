@@ -11,8 +11,13 @@ use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::State;
+use holdfast_engine::Health;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the writer may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub struct Unstored;
 
@@ -24,15 +29,15 @@ impl Layer for Unstored {
             return next.call(passage);
         }
         let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
-        Box::pin(async move { answer(next.service(), &found) })
+        Box::pin(async move { answer(next.service(), &found).await })
     }
 }
 
-fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
-    let state = found.scene.whole(service.engine())?;
+async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
+    let state = found.scene.whole(service.engine()).await?;
     let request = &found.request;
     match (found.kind.kind.as_str(), request.verb) {
-        ("ComponentStatus", Verb::Get | Verb::List) => component_status(service, request),
+        ("ComponentStatus", Verb::Get | Verb::List) => component_status(service, request).await,
         ("TokenReview", Verb::Create) => review_token(service, &state, request),
         (name, Verb::Create) => review_access(service, &state, request, name),
         _ => Err(Refusal::MethodNotAllowed {
@@ -82,10 +87,12 @@ fn review_access(service: &Service, state: &State, request: &Request, kind: &str
 }
 
 /// The health of the parts that a cluster used to have: here it is the log's.
-fn component_status(service: &Service, request: &Request) -> Outcome {
-    let health = match service.engine().log().last() {
-        Ok(_) => json!({"type": "Healthy", "status": "True", "message": "ok"}),
-        Err(fault) => json!({"type": "Healthy", "status": "False", "message": fault.to_string()}),
+async fn component_status(service: &Service, request: &Request) -> Outcome {
+    let health = match service.engine().health(PATIENCE).await {
+        Health::Well => json!({"type": "Healthy", "status": "True", "message": "ok"}),
+        Health::ReadOnly(why) | Health::Dead(why) => {
+            json!({"type": "Healthy", "status": "False", "message": why})
+        }
     };
     let item = json!({"metadata": {"name": "etcd-0"}, "conditions": [health]});
     let name = request.name();

@@ -59,7 +59,7 @@ pub async fn answer(transport: &Arc<Transport>, head: &Head, route: &Route, shap
     }
     let query = Query::parse("");
     let scene = Scene::Present(transport.engine().snapshot());
-    let own = paths::answer(transport, &scene, &Method::GET, &own_route, &own_headers, &query, Shape::PLAIN);
+    let own = paths::answer(transport, &scene, &Method::GET, &own_route, &own_headers, &query, Shape::PLAIN).await;
     let own = whole(own).await?;
     let name =
         format!("{own_route:?} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));
