@@ -348,6 +348,7 @@ fn failed(fault: Fault) -> Refusal {
 mod tests {
     use super::*;
     use holdfast_core::event::{Actor, Operation};
+    use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
 
     fn record(offset: u64) -> Record {

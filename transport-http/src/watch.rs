@@ -133,7 +133,7 @@ impl Feeder {
         }
     }
 
-    async fn send(&self, piece: Bytes) -> bool {
+    async fn send(&mut self, piece: Bytes) -> bool {
         let skipped = if self.messages && self.is_protobuf() { LENGTH_BYTES.min(piece.len()) } else { 0 };
         self.pieces.send(piece.slice(skipped..)).await.is_ok()
     }

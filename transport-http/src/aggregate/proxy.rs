@@ -292,7 +292,7 @@ mod tests {
         }
         let mut user = User::new("jane", &["a", "b"]);
         user.extra.insert("example.com/Scope %".into(), vec!["x".into(), "y".into()]);
-        identify(&mut headers, user).unwrap();
+        identify(&mut headers, &user).unwrap();
         let mut said: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         said.sort();
