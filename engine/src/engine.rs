@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
-use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View as Shown};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::{Document, metadata_mut};
+use holdfast_core::pipeline::{self, Answer, Conversions, Decision, Settings, View as Shown};
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
@@ -259,7 +259,7 @@ impl Engine {
                 return Ok(rehearse(decision));
             }
             let fixed = decision.fixed || planted(Bug::RaceRefused);
-            match self.submit(decision, decide::actor(request), stamp).await {
+            match self.submit(decision, pipeline::actor(request), stamp).await {
                 Ok(reply) => return Ok(reply),
                 Err(Rejection::Stale(_)) if !self.snapshot().registry.serves(request.target.kind) => continue,
                 Err(Rejection::Stale(_)) if fixed => return Err(stale(&snapshot, request)),
@@ -314,7 +314,7 @@ impl Engine {
         if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
             let mut document = document;
             if version != 0 {
-                decide::from_hub(kind, version, &mut document);
+                pipeline::from_hub(kind, version, &mut document);
             }
             return Ok(document);
         }
@@ -343,7 +343,7 @@ impl Engine {
 
     /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
-        decide::validate_delete_options(&request.options.delete)?;
+        pipeline::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
         if !snapshot.registry.serves(request.target.kind) {
             return if planted(Bug::MassDeletionOfOldKind) { Ok(0) } else { Err(Refusal::Redefined) };
@@ -493,7 +493,7 @@ impl Engine {
         conversions: &mut Conversions,
     ) -> Result<Decision, Refusal> {
         loop {
-            match decide::decide_with(state, &self.options.settings, request, stamp, conversions) {
+            match pipeline::decide_with(state, &self.options.settings, request, stamp, conversions) {
                 Err(Refusal::Unconverted(conversion)) => {
                     let kind = state.kind(request.target.kind);
                     let object = conversion.object.clone();

@@ -16,11 +16,11 @@ use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::chain::{Authorizer, Mode};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
-use holdfast_core::decide::View;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::object::export::export;
 use holdfast_core::object::meta;
+use holdfast_core::pipeline::View;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
@@ -218,13 +218,13 @@ impl Api {
                 }
             }
         }
-        let scene = match Scene::of(self, state, call.at.as_deref()) {
+        let scene = match Scene::of(self, state, call.at.as_deref()).await {
             Ok(scene) => scene,
             Err(refusal) => return respond::refusal(&refusal, shape),
         };
         if !call.info.is_resource {
             let wire = &call.wire;
-            return paths::answer(self, &scene, &wire.method, &call.info.path, &wire.headers, &call.query, shape);
+            return paths::answer(self, &scene, &wire.method, &call.info.path, &wire.headers, &call.query, shape).await;
         }
         if let Err(refusal) = negotiated {
             return respond::refusal(&refusal, Shape::PLAIN);
@@ -360,7 +360,7 @@ impl Api {
             body::eviction(&mut request)?;
         }
         self.gate(&mut request)?;
-        let scene = &scene.named(self, &call.query, &request)?;
+        let scene = &scene.named(self, &call.query, &request).await?;
         if !kind.stored {
             return self.unstored(scene, &kind, request, call.shape).await;
         }
@@ -396,7 +396,7 @@ impl Api {
         let view = scene.read(self, request).await?;
         let request = retarget(view.state(), kind, request)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
-        let entry = view.find(&request)?;
+        let entry = view.find(&request).await?;
         self.engine.prepare(&kind, version, std::slice::from_ref(&entry)).await?;
         if query.flag("export") {
             let Value::Object(mut document) = entry.document_in(&kind, version) else {
@@ -468,7 +468,7 @@ impl Api {
         let request = &*retarget(state, kind, request)?;
         let kind = &state.registry.share(request.target.kind);
         let selection = Selection::new(state, request)?;
-        let mut page = view.page(&selection, options.limit, token.as_ref())?;
+        let mut page = view.page(&selection, options.limit, token.as_ref()).await?;
         page.remaining = page.remaining.filter(|_| self.features.remaining_item_count);
         self.engine.prepare(kind, request.target.version, &page.entries).await?;
         if page.next.is_some() && view.is_whole() {
@@ -493,10 +493,10 @@ impl Api {
         shape: Shape,
     ) -> Result<Response, Refusal> {
         if kind.kind != "Binding" {
-            let state = scene.whole(self)?;
-            return reviews::answer(self, &state, kind, &request, shape);
+            let state = scene.whole(self).await?;
+            return reviews::answer(self, &state, kind, &request, shape).await;
         }
-        let binding = holdfast_core::decide::decode_body(scene.state(), &request)?;
+        let binding = holdfast_core::pipeline::decode_body(scene.state(), &request)?;
         let (pods, version) = scene.state().registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
         let mut bind = request;
         bind.target.kind = pods;
@@ -518,7 +518,7 @@ impl Api {
             if !request.options.dry_run {
                 scene.writable(self)?;
             }
-            let reply = self.engine.rehearse(&*scene.whole(self)?, request).await?;
+            let reply = self.engine.rehearse(&*scene.whole(self).await?, request).await?;
             return self.render(kind, request.target.version, reply, shape).await;
         }
         let mut found = self.engine.snapshot();
@@ -579,7 +579,7 @@ impl Api {
         let subject = Subject::new(&kind.versions[request.target.version].group, &kind.resource, request.name());
         match (first, request.verb) {
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
-                let object = scene.view().find(&request)?.document();
+                let object = scene.view().find(&request).await?.document();
                 Err(paths::unreachable_node(kind, first, &object))
             }
             ("token", Verb::Create) => {
@@ -590,7 +590,7 @@ impl Api {
                 let view = scene.read(self, &request).await?;
                 let request = retarget(view.state(), kind, &request)?;
                 let kind = &view.state().registry.share(request.target.kind);
-                let entry = view.find(&request)?;
+                let entry = view.find(&request).await?;
                 self.engine.prepare(kind, request.target.version, std::slice::from_ref(&entry)).await?;
                 if first == "scale" {
                     let version = request.target.version;
@@ -720,7 +720,7 @@ fn scale(kind: &Kind, version: usize, document: &Value, code: u16, shape: Shape)
         let path = &paths.spec_replicas;
         return Err(Refusal::Internal(format!("the spec replicas field \".{path}\" does not exist")));
     }
-    let document = holdfast_core::decide::scale_of(paths, document);
+    let document = holdfast_core::pipeline::scale_of(paths, document);
     Ok(respond::document(code, &document, Shape { form: Form::Object, ..shape }))
 }
 

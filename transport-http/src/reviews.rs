@@ -1,25 +1,27 @@
 //! Kinds that are only ever posted: questions about access, tokens, bindings; and acting in another's name.
 
 use crate::api::Api;
+use crate::paths::WRITER_PATIENCE;
 use crate::respond::{self, Form, Response, Shape};
 use crate::tokens::{Audience, Claims, Kubernetes, Reference};
 use holdfast_core::authz::reviews::{review, token_review};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, forbidden_message};
-use holdfast_core::decide::decode_body;
 use holdfast_core::kinds::Kind;
 use holdfast_core::list;
 use holdfast_core::object::meta::{Document, metadata_mut};
+use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, Refusal, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::rfc3339;
 use holdfast_core::state::State;
+use holdfast_engine::Health;
 use http::HeaderMap;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Answers a request on a kind that is not stored.
-pub fn answer(
+pub async fn answer(
     api: &Arc<Api>,
     state: &State,
     kind: &Kind,
@@ -28,7 +30,7 @@ pub fn answer(
 ) -> Result<Response, Refusal> {
     let shape = Shape { form: Form::Object, ..shape };
     match (kind.kind.as_str(), request.verb) {
-        ("ComponentStatus", Verb::Get | Verb::List) => component_status(api, request, shape),
+        ("ComponentStatus", Verb::Get | Verb::List) => component_status(api, request, shape).await,
         ("TokenReview", Verb::Create) => {
             let body = Value::Object(decode_body(state, request)?);
             let token = body["spec"]["token"].as_str().unwrap_or("");
@@ -75,10 +77,10 @@ fn strings(list: &Value) -> Vec<String> {
 }
 
 /// The health of the parts that a cluster used to have: here it is the log's.
-fn component_status(api: &Api, request: &Request, shape: Shape) -> Result<Response, Refusal> {
-    let health = match api.engine.log().last() {
-        Ok(_) => json!({"type": "Healthy", "status": "True", "message": "ok"}),
-        Err(fault) => json!({"type": "Healthy", "status": "False", "message": fault.to_string()}),
+async fn component_status(api: &Api, request: &Request, shape: Shape) -> Result<Response, Refusal> {
+    let health = match api.engine.health(WRITER_PATIENCE).await {
+        Health::Well => json!({"type": "Healthy", "status": "True", "message": "ok"}),
+        Health::ReadOnly(why) | Health::Dead(why) => json!({"type": "Healthy", "status": "False", "message": why}),
     };
     let item = json!({"metadata": {"name": "etcd-0"}, "conditions": [health]});
     let name = request.name();
@@ -104,7 +106,7 @@ pub async fn token(api: &Arc<Api>, request: &Request, shape: Shape) -> Result<Re
     let account = list::get(&state, request)?.document();
     let tokens = api.authenticator.service_accounts.as_ref();
     let tokens = tokens.ok_or_else(|| Refusal::Internal("the server has no key to sign tokens with".into()))?;
-    let mut body = Value::Object(holdfast_core::decide::decode_body_as(
+    let mut body = Value::Object(holdfast_core::pipeline::decode_body_as(
         &state,
         request,
         "authentication.k8s.io",

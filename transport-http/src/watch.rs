@@ -78,7 +78,7 @@ pub async fn watch(
         _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
     };
     let watch = match scene {
-        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start)?,
+        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start).await?,
         Scene::Present(_) | Scene::Read(..) => api.engine.watch(selection, start),
     };
     let (pieces, receiver) = mpsc::channel(PIECES_WAITING);

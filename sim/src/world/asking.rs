@@ -9,8 +9,8 @@ use crate::oracle::{self, Instant, Verdict, Window, ensure};
 use crate::shape::Sort;
 use crate::workload::{self, Order};
 use holdfast_core::Refusal;
-use holdfast_core::decide;
 use holdfast_core::event::Offset;
+use holdfast_core::pipeline;
 use holdfast_core::state::State;
 use holdfast_engine::writer::{Rejection, numbered};
 use holdfast_engine::{Clock, LogRead, Reply};
@@ -66,7 +66,7 @@ impl World {
         let engine = self.server.engine.clone();
         let stamp = self.clock.stamp();
         let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false, full: false };
-        match decide::decide(&seen, engine.settings(), &order.request, stamp) {
+        match pipeline::decide(&seen, engine.settings(), &order.request, stamp) {
             Err(refusal) => {
                 self.commands += 1;
                 saw_refused(&refusal);
@@ -74,7 +74,7 @@ impl World {
                     .map_err(|why| format!("{why}\n  asked by {}", order.describe()))
             }
             Ok(decision) => {
-                let actor = decide::actor(&order.request);
+                let actor = pipeline::actor(&order.request);
                 let future = Box::pin(async move {
                     engine.submit(decision, actor, stamp).await.map_or_else(Outcome::Rejection, Outcome::Reply)
                 });
@@ -214,11 +214,11 @@ impl World {
         }
         let stamp = self.clock.stamp();
         let settings = self.server.engine.settings();
-        let Ok(decision) = decide::decide(&seen, settings, &order.request, stamp) else { return Ok(()) };
+        let Ok(decision) = pipeline::decide(&seen, settings, &order.request, stamp) else { return Ok(()) };
         if decision.writes.is_empty() {
             return Ok(());
         }
-        let records = numbered(&seen, decision.writes, &decide::actor(&order.request), stamp.time.as_millisecond());
+        let records = numbered(&seen, decision.writes, &pipeline::actor(&order.request), stamp.time.as_millisecond());
         let at_once = self.dice.chance(50);
         self.note(|_| format!("{} on another server, at once: {at_once}", order.describe()));
         self.orders.insert(id, order);
@@ -244,14 +244,7 @@ impl World {
             self.last_full = self.step;
         }
         let writer = &mut self.server.writer;
-        let follows = decisions == 0 || self.dice.chance(50);
-        let work = || {
-            if follows {
-                writer.follow();
-            }
-            writer.commit(&mut batch);
-        };
-        match catch_unwind(AssertUnwindSafe(work)) {
+        match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
             Ok(()) => {}
             Err(panic) if panic.is::<Died>() => {
                 self.note(|_| format!("the server dies while it commits {decisions} decisions"));
