@@ -9,6 +9,8 @@ mod expressions;
 mod input;
 mod world;
 
+pub use expressions::{cel, cel_made, structural, structural_made};
+
 use base64::Engine as _;
 use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::{Attributes, Authorizer, Mode, User, escalation};
@@ -53,10 +55,10 @@ pub const TARGETS: [(&str, Target); 25] = [
     ("decide_made", decide_made),
     ("rbac", rbac),
     ("jsonpath", jsonpath),
-    ("cel", expressions::cel),
-    ("cel_made", expressions::cel_made),
-    ("structural", expressions::structural),
-    ("structural_made", expressions::structural_made),
+    ("cel", cel),
+    ("cel_made", cel_made),
+    ("structural", structural),
+    ("structural_made", structural_made),
 ];
 
 /// JSON: what is decoded is encoded and read back unchanged.

@@ -25,8 +25,6 @@ use tokio::time::Instant;
 
 /// How often a watcher that asked for it is told how far it has come.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// A year: a clock cannot count to the largest number that a client can ask for.
-const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 /// Ready events go out together, up to this size.
 const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that may wait for the connection before the watcher stops taking events.
@@ -75,7 +73,7 @@ pub async fn watch(
         version => WatchStart::After(reach(version).await?),
     };
     let timeout = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX)),
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
         // Spread over half an hour, so that clients do not all come back at once.
         _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
     };
