@@ -20,6 +20,8 @@ mod respond;
 mod reviews;
 pub mod serve;
 mod status;
+#[cfg(test)]
+mod strangers;
 pub mod tokens;
 mod watch;
 mod websocket;

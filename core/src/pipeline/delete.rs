@@ -7,7 +7,7 @@ use crate::request::DeleteOptions;
 use crate::select::LabelSelector;
 use crate::stamp::rfc3339;
 use crate::state::Entry;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -152,13 +152,14 @@ fn not_negative(seconds: i64) -> i64 {
 
 /// Starts the deletion.
 fn mark(context: &Context, document: &mut Document, grace: i64) {
-    let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(context.stamp.time);
+    // Beyond the year 9999 no reader follows.
+    let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
     let meta = metadata_mut(document);
     meta.insert("deletionTimestamp".into(), rfc3339(time).into());
     meta.insert("deletionGracePeriodSeconds".into(), grace.into());
     if context.kind.generation {
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
-        meta.insert("generation".into(), (generation + 1).into());
+        meta.insert("generation".into(), generation.saturating_add(1).into());
     }
     if context.request.target.kind == context.state.registry.namespaces() {
         meta::set_path(document, "status.phase", "Terminating".into());
@@ -175,8 +176,10 @@ fn shorten(document: &mut Document, grace: i64) {
     let earlier = meta
         .get("deletionTimestamp")
         .and_then(Value::as_str)
-        .and_then(|time| time.parse::<jiff::Timestamp>().ok())
-        .and_then(|time| time.checked_sub(SignedDuration::from_secs(now - grace)).ok());
+        .and_then(|time| time.parse::<Timestamp>().ok())
+        .and_then(|time| time.checked_sub(SignedDuration::from_secs(now.saturating_sub(grace))).ok())
+        // Where the first time was beyond the last year, the second one cannot be told from it.
+        .filter(|time| *time >= Timestamp::UNIX_EPOCH);
     if let Some(time) = earlier {
         meta.insert("deletionTimestamp".into(), rfc3339(time).into());
     }

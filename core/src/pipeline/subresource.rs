@@ -147,7 +147,7 @@ fn scale(context: &Context) -> Result<Decision, Refusal> {
     if !update::same(context, &new, &old) && context.kind.generation {
         let meta = metadata_mut(&mut new);
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
-        meta.insert("generation".into(), (generation + 1).into());
+        meta.insert("generation".into(), generation.saturating_add(1).into());
     }
     let served = |version: &str| context.kind.versions.iter().any(|served| served.api_version() == version);
     let api_version = context.version().api_version();

@@ -329,7 +329,7 @@ fn count_generation(context: &Context, new: &mut Document, old: &Document) {
     if desired(new) != desired(old) {
         let meta = metadata_mut(new);
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
-        meta.insert("generation".into(), (generation + 1).into());
+        meta.insert("generation".into(), generation.saturating_add(1).into());
     }
 }
 
