@@ -3,7 +3,7 @@
 use crate::flags::Args;
 use crate::gates::ApiGates;
 use crate::{aggregation, logging, pki, tls};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::files::keep_others_out;
 use holdfast_chronicle::fork::ForkHere;
@@ -108,7 +108,7 @@ impl Server {
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;
         let runtime = holdfast_chronicle::runtime()?;
-        let outcome = runtime.block_on(async {
+        let served = async {
             let mut signals = Signals::catch()?;
             let listener = TcpListener::bind((bind, args.port()))
                 .await
@@ -127,20 +127,26 @@ impl Server {
             make_objects(&args, service, address).await?;
             aggregation::keep(&args, &transport).await?;
             transport.be_ready();
-            let done = tokio::select! {
-                done = work(address, &mut signals) => done?,
-                why = engine.died() => bail!("nothing can be written any more: {why}"),
-            };
+            let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
                 transport.stop();
                 serving.await?.context("serve")?;
             }
             Ok(done)
-        });
+        };
+        let outcome = runtime.block_on(while_it_writes(&engine, served));
         // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
         outcome
+    }
+}
+
+/// Does the work, unless the writer dies meanwhile: then the process is to end, for nothing can be written any more.
+async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        done = work => done,
+        why = engine.died() => Err(anyhow!("{why}. Nothing can be written any more, so the server ends")),
     }
 }
 
@@ -274,4 +280,35 @@ pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
 pub fn read(file: impl AsRef<Path>) -> Result<String> {
     let file = file.as_ref();
     std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::authz::User;
+    use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
+    use holdfast_engine::memory::{MemoryLog, Planned};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_server_ends_with_an_error_when_its_writer_dies() {
+        let log = Arc::new(MemoryLog::default());
+        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+        let registry = Arc::new(registry().clone());
+        let (kind, _) = registry.iter().find(|(_, kind)| kind.resource == "namespaces").expect("namespaces");
+        let engine = Engine::open(log.clone(), registry, options).expect("it opens");
+        assert_eq!(while_it_writes(&engine, async { Ok(7) }).await.expect("it goes on"), 7);
+        log.plan(Planned::Panic);
+        let request = Request {
+            user: Arc::new(User::new("jane", &[])),
+            verb: Verb::Create,
+            target: Target { kind, version: 0, namespace: None, name: None, subresource: None },
+            options: RequestOptions::default(),
+            body: Body { bytes: r#"{"metadata":{"name":"n"}}"#.into(), format: Format::Json },
+            id: "one".into(),
+        };
+        assert!(engine.mutate(&request).await.is_err());
+        let ended = while_it_writes(&engine, std::future::pending::<Result<()>>()).await;
+        let why = ended.expect_err("it ends").to_string();
+        assert!(why.contains("the writer died: planned panic") && why.contains("the server ends"), "{why}");
+    }
 }

@@ -101,8 +101,9 @@ impl Service {
     /// What is counted, as text.
     pub async fn metrics(&self) -> String {
         let (reading, mutating) = self.flow.in_progress();
-        let (metrics, state, log) = (self.metrics.clone(), self.engine.snapshot(), self.engine.log().clone());
-        self.engine.reads().run(move || metrics.render(&state, log.as_ref(), reading, mutating)).await
+        let log = self.engine.log().clone();
+        let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
+        self.metrics.render(&self.engine.snapshot(), told, reading, mutating)
     }
 
     /// Counts a watch for as long as the result lives.

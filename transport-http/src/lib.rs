@@ -20,6 +20,8 @@ mod respond;
 mod route;
 pub mod serve;
 mod status;
+#[cfg(test)]
+mod strangers;
 pub mod tokens;
 mod transport;
 mod watch;

@@ -137,7 +137,7 @@ async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Re
         if offsets.len() > OFFSETS_MAX {
             return Err(Refusal::BadRequest(format!("offsets: {} are more than {OFFSETS_MAX}", offsets.len())));
         }
-        return Ok(streamed(Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets) }));
+        return Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets) }));
     }
     let optional = |name: &str| query.get(name).map(|text| number(name, text)).transpose();
     let after = Offset(optional("after")?.unwrap_or(0));
@@ -150,7 +150,10 @@ async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Re
         let _ = tokio::time::timeout(wait, passed(transport, after)).await;
     }
     let resource = query.get("resource").map(str::to_owned);
-    Ok(streamed(Source { log: transport.engine().log().clone(), rest: Rest::After { resource, after, limit } }))
+    Ok(streamed(
+        transport,
+        Source { log: transport.engine().log().clone(), rest: Rest::After { resource, after, limit } },
+    ))
 }
 
 /// Ends when there is an event after this version, or when the server stops.
@@ -176,7 +179,7 @@ fn current(transport: &Transport) -> Result<Response, Refusal> {
         offsets.extend(collection.iter().map(|(_, entry)| entry.offset));
     }
     offsets.sort_unstable();
-    Ok(streamed(Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets.into()) }))
+    Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets.into()) }))
 }
 
 /// What is still to go out.
@@ -253,12 +256,15 @@ impl Source {
     }
 }
 
-fn streamed(source: Source) -> Response {
-    let frames = stream::unfold(Some(source), async |source| {
-        // Reading waits for a disk: not on a thread that answers others.
-        let (piece, source) = tokio::task::spawn_blocking(move || source.map(Source::piece)).await.ok()??;
-        let is_end = matches!(source.rest, Rest::Nothing);
-        Some((Ok(piece), Some(source).filter(|_| !is_end)))
+fn streamed(transport: &Transport, source: Source) -> Response {
+    let reads = transport.engine().reads().clone();
+    let frames = stream::unfold(Some(source), move |source| {
+        let read = reads.run(move || source.map(Source::piece));
+        async move {
+            let (piece, source) = read.await?;
+            let is_end = matches!(source.rest, Rest::Nothing);
+            Some((Ok(piece), Some(source).filter(|_| !is_end)))
+        }
     });
     let frames: Frames = Box::pin(frames);
     respond::streamed(200, frames, RECORDS, false)

@@ -326,14 +326,21 @@ fn encoded(value: Value) -> Vec<u8> {
     value.as_object().map(encode::document).unwrap_or_default()
 }
 
-/// How long the writer may take to say how it is.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// The checks behind each health path; `readyz` has one more, for the server that is stopping.
-const CHECKS: &[&str] = &["log", "ping", "poststarthook/bootstrap"];
+const CHECKS: &[&str] = &["log", "ping", "poststarthook/bootstrap", "writer"];
+/// How long the writer may take to answer before it counts as dead.
+const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 
 async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) -> Response {
     let excluded: Vec<&str> = query.get("exclude").into_iter().collect();
+    let log = LogHealth {
+        writer: transport.engine().health(WRITER_PATIENCE).await,
+        readable: {
+            let log = transport.engine().log().clone();
+            transport.engine().reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
+        },
+    };
+    let check = |name: &str| check(transport, kind, &log, name);
     let mut checks: Vec<&str> = CHECKS.to_vec();
     if kind == "readyz" {
         checks.push("shutdown");
@@ -342,7 +349,7 @@ async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) 
         if !checks.contains(&wanted) {
             return respond::text(404, "404 page not found\n");
         }
-        return match check(transport, wanted).await {
+        return match check(wanted) {
             Ok(()) => respond::text(200, "ok"),
             Err(why) => respond::text(500, format!("internal server error: {why}\n")),
         };
@@ -354,7 +361,7 @@ async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) 
             lines.push_str(&format!("[+]{name} excluded: ok\n"));
             continue;
         }
-        match check(transport, name).await {
+        match check(name) {
             Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
             Err(why) => {
                 failed = true;
@@ -369,13 +376,22 @@ async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) 
     }
 }
 
-async fn check(transport: &Transport, name: &str) -> Result<(), String> {
+/// How the log is, and who writes it.
+struct LogHealth {
+    writer: Health,
+    readable: Result<(), String>,
+}
+
+fn check(transport: &Transport, kind: &str, log: &LogHealth, name: &str) -> Result<(), String> {
     match name {
-        "ping" => Ok(()),
-        // A log that takes no writes for a while is no reason to start anew.
-        "log" => match transport.engine().health(PATIENCE).await {
+        "writer" => match &log.writer {
+            Health::Dead(why) => Err(why.clone()),
             Health::Well | Health::ReadOnly(_) => Ok(()),
-            Health::Dead(why) => Err(why),
+        },
+        "log" => match &log.writer {
+            // A full disk is nothing that a restart would cure.
+            Health::ReadOnly(why) if kind != "livez" => Err(why.clone()),
+            _ => log.readable.clone(),
         },
         "poststarthook/bootstrap" if *transport.ready.borrow() => Ok(()),
         "poststarthook/bootstrap" => Err("not finished".into()),

@@ -1,5 +1,7 @@
 //! Service-account tokens: signed here, verified here, and good only while what they are bound to exists.
 
+mod signatures;
+
 use holdfast_core::authz::User;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
@@ -71,6 +73,7 @@ impl ServiceAccountTokens {
         signing: Option<&str>,
         verifying: &[String],
     ) -> Result<ServiceAccountTokens, String> {
+        signatures::install();
         let signing_key = signing.map(signing_key).transpose()?;
         let mut keys = Vec::new();
         for pem in verifying.iter().map(String::as_str).chain(signing) {
