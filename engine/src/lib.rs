@@ -14,15 +14,17 @@ pub mod moment;
 mod past;
 mod pins;
 pub mod planted;
+mod queue;
 mod reads;
 pub mod registrar;
 pub mod retention;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Converter, Engine, Health, Options, Reply, load};
+pub use engine::{Clock, Converter, Engine, Options, Reply, load};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
 pub use past::View;
+pub use queue::Health;
 pub use reads::Reads;
 pub use watch::{Watch, WatchStart};
