@@ -7,6 +7,7 @@ use crate::pins::Pins;
 use crate::planted::{Bug, planted};
 use crate::queue::{Health, Queue, Unsent};
 use crate::reads::Reads;
+use crate::turns::Turns;
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
@@ -18,27 +19,45 @@ use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
-use holdfast_core::object::meta::{Document, metadata_mut};
-use holdfast_core::pipeline::{self, Answer, Conversions, Decision, Settings, View as Shown};
-use holdfast_core::refusal::Subject;
-use holdfast_core::request::{Request, Verb};
+use holdfast_core::object::meta::Document;
+use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, Write};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
+<<<<<<< HEAD
 use std::sync::{Arc, OnceLock};
+=======
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+>>>>>>> main
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How many decisions may wait for the writer before the server says that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
+<<<<<<< HEAD
 /// How many objects a webhook is given at a time.
 const CONVERSIONS_MAX: usize = 500;
+=======
+/// How often a question looks whether a full queue has room.
+const QUEUE_LOOK_PERIOD: Duration = Duration::from_millis(20);
+>>>>>>> main
 /// How long a read of a version that is not there yet waits for it.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
 /// Where time and seeds come from.
 pub trait Clock: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
+
+    /// Resolves after this long. A clock that goes when it is told to may never let it.
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(duration))
+    }
 }
 
 pub struct Options {
@@ -46,9 +65,9 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Brings objects into another version of their kind where only a webhook can.
+/// What decisions need from outside, and only the shell can do.
 #[async_trait]
-pub trait Converter: Send + Sync + 'static {
+pub trait Outside: Send + Sync + 'static {
     /// The objects in the version asked for, in the same order. `webhook` is the definition's
     /// `spec.conversion.webhook`.
     async fn convert(
@@ -58,6 +77,9 @@ pub trait Converter: Send + Sync + 'static {
         to: &str,
         objects: Vec<Value>,
     ) -> Result<Vec<Document>, Refusal>;
+
+    /// A token that says this.
+    async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
 }
 
 pub struct Engine {
@@ -70,14 +92,26 @@ pub struct Engine {
     reads: Reads,
     built_in: Arc<Registry>,
     options: Options,
-    converter: OnceLock<Arc<dyn Converter>>,
+    outside: OnceLock<Arc<dyn Outside>>,
+    turns: Turns,
 }
 
+<<<<<<< HEAD
 /// What a mutation came to.
 pub enum Reply {
     Object { entry: Arc<Entry>, code: u16, view: Shown, warnings: Vec<String> },
     Document { document: Document, code: u16, warnings: Vec<String> },
     Deleted { subject: Subject, uid: String, warnings: Vec<String> },
+=======
+/// How the writer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    Well,
+    /// It lives, and the log takes no writes.
+    ReadOnly(String),
+    /// It has died, or does not answer.
+    Dead(String),
+>>>>>>> main
 }
 
 impl Engine {
@@ -128,7 +162,8 @@ impl Engine {
             reads,
             built_in,
             options,
-            converter: OnceLock::new(),
+            outside: OnceLock::new(),
+            turns: Turns::default(),
         };
         Ok((Arc::new(engine), writer, outputs))
     }
@@ -174,136 +209,45 @@ impl Engine {
         &self.options.settings
     }
 
-    /// What seals continue tokens.
-    pub fn token_key(&self) -> &TokenKey {
-        &self.options.settings.token_key
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.options.clock.as_ref()
     }
 
-    /// Judges a mutation and makes it durable, deciding again whenever the state moved on in between.
-    pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
-        let stamp = self.stamp();
-        let mut conversions = Conversions::default();
-        loop {
-            let snapshot = self.snapshot();
-            let decision = self.decide(&snapshot, request, stamp, &mut conversions).await?;
-            if request.options.dry_run && !planted(Bug::DryRunWrites) {
-                return Ok(rehearse(decision));
-            }
-            let fixed = decision.fixed || planted(Bug::RaceRefused);
-            match self.submit(decision, pipeline::actor(request), stamp).await {
-                Ok(reply) => return Ok(reply),
-                Err(Rejection::Stale(_)) if !self.snapshot().registry.serves(request.target.kind) => continue,
-                Err(Rejection::Stale(_)) if fixed => return Err(stale(&snapshot, request)),
-                Err(Rejection::Stale(_)) => continue,
-                Err(rejection) => return Err(refusal(rejection)),
-            }
-        }
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
-    /// Has webhooks called from now on: whoever calls them needs the engine to find them.
-    pub fn convert_with(&self, converter: Arc<dyn Converter>) {
+    /// Has done there from now on what decisions need from outside. Whoever does it needs the engine first.
+    pub fn set_outside(&self, outside: Arc<dyn Outside>) {
         // The first one stays; a server has one.
-        let _ = self.converter.set(converter);
+        let _ = self.outside.set(outside);
     }
 
-    async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
-        let webhook = kind.custom.as_ref().and_then(|custom| custom.webhook.as_ref());
-        match webhook.zip(self.converter.get()) {
-            Some((webhook, converter)) => converter.convert(kind, webhook, to, objects).await,
-            None => Err(Refusal::Unreasoned(format!(
-                "conversion webhook for {to}, Kind={} failed: no webhook can be called from here",
-                kind.kind
-            ))),
-        }
+    pub(crate) fn outside(&self) -> Option<&Arc<dyn Outside>> {
+        self.outside.get()
     }
 
-    /// Has everything converted that is not yet, so that the objects can be shown in this version.
-    pub async fn prepare(&self, kind: &Kind, version: usize, entries: &[Arc<Entry>]) -> Result<(), Refusal> {
-        if kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
-            return Ok(());
-        }
-        for batch in entries.chunks(CONVERSIONS_MAX) {
-            let (mut waiting, mut objects, mut to) = (Vec::new(), Vec::new(), String::new());
-            for entry in batch {
-                if let Some(conversion) = entry.awaits(kind, version) {
-                    waiting.push(entry);
-                    objects.push(conversion.object);
-                    to = conversion.to;
-                }
-            }
-            if waiting.is_empty() {
-                continue;
-            }
-            let converted = self.convert(kind, &to, objects).await?;
-            waiting.iter().zip(&converted).for_each(|(entry, converted)| entry.keep(kind, version, converted));
-        }
-        Ok(())
-    }
-
-    /// The same for a document in the version that objects are stored in, which nobody keeps.
-    pub async fn prepare_document(&self, kind: &Kind, version: usize, document: Document) -> Result<Document, Refusal> {
-        if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
-            let mut document = document;
-            if version != 0 {
-                pipeline::from_hub(kind, version, &mut document);
-            }
-            return Ok(document);
-        }
-        let to = kind.versions[version].api_version();
-        let converted = self.convert(kind, &to, vec![Value::Object(document)]).await?;
-        converted.into_iter().next().ok_or_else(|| Refusal::Internal("the webhook converted nothing".into()))
-    }
-
-    /// Hands a decision to the writer and waits until it is durable.
-    pub async fn submit(&self, decision: Decision, actor: Actor, stamp: Stamp) -> Result<Reply, Rejection> {
-        let Decision { writes, expects, answer, warnings, .. } = decision;
-        if writes.is_empty() {
-            return Ok(reply(answer, &[], warnings));
-        }
+    /// Hands writes to the writer and waits until they are durable.
+    pub(crate) async fn commit(
+        &self,
+        writes: Vec<Write>,
+        expects: Vec<Expectation>,
+        actor: Actor,
+        stamp: Stamp,
+    ) -> Result<Vec<Arc<Entry>>, Rejection> {
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
         self.queue.hand_over(Input::Commit(command)).map_err(|unsent| match unsent {
             Unsent::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
             Unsent::Gone(why) => Rejection::Poisoned(why),
         })?;
-        let entries = receiver
-            .await
-            .unwrap_or_else(|_| Err(Rejection::Failed("the writer stopped before it answered".into())))?;
-        Ok(reply(answer, &entries, warnings))
+        let stopped = |_| Err(Rejection::Failed("the writer stopped before it answered".into()));
+        receiver.await.unwrap_or_else(stopped)
     }
 
-    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
-    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
-        pipeline::validate_delete_options(&request.options.delete)?;
-        let snapshot = self.snapshot();
-        if !snapshot.registry.serves(request.target.kind) {
-            return if planted(Bug::MassDeletionOfOldKind) { Ok(0) } else { Err(Refusal::Redefined) };
-        }
-        let selection = Selection::new(&snapshot, request)?;
-        let mut page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
-        if planted(Bug::MassDeletionMissesLast) {
-            page.entries.pop();
-        }
-        let mut deletions = tokio::task::JoinSet::new();
-        let mut count = 0;
-        for entry in page.entries {
-            let document = entry.document();
-            let meta = &document["metadata"];
-            let mut one = request.clone();
-            one.verb = Verb::Delete;
-            one.target.name = meta["name"].as_str().map(str::to_owned);
-            one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
-            let engine = self.clone();
-            deletions.spawn(async move { engine.mutate(&one).await });
-            count += 1;
-            if deletions.len() >= 256 {
-                settle(deletions.join_next().await)?;
-            }
-        }
-        while let Some(result) = deletions.join_next().await {
-            settle(Some(result))?;
-        }
-        Ok(count)
+    /// What seals continue tokens.
+    pub fn token_key(&self) -> &TokenKey {
+        &self.options.settings.token_key
     }
 
     /// What a list wants to read, and where in it to go on.
@@ -409,33 +353,6 @@ impl Engine {
         Watch::still(self.clone(), view, selection, start).await
     }
 
-    /// What a mutation would come to in this state.
-    pub async fn rehearse(&self, state: &State, request: &Request) -> Result<Reply, Refusal> {
-        let mut conversions = Conversions::default();
-        self.decide(state, request, self.stamp(), &mut conversions).await.map(rehearse)
-    }
-
-    /// Judges a mutation, and has converted what only a webhook can.
-    async fn decide(
-        &self,
-        state: &State,
-        request: &Request,
-        stamp: Stamp,
-        conversions: &mut Conversions,
-    ) -> Result<Decision, Refusal> {
-        loop {
-            match pipeline::decide_with(state, &self.options.settings, request, stamp, conversions) {
-                Err(Refusal::Unconverted(conversion)) => {
-                    let kind = state.kind(request.target.kind);
-                    let object = conversion.object.clone();
-                    let converted = self.convert(kind, &conversion.to, vec![object]).await?;
-                    converted.into_iter().for_each(|converted| conversions.add(*conversion.clone(), converted));
-                }
-                decided => return decided,
-            }
-        }
-    }
-
     /// Cleans up behind namespaces that are going away and Events that are old, for as long as the engine lives.
     pub async fn keep_house(self: Arc<Self>) {
         if let Some(ttl) = self.options.settings.event_ttl {
@@ -484,64 +401,4 @@ pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> 
     }
     state.offset = log.last()?;
     Ok(state)
-}
-
-fn settle(result: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
-    match result {
-        Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
-        Some(Ok(Err(refusal))) => Err(refusal),
-        Some(Err(error)) => Err(Refusal::Internal(error.to_string())),
-    }
-}
-
-/// The same answer, from a decision that is thrown away.
-fn rehearse(decision: Decision) -> Reply {
-    let entries: Vec<Arc<Entry>> = decision
-        .writes
-        .into_iter()
-        .map(|write| {
-            let version = write.expect.unwrap_or(Offset::ZERO);
-            Arc::new(Entry::new(write.draft.seal(version), write.draft.head(), version, 0, write.index))
-        })
-        .collect();
-    match reply(decision.answer, &entries, decision.warnings) {
-        // What was never stored has no version.
-        Reply::Object { entry, code, view: Shown::Object, warnings } if entry.offset == Offset::ZERO => {
-            let mut document = match entry.document() {
-                Value::Object(document) => document,
-                _ => Document::new(),
-            };
-            metadata_mut(&mut document).remove("resourceVersion");
-            Reply::Document { document, code, warnings }
-        }
-        other => other,
-    }
-}
-
-fn reply(answer: Answer, entries: &[Arc<Entry>], warnings: Vec<String>) -> Reply {
-    match answer {
-        Answer::Written { index, code, view } => Reply::Object { entry: entries[index].clone(), code, view, warnings },
-        Answer::Entry { entry, code, view } => Reply::Object { entry, code, view, warnings },
-        Answer::Document { document, code } => Reply::Document { document, code, warnings },
-        Answer::Deleted { subject, uid } => Reply::Deleted { subject, uid, warnings },
-    }
-}
-
-/// A decision on a version that the client fixed has gone stale.
-fn stale(snapshot: &State, request: &Request) -> Refusal {
-    let kind = snapshot.kind(request.target.kind);
-    let group = &kind.versions[request.target.version].group;
-    Refusal::Conflict {
-        subject: Subject::new(group, &kind.resource, request.name()),
-        message: "the object has been modified; please apply your changes to the latest version and try again".into(),
-    }
-}
-
-fn refusal(rejection: Rejection) -> Refusal {
-    match rejection {
-        Rejection::Full(why) => Refusal::InsufficientStorage(why),
-        Rejection::Failed(why) => Refusal::Internal(why),
-        Rejection::Poisoned(why) => Refusal::Unavailable(why),
-        Rejection::Stale(_) => Refusal::Internal("a stale decision is decided again".into()),
-    }
 }

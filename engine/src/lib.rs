@@ -11,6 +11,7 @@ pub mod log;
 pub mod memory;
 mod missed;
 pub mod moment;
+mod mutate;
 mod past;
 mod pins;
 pub mod planted;
@@ -18,12 +19,18 @@ mod queue;
 mod reads;
 pub mod registrar;
 pub mod retention;
+mod turns;
 mod watch;
 pub mod writer;
 
+<<<<<<< HEAD
 pub use engine::{Clock, Converter, Engine, Options, Reply, load};
+=======
+pub use engine::{Clock, Engine, Health, Options, Outside, load};
+>>>>>>> main
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
+pub use mutate::Reply;
 pub use past::View;
 pub use queue::Health;
 pub use reads::Reads;

@@ -70,7 +70,7 @@ pub enum Rejection {
 }
 
 /// What a decision lost to another.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contested {
     /// The object has another version, or is there, or is gone.
     Object { kind: KindId, key: Arc<str> },

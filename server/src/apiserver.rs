@@ -18,6 +18,7 @@ use holdfast_storage_rocks::{Durability, RocksLog, folder};
 use holdfast_transport_http::Metrics;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
+use holdfast_transport_http::effects::Effects;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
@@ -164,7 +165,7 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHe
             None => HashMap::new(),
             Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
         },
-        service_accounts: service_accounts(args)?,
+        service_accounts: service_accounts(args)?.map(Arc::new),
         request_headers: aggregation::request_headers(args),
     };
     let limits = Limits {
@@ -174,7 +175,8 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHe
     };
     let advertised = SocketAddr::new(advertised(args, address.ip()), address.port());
     let aggregator = Arc::new(aggregation::aggregator(args, engine.clone())?);
-    engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+    let webhooks = Webhooks::new(&engine, aggregator.outbound());
+    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
     Ok(Arc::new(Api {
         engine,
         aggregator,

@@ -17,6 +17,7 @@ use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::effects::Effects;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::{Metrics, memory};
 use http::Request;
@@ -62,7 +63,8 @@ impl Drop for Local {
 
 fn client(engine: Arc<Engine>) -> kube::Client {
     let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
-    engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+    let webhooks = Webhooks::new(&engine, aggregator.outbound());
+    engine.set_outside(Arc::new(Effects { webhooks, tokens: None }));
     let authenticator = Authenticator {
         anonymous: false,
         static_tokens: HashMap::new(),

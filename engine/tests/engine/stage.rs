@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A clock that goes when it is told to.
@@ -32,6 +33,10 @@ impl Clock for TestClock {
         let seed = self.stamps.fetch_add(1, Ordering::Relaxed);
         let now = 1_795_255_200_000 + self.now_ms.load(Ordering::Relaxed);
         Stamp { time: jiff::Timestamp::from_millisecond(now).unwrap(), seed }
+    }
+
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
     }
 }
 

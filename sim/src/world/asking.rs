@@ -74,9 +74,11 @@ impl World {
                     .map_err(|why| format!("{why}\n  asked by {}", order.describe()))
             }
             Ok(decision) => {
-                let actor = pipeline::actor(&order.request);
+                let request = order.request.clone();
+                let state = seen.clone();
                 let future = Box::pin(async move {
-                    engine.submit(decision, actor, stamp).await.map_or_else(Outcome::Rejection, Outcome::Reply)
+                    let submitted = engine.submit(&state, &request, decision, stamp).await;
+                    submitted.map_or_else(Outcome::Rejection, Outcome::Reply)
                 });
                 self.enlist(order, seen.offset.0, (true, false), future);
                 Ok(())
@@ -161,7 +163,7 @@ impl World {
             }
             Outcome::Count(count) => oracle::check_count(&self.twin, order, *count, window),
             Outcome::Refusal(refusal) if pending.mass => {
-                let redefined = matches!(refusal, Refusal::Redefined) && order.sort.is_custom();
+                let redefined = matches!(refusal, Refusal::NoSuchPath) && order.sort.is_custom();
                 ensure(trouble || redefined, || format!("a mass deletion fails: {refusal:?}"))
             }
             Outcome::Refusal(refusal) => oracle::check_refusal(&self.twin, order, refusal, window),
@@ -312,7 +314,9 @@ impl World {
 fn told(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Reply(Reply::Object { entry, code, .. }) => format!("{code}, version {}", entry.offset),
-        Outcome::Reply(Reply::Document { code, .. }) => format!("{code}"),
+        Outcome::Reply(Reply::Rehearsed { code, .. } | Reply::Document { code, .. } | Reply::Success { code, .. }) => {
+            format!("{code}")
+        }
         Outcome::Reply(Reply::Deleted { subject, .. }) => format!("{subject} is gone"),
         Outcome::Count(count) => format!("{count} objects"),
         Outcome::Refusal(refusal) => format!("{refusal:?}"),
