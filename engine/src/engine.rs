@@ -24,29 +24,14 @@ use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, W
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
-<<<<<<< HEAD
-use std::sync::{Arc, OnceLock};
-=======
-use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
->>>>>>> main
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How many decisions may wait for the writer before the server says that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-<<<<<<< HEAD
-/// How many objects a webhook is given at a time.
-const CONVERSIONS_MAX: usize = 500;
-=======
-/// How often a question looks whether a full queue has room.
-const QUEUE_LOOK_PERIOD: Duration = Duration::from_millis(20);
->>>>>>> main
 /// How long a read of a version that is not there yet waits for it.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
@@ -94,24 +79,6 @@ pub struct Engine {
     options: Options,
     outside: OnceLock<Arc<dyn Outside>>,
     turns: Turns,
-}
-
-<<<<<<< HEAD
-/// What a mutation came to.
-pub enum Reply {
-    Object { entry: Arc<Entry>, code: u16, view: Shown, warnings: Vec<String> },
-    Document { document: Document, code: u16, warnings: Vec<String> },
-    Deleted { subject: Subject, uid: String, warnings: Vec<String> },
-=======
-/// How the writer is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Health {
-    Well,
-    /// It lives, and the log takes no writes.
-    ReadOnly(String),
-    /// It has died, or does not answer.
-    Dead(String),
->>>>>>> main
 }
 
 impl Engine {

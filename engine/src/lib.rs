@@ -23,11 +23,7 @@ mod turns;
 mod watch;
 pub mod writer;
 
-<<<<<<< HEAD
-pub use engine::{Clock, Converter, Engine, Options, Reply, load};
-=======
-pub use engine::{Clock, Engine, Health, Options, Outside, load};
->>>>>>> main
+pub use engine::{Clock, Engine, Options, Outside, load};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
 pub use mutate::Reply;
