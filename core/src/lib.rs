@@ -20,6 +20,7 @@ pub mod list;
 pub mod merge;
 pub mod namespace;
 pub mod object;
+mod ranked;
 pub mod refusal;
 pub mod request;
 pub mod schema;
