@@ -5,7 +5,7 @@ use crate::log::{EventLog, Fault};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
 #[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted as is};
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Work, Writer};
 use arc_swap::ArcSwap;

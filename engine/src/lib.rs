@@ -12,10 +12,10 @@ pub mod memory;
 pub mod moment;
 mod past;
 mod pins;
-#[cfg(feature = "planted")]
 pub mod planted;
 pub mod registrar;
 pub mod retention;
+pub mod wakes;
 mod watch;
 pub mod writer;
 

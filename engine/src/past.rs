@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::log::Fault;
 use crate::moment::{self, Unknown};
 #[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted as is};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};

@@ -2,8 +2,6 @@
 //!
 //! A bug is active in the thread that planted it. Where one is planted the code says `#[cfg(feature = "planted")]`.
 
-use std::cell::Cell;
-
 /// A mistake that somebody could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
@@ -98,15 +96,24 @@ impl Bug {
     ];
 }
 
+#[cfg(feature = "planted")]
 thread_local! {
-    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Plants a bug in this thread, or takes it away.
+#[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
 }
 
-pub(crate) fn is(bug: Bug) -> bool {
+/// Whether this bug is planted in this thread.
+#[cfg(feature = "planted")]
+pub(crate) fn planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
+}
+
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
 }

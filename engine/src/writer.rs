@@ -12,7 +12,7 @@
 use crate::hub::Hub;
 use crate::log::{EventLog, Fault};
 #[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted as is};
 use arc_swap::ArcSwap;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::apply;

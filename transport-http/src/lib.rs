@@ -7,6 +7,8 @@ pub mod aggregate;
 pub mod api;
 pub mod authenticate;
 mod body;
+mod bounds;
+mod connection;
 pub mod conversion;
 pub mod forks;
 pub mod info;
@@ -24,5 +26,6 @@ mod status;
 pub mod tokens;
 mod watch;
 mod websocket;
+mod wire;
 
 pub use metrics::Metrics;

@@ -2,11 +2,17 @@
 
 use crate::api::{Api, WireRequest};
 use crate::authenticate::{Peer, certificate_user};
+use crate::bounds::{Bounds, Guests, Place};
+use crate::connection::{Connection, Streams, Told};
 use crate::respond::Response;
-use http::{HeaderMap, Method};
+use crate::wire::Wire;
+use http::{HeaderMap, Method, Request};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::HttpService;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::DigitallySignedStruct;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -15,19 +21,28 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch as signal;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::TaskTracker;
+use tower::{Service, ServiceExt};
 use warp::Filter;
 use warp::filters::path::FullPath;
 
-/// How long a client may take to shake hands.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+pub use crate::bounds::STREAMS_MAX;
+
 /// How long requests in progress may take when the server stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
-/// An HTTP/2 client may have this many requests in progress on one connection.
-pub const STREAMS_MAX: u32 = 250;
+/// How many streams a client may reset before they were looked at, and how many the server for the client's mistakes:
+/// more of them end the connection.
+const PENDING_RESETS_MAX: usize = 64;
+const MISTAKES_MAX: usize = 1024;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The API as a warp filter: for the socket, and for callers within the process.
 pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
@@ -75,69 +90,141 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
 
 /// Serves until the stop signal, then lets requests in progress finish.
 pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: u32) -> std::io::Result<()> {
-    let acceptor = TlsAcceptor::from(tls.config.clone());
-    let mut stopping = api.stopping.subscribe();
-    let graceful = hyper_util::server::graceful::GracefulShutdown::new();
-    let service = warp::service(filter(api.clone()));
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).keep_alive(true);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(streams_max)
-        .initial_stream_window_size(256 << 10)
-        .initial_connection_window_size(1 << 20)
-        .adaptive_window(false)
-        .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(15))
-        .max_send_buf_size(256 << 10);
-    let builder = Arc::new(builder);
-    loop {
-        let (stream, client) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors, most likely: wait until some connection ends.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-            () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => break,
-        };
-        let _ = stream.set_nodelay(true);
-        let (acceptor, verifier, builder) = (acceptor.clone(), tls.verifier.clone(), builder.clone());
-        let service = service.clone();
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            let handshake = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream));
-            let stream = match handshake.await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-                Err(_) => return tracing::debug!("TLS handshake timed out"),
-            };
-            let peer = match stream.get_ref().1.peer_certificates() {
-                Some(chain) => verifier.peer(chain),
-                None => Peer::Unknown,
-            };
-            let service =
-                tower::ServiceExt::map_request(service, move |mut request: http::Request<hyper::body::Incoming>| {
-                    request.extensions_mut().insert(peer.clone());
-                    request.extensions_mut().insert(client);
-                    request
-                });
-            let connection =
-                builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
-            if let Err(error) = watcher.watch(connection.into_owned()).await {
-                tracing::debug!(%error, "a connection ended");
-            }
-        });
-    }
-    drop(listener);
+    let door = Door {
+        tls,
+        service: warp::service(filter(api.clone())),
+        bounds: Bounds { streams_max, ..Bounds::default() },
+        stopping: api.stopping.subscribe(),
+    };
+    let connections = door.accept(listener).await;
     api.sockets.close();
-    let ended = async { tokio::join!(graceful.shutdown(), api.sockets.wait()) };
+    let ended = async { tokio::join!(connections.wait(), api.sockets.wait()) };
     let _ = tokio::time::timeout(DRAIN_MAX, ended).await;
     Ok(())
+}
+
+/// What every connection of a listener is served with.
+#[derive(Clone)]
+struct Door<S> {
+    tls: Tls,
+    service: S,
+    bounds: Bounds,
+    stopping: signal::Receiver<bool>,
+}
+
+impl<S, B> Door<S>
+where
+    S: Service<Request<Incoming>, Response = http::Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data: Send, Error: Into<Failure>> + Send + Unpin + 'static,
+{
+    /// Serves whoever connects until the stop signal. The connections end when their requests have.
+    async fn accept(self, listener: TcpListener) -> TaskTracker {
+        let connections = TaskTracker::new();
+        let guests = Guests::new(self.bounds);
+        let mut stopping = self.stopping.clone();
+        loop {
+            let (stream, client) = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        // Out of file descriptors, most likely: wait until some connection ends.
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                },
+                () = stopped(&mut stopping) => break,
+            };
+            let Some(place) = guests.admit(client.ip()) else {
+                tracing::debug!(%client, "there are too many connections");
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let door = self.clone();
+            connections.spawn(async move {
+                if let Err(error) = door.serve(stream, client, place).await {
+                    tracing::debug!(%error, "a connection ended");
+                }
+            });
+        }
+        connections.close();
+        connections
+    }
+
+    async fn serve(self, stream: TcpStream, client: SocketAddr, mut place: Place) -> Result<(), Failure> {
+        let acceptor = TlsAcceptor::from(self.tls.config.clone());
+        let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await??;
+        place.shook_hands();
+        let session = stream.get_ref().1;
+        let peer = match session.peer_certificates() {
+            Some(chain) => self.tls.verifier.peer(chain),
+            None => Peer::Unknown,
+        };
+        let http2 = session.alpn_protocol() == Some(b"h2");
+        let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(client);
+            request
+        });
+        let service = service.map_response(|response: http::Response<B>| response.map(Told));
+        match http2 {
+            true => self.serve_http2(stream, TowerToHyperService::new(service)).await,
+            false => self.serve_http1(stream, TowerToHyperService::new(service)).await,
+        }
+    }
+
+    async fn serve_http1<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
+    where
+        H: HttpService<Incoming, ResBody = Told<B>, Error: Into<Failure>, Future: Send> + Send + 'static,
+    {
+        let bounds = &self.bounds;
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
+        let io = TokioIo::new(Wire::direct(stream, bounds.unread));
+        let mut connection = pin!(builder.serve_connection(io, service).with_upgrades());
+        tokio::select! {
+            ended = connection.as_mut() => return ended.map_err(Into::into),
+            () = stopped(&mut self.stopping) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        connection.await.map_err(Into::into)
+    }
+
+    async fn serve_http2<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
+    where
+        H: HttpService<Incoming, ResBody = Told<B>, Error: Into<Failure>, Future: Send + 'static> + 'static,
+    {
+        let bounds = &self.bounds;
+        let streams = Streams::new(bounds);
+        let mut builder = http2::Builder::new(streams.clone());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(bounds.streams_max)
+            .max_header_list_size(bounds.head_bytes_max)
+            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+            .max_local_error_reset_streams(MISTAKES_MAX)
+            .initial_stream_window_size(256 << 10)
+            .initial_connection_window_size(1 << 20)
+            .adaptive_window(false)
+            .keep_alive_interval(bounds.ping_period)
+            .keep_alive_timeout(bounds.pong)
+            .max_send_buf_size(256 << 10);
+        let wire = Wire::gathering(stream, bounds.unread, bounds.head);
+        let http = builder.serve_connection(TokioIo::new(wire.clone()), service);
+        let mut connection = Connection::new(http, wire, streams, bounds);
+        tokio::select! {
+            ended = &mut connection => return ended,
+            () = stopped(&mut self.stopping) => {}
+        }
+        connection.end();
+        connection.await
+    }
+}
+
+async fn stopped(stopping: &mut signal::Receiver<bool>) {
+    // One whose sender is gone has stopped too.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 /// The TLS side of a server.
@@ -275,3 +362,6 @@ impl ClientCertVerifier for PeerVerifier {
         self.algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;
