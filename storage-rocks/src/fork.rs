@@ -5,6 +5,7 @@
 //! all of it is durable.
 
 use crate::fault::{damage, fault};
+use crate::folder::make_private;
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY, META, META_FORGOTTEN, META_OLDEST, META_REPAIRED};
 use crate::lock::FolderLock;
@@ -12,7 +13,7 @@ use crate::log::{RocksLog, family, foreign, last, oldest, read, repaired, synced
 use crate::whole::{Making, check_log, check_new};
 use holdfast_core::event::Offset;
 use holdfast_engine::log::{Identity, Origin};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{DB, Direction, IteratorMode, ReadOptions, WriteBatch};
 use std::collections::BTreeSet;
@@ -79,7 +80,7 @@ impl Fork {
         check_new(to, "a fork")?;
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
-        std::fs::create_dir_all(to).map_err(|error| Fault::io("make the new folder", error))?;
+        make_private(to)?;
         // Of two that begin at the same time one is turned away here, and touches nothing of the other's.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
@@ -90,7 +91,7 @@ impl Fork {
     }
 
     /// All of the other log, to find out which version is meant.
-    pub fn log(&self) -> &dyn EventLog {
+    pub fn log(&self) -> &dyn LogRead {
         self.rocks()
     }
 

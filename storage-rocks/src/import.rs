@@ -1,11 +1,12 @@
 //! A log that is being written from an export: marked until it is whole, and resumable.
 
+use crate::folder::make_private;
 use crate::lock::FolderLock;
 use crate::log::RocksLog;
 use crate::whole::{Making, check_new, check_whole};
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Append, Fault, Log, LogRead};
 use std::path::{Path, PathBuf};
 
 /// An import into a data folder, which nobody else can use until it is finished.
@@ -27,7 +28,7 @@ impl Import {
             check_whole(folder)?;
             check_new(folder, "an import")?;
         }
-        std::fs::create_dir_all(folder).map_err(|error| Fault::io("make the data folder", error))?;
+        make_private(folder)?;
         // Two that begin at the same time meet at the lock.
         Making::Import.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
@@ -60,7 +61,10 @@ impl Import {
 
     /// Makes the events durable. They may leave gaps, which the export has accounted for.
     pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
-        self.log.append(records)
+        match self.log.append(records)? {
+            Append::Appended => Ok(()),
+            Append::Behind => Err(Fault::InUse { path: self.folder.display().to_string(), holder: "another".into() }),
+        }
     }
 
     /// All is there.

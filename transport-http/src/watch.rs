@@ -1,6 +1,6 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::api::{Api, retarget};
+use crate::api::Api;
 use crate::metrics::Held;
 use crate::past::{Scene, too_large};
 use crate::respond::{self, Encoding, Form, Response, Shape};
@@ -16,7 +16,7 @@ use holdfast_core::object::encode;
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::Request;
 use holdfast_core::wire::protobuf;
-use holdfast_engine::hub::{Place, frame};
+use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch, WatchStart};
 use serde_json::Value;
 use std::convert::Infallible;
@@ -46,7 +46,7 @@ pub async fn watch(
         Scene::Past(view) => view.state().clone(),
         Scene::Present(_) | Scene::Read(..) => api.engine.snapshot(),
     };
-    let request = &*retarget(&snapshot, kind, request)?;
+    let request = &*request.retarget(&snapshot.registry, kind)?;
     let selection = Selection::new(&snapshot, request)?;
     let reach = async |version: &str| {
         let version = parse_version(version)?;
@@ -77,11 +77,11 @@ pub async fn watch(
         // Spread over half an hour, so that clients do not all come back at once.
         _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
     };
-    let place = api.engine.hub().place(&request.user.name).ok_or_else(too_many)?;
     let watch = match scene {
-        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start)?,
+        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start).await?,
         Scene::Present(_) | Scene::Read(..) => api.engine.watch(selection, start),
     };
+    let watch = watch.of_user(&request.user.name)?;
     let mut stopping = api.stopping.subscribe();
     let feeder = Feeder {
         api: api.clone(),
@@ -97,7 +97,6 @@ pub async fn watch(
         stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
         ended: false,
         _counted: api.metrics.watching(),
-        _place: place,
     };
     let pieces = futures_util::stream::unfold(feeder, |mut feeder| async move {
         let piece = feeder.next().await?;
@@ -112,11 +111,6 @@ pub async fn watch(
         Encoding::Json | Encoding::Yaml => respond::JSON,
     };
     Ok(respond::streamed(200, Box::pin(frames), content_type, false))
-}
-
-fn too_many() -> Refusal {
-    let message = "too many watches of one user, please try again later".to_owned();
-    Refusal::TooManyRequests { message, retry_after_seconds: 10 }
 }
 
 fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
@@ -170,7 +164,6 @@ struct Feeder {
     /// What was given out last was the last.
     ended: bool,
     _counted: Held,
-    _place: Place,
 }
 
 /// What a watcher has to do next.

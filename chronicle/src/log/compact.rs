@@ -1,0 +1,61 @@
+//! `holdfast log compact`: lets history of a closed data folder go, as a server does with the same options.
+
+use super::Folder;
+use crate::values::{parse_age, parse_bytes};
+use anyhow::{Result, ensure};
+use holdfast_engine::retention::{Retention, pass};
+use holdfast_engine::{Log, LogRead};
+use holdfast_storage_rocks::{LogReader, RocksLog};
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    folder: Folder,
+    #[command(flatten)]
+    history: HistoryArgs,
+}
+
+/// How much history is kept: a server takes these options, too.
+#[derive(clap::Args, Debug, Clone)]
+pub struct HistoryArgs {
+    /// How long old versions can be read and watched from: 168h, 7d; 0 for ever.
+    #[arg(long, default_value = "0", value_parser = parse_age, value_name = "DURATION")]
+    pub history_retention: Duration,
+    /// How much the log may take before the oldest versions go: 10Gi; 0 for any size.
+    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
+    pub history_max_bytes: u64,
+}
+
+impl HistoryArgs {
+    pub fn retention(&self) -> Retention {
+        Retention {
+            age: Some(self.history_retention).filter(|age| !age.is_zero()),
+            bytes: Some(self.history_max_bytes).filter(|bytes| *bytes > 0),
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let folder = &args.folder.data_dir;
+    let retention = args.history.retention();
+    ensure!(
+        retention != Retention::default(),
+        "say how much history is to be kept: --history-retention 168h, --history-max-bytes 10Gi, or both"
+    );
+    // A reader makes no log where there is none.
+    drop(LogReader::open(folder)?);
+    let log = RocksLog::open(folder)?;
+    let before = log.size()?.bytes;
+    let pass = pass(&log, retention, jiff::Timestamp::now().as_millisecond())?;
+    log.compact(true)?;
+    let after = log.size()?.bytes;
+    println!(
+        "{} events were let go; history is kept from version {} on; {before} bytes became {after}",
+        pass.let_go.let_go_events, pass.oldest
+    );
+    if pass.too_large {
+        println!("what is current alone takes more than --history-max-bytes: no history is left");
+    }
+    Ok(())
+}

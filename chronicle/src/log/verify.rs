@@ -1,0 +1,217 @@
+//! `holdfast log verify`: folds the whole log again, and compares what comes out with what a server loads.
+
+use super::progress::Progress;
+use super::{Folder, each, format, quietly};
+use anyhow::{Result, anyhow, bail};
+use holdfast_core::apply::replay;
+use holdfast_core::digest::{Digest, differences};
+use holdfast_core::event::{Offset, Operation, Record};
+use holdfast_core::kinds::{Registry, registry};
+use holdfast_core::state::State;
+use holdfast_engine::log::Identity;
+use holdfast_engine::{LogRead, load};
+use holdfast_storage_rocks::LogReader;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    folder: Folder,
+    /// Print the digest of the state after every so many events, too.
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many problems are told of before the rest is only counted.
+const TOLD_MAX: usize = 20;
+
+/// What has been found on the way through the log.
+struct Fold {
+    state: State,
+    events: u64,
+    oldest: Offset,
+    /// Gaps up to this offset were told of when they were made.
+    told_of: Offset,
+    /// Offsets that are missing, as the events before and behind them.
+    gaps: Vec<(Offset, Offset)>,
+    problems: Vec<String>,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let began = Instant::now();
+    let reader = LogReader::open(&args.folder.data_dir)?;
+    let last = reader.last()?;
+    let oldest = reader.oldest()?;
+    let registry = Arc::new(registry().clone());
+    let mut fold = Fold {
+        state: State::new(registry.clone()),
+        events: 0,
+        oldest,
+        told_of: oldest.max(reader.repaired()?),
+        gaps: Vec::new(),
+        problems: Vec::new(),
+    };
+    let mut out = std::io::stdout();
+    let mut checkpoints = Vec::new();
+    let mut progress = Progress::new("verifying");
+    each(&reader, Offset::ZERO, |record| {
+        fold.take(record)?;
+        if args.every.is_some_and(|every| fold.events.is_multiple_of(every)) {
+            let digest = Digest::of(&fold.state).to_string();
+            if !args.json {
+                quietly(writeln!(out, "{} {digest}", record.offset))?;
+            }
+            checkpoints.push(json!({"offset": record.offset, "digest": digest}));
+        }
+        progress.at(fold.events, fold.state.offset.0, Some(last.0));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    drop(progress);
+    let folded_in = began.elapsed();
+    let digest = Digest::of(&fold.state);
+    let objects = fold.state.collections().map(|(_, objects)| objects.len()).sum();
+    let served = fold.compare(&reader, registry, digest)?;
+    let verdict = Verdict { fold, identity: reader.identity()?, last, objects, digest, served, checkpoints, folded_in };
+    let text = if args.json { format!("{:#}\n", verdict.to_json()) } else { verdict.to_text() };
+    quietly(out.write_all(text.as_bytes()))?;
+    match verdict.fold.problems.as_slice() {
+        [] => Ok(()),
+        [first, ..] => bail!(
+            "the log has {} problems, the first: {first}. The way out: restore the folder from a backup, or from an \
+             export with `holdfast log import`",
+            verdict.fold.problems.len()
+        ),
+    }
+}
+
+/// What came of it.
+struct Verdict {
+    fold: Fold,
+    identity: Identity,
+    last: Offset,
+    objects: usize,
+    digest: Digest,
+    /// The digest of what a server would serve.
+    served: String,
+    checkpoints: Vec<Value>,
+    folded_in: Duration,
+}
+
+impl Verdict {
+    fn to_json(&self) -> Value {
+        let gap = |(after, before): &(Offset, Offset)| json!({"after": after.0, "before": before.0});
+        json!({
+            "id": self.identity.id,
+            "origin": self.identity.origin.clone().map(format::Forked::from),
+            "intact": self.fold.problems.is_empty(),
+            "events": self.fold.events,
+            "last": self.last.0,
+            "oldest": self.fold.oldest.0,
+            "gaps": self.fold.gaps.iter().map(gap).collect::<Vec<_>>(),
+            "checkpoints": self.checkpoints,
+            "objects": self.objects,
+            "digest": self.digest.to_string(),
+            "servedDigest": self.served,
+            "problems": self.fold.problems.iter().take(TOLD_MAX).collect::<Vec<_>>(),
+            "seconds": self.folded_in.as_secs_f64(),
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let Verdict { fold, last, objects, digest, served, .. } = self;
+        let rate = fold.events as f64 / self.folded_in.as_secs_f64().max(1e-9);
+        let mut text = fold.told();
+        text.push_str(&format!(
+            "{} events up to {last} give {objects} objects ({rate:.0} events a second)\nfolded {digest}\nserved \
+             {served}\n",
+            fold.events
+        ));
+        if fold.problems.is_empty() {
+            text.push_str("the log is intact\n");
+        }
+        text
+    }
+}
+
+impl Fold {
+    /// Compares what the log gives with what a server would serve, whose digest it returns.
+    fn compare(&mut self, reader: &LogReader, registry: Arc<Registry>, folded: Digest) -> Result<String> {
+        // Of a large log there is room for one state, and not for two.
+        self.state = State::new(registry.clone());
+        let served = match load(reader, registry) {
+            Ok(served) => served,
+            // Told behind what the log itself is found to lack, which is mostly why.
+            Err(fault) => {
+                self.problems.push(format!("no server can load it: {fault}"));
+                return Ok("nothing".to_owned());
+            }
+        };
+        let digest = Digest::of(&served);
+        if digest != folded {
+            each(reader, Offset::ZERO, |record| {
+                Ok(replay(&mut self.state, record).map(|_| ControlFlow::Continue(()))?)
+            })?;
+            self.problems.extend(differences(&self.state, &served, TOLD_MAX));
+        }
+        Ok(digest.to_string())
+    }
+
+    /// Checks one record against all before it, and folds it in.
+    fn take(&mut self, record: &Record) -> Result<()> {
+        let offset = record.offset();
+        if offset != self.state.offset.next() {
+            let before = self.state.offset;
+            self.gaps.push((before, offset));
+            if before >= self.told_of {
+                self.problems.push(format!("events {} to {} are missing", before.next(), offset.0 - 1));
+            }
+        }
+        if Operation::try_from(record.operation).is_err() {
+            self.problems.push(format!("event {offset} has operation {}, which is unknown", record.operation));
+        }
+        serde_json::from_slice::<IgnoredAny>(&record.object).map_err(|error| {
+            anyhow!("the object of event {offset} is no JSON, so nothing behind it can be told: {error}")
+        })?;
+        self.events += 1;
+        let replaced = replay(&mut self.state, record)
+            .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it, or a newer one"))?;
+        let newest = replaced.map_or(Offset::ZERO, |entry| entry.offset);
+        // Where events are missing since then, one of them may be what was replaced.
+        let explained = self.gaps.last().is_some_and(|(_, behind)| *behind > newest);
+        if record.replaces != newest.0 && !explained {
+            self.problems.push(format!(
+                "event {offset} replaces event {} of {}/{}, whose newest was {newest}",
+                record.replaces, record.resource, record.key
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is to be known of it, for people.
+    fn told(&self) -> String {
+        let mut text = String::new();
+        if self.oldest > Offset::ZERO {
+            text.push_str(&format!(
+                "what was replaced or deleted up to event {} was let go: the log is verified from there on, and before \
+                 it only what is left\n",
+                self.oldest
+            ));
+        }
+        for (after, before) in self.gaps.iter().filter(|(after, _)| *after >= self.oldest && *after < self.told_of) {
+            let (first, last) = (after.next(), before.0 - 1);
+            text.push_str(&format!("events {first} to {last} are missing: `holdfast log repair` left this gap\n"));
+        }
+        for problem in self.problems.iter().take(TOLD_MAX) {
+            text.push_str(problem);
+            text.push('\n');
+        }
+        text
+    }
+}

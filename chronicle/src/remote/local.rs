@@ -1,0 +1,107 @@
+//! A data folder's API in this process, with no socket, for commands that write where no server runs.
+//!
+//! The same rules judge what is written as those of a server, and the folder's lock keeps one out meanwhile. Nothing
+//! else is written: what a server does by itself waits for the next one.
+
+use super::client::Client;
+use crate::clock::SystemClock;
+use anyhow::{Result, anyhow};
+use bytes::Bytes;
+use holdfast_core::authz::chain::Mode;
+use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::Settings;
+use holdfast_engine::{Engine, Fault, Options};
+use holdfast_outbound::conversion::Webhooks;
+use holdfast_storage_rocks::RocksLog;
+use holdfast_transport_http::aggregate::Aggregator;
+use holdfast_transport_http::api::{Api, Features, Limits};
+use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::effects::Effects;
+use holdfast_transport_http::paths::Documents;
+use holdfast_transport_http::{Metrics, memory};
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+/// An opened folder; what was written is whole when this is dropped.
+pub struct Local {
+    pub client: Client,
+    engine: Arc<Engine>,
+}
+
+impl Local {
+    pub fn open(folder: &Path) -> Result<Local> {
+        let log = RocksLog::open(folder).map_err(|fault| match fault {
+            fault @ Fault::InUse { .. } => {
+                anyhow!("{fault}. Write through it: leave out --data-dir, and name its kubeconfig with --kubeconfig")
+            }
+            fault => fault.into(),
+        })?;
+        let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
+        let options = Options { settings, clock: Arc::new(SystemClock) };
+        let engine = Engine::open(Arc::new(log), Arc::new(registry().clone()), options)?;
+        let runtime = crate::runtime()?;
+        let client = {
+            let _inside = runtime.enter();
+            client(engine.clone())
+        };
+        Ok(Local { client: Client::inside(client, runtime, folder.display().to_string()), engine })
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.engine.close();
+    }
+}
+
+fn client(engine: Arc<Engine>) -> kube::Client {
+    let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
+    let webhooks = Webhooks::new(&engine, aggregator.outbound());
+    engine.set_outside(Arc::new(Effects { webhooks, tokens: None }));
+    let authenticator = Authenticator {
+        anonymous: false,
+        static_tokens: HashMap::new(),
+        service_accounts: None,
+        request_headers: Default::default(),
+    };
+    let api = Arc::new(Api {
+        engine,
+        aggregator,
+        authenticator,
+        modes: vec![Mode::Rbac],
+        limits: Limits::default(),
+        features: Features::default(),
+        metrics: Metrics::default(),
+        documents: Documents::new(String::new()),
+        forker: None,
+        stopping: watch::Sender::new(false),
+        sockets: Default::default(),
+        ready: watch::Sender::new(true),
+    });
+    // Whoever may write the folder's files may do anything with them.
+    let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
+    let service = memory::service(api, Arc::new(user));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let service = service.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body: Bytes = body.collect().await?.to_bytes();
+            let answer = service.oneshot(Request::from_parts(parts, Full::new(body))).await;
+            Ok::<_, kube::Error>(answer.unwrap_or_else(|never| match never {}))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// As which the events of the folder's own user are told.
+fn user_name() -> String {
+    let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
+    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "root".into())
+}

@@ -1,0 +1,167 @@
+//! Where a command reads the log from: a running server, by a kubeconfig, or a data folder.
+//!
+//! [`client`] asks servers and waits for the answer; [`log`] is a server's event log behind the trait that a folder's
+//! log has, too; [`local`] serves a data folder's API in this process, for commands that write.
+
+pub mod client;
+pub mod local;
+pub mod log;
+
+use anyhow::{Context, Result, anyhow, bail};
+use client::Client;
+use holdfast_core::event::Offset;
+use holdfast_core::history::moment::{self, Moment};
+use holdfast_engine::moment::at_time;
+use holdfast_engine::{Fault, LogRead};
+use holdfast_storage_rocks::LogReader;
+use jiff::Timestamp;
+use local::Local;
+use log::RemoteLog;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a folder is looked at for new events.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
+
+#[derive(clap::Args, Clone)]
+pub struct Source {
+    /// The data folder of a server, which may be running, rather than a server.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
+    pub data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub server: Server,
+}
+
+/// A running server.
+#[derive(clap::Args, Clone, Default)]
+pub struct Server {
+    /// The kubeconfig of a running server [default: $KUBECONFIG, or ~/.kube/config].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context [default: its current one].
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// A log that can be looked at.
+pub trait Readable: LogRead {
+    /// The version that a text names, whether the log holds it or not.
+    fn named(&self, text: &str, now: Timestamp) -> Result<Offset>;
+
+    /// The namespace that is meant where none is named.
+    fn namespace(&self) -> &str {
+        "default"
+    }
+
+    /// Tells which records will be read one after the other: who is far away fetches many at once.
+    fn will_read(&self, _: &[Offset]) {}
+}
+
+impl Source {
+    pub fn open(&self) -> Result<Box<dyn Followed>> {
+        match &self.data_dir {
+            Some(folder) => Ok(Box::new(open_folder(folder)?)),
+            None => Ok(Box::new(RemoteLog::open(self.server.connect()?)?)),
+        }
+    }
+
+    /// The API that belongs to the log: the server's, or one in this process over the folder.
+    pub fn api(&self) -> Result<Api> {
+        Ok(match &self.data_dir {
+            Some(folder) => Api::Local(Local::open(folder)?),
+            None => Api::Server(self.server.connect()?),
+        })
+    }
+}
+
+/// An API to write through.
+pub enum Api {
+    Server(Client),
+    Local(Local),
+}
+
+impl Api {
+    pub fn client(&self) -> &Client {
+        match self {
+            Api::Server(client) => client,
+            Api::Local(local) => &local.client,
+        }
+    }
+}
+
+/// A log that grows while it is read.
+pub trait Followed: Readable {
+    /// Waits a while for an event after this one, and takes in what there is.
+    fn follow(&self, after: Offset) -> Result<()>;
+}
+
+pub fn open_folder(folder: &Path) -> Result<LogReader> {
+    LogReader::open(folder).map_err(|fault| match fault {
+        Fault::Unreadable { what } if what.ends_with("holds no Holdfast log") => {
+            anyhow!("{what}: name the data folder of a server with --data-dir, or a running server with --kubeconfig")
+        }
+        fault => fault.into(),
+    })
+}
+
+impl Server {
+    pub fn connect(&self) -> Result<Client> {
+        self.is_named()?;
+        Client::connect(self)
+    }
+
+    /// Nobody meant a server that nothing names, and whoever has a data folder is told how to name it.
+    fn is_named(&self) -> Result<()> {
+        if self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
+            return Ok(());
+        }
+        let home = std::env::home_dir().map(|home| home.join(".kube/config"));
+        if home.is_some_and(|file| file.exists()) {
+            return Ok(());
+        }
+        bail!(
+            "no cluster is named: give --kubeconfig FILE (or set KUBECONFIG) for a running server, or --data-dir DIR \
+             for a data folder"
+        )
+    }
+
+    /// The files that hold the configuration, as kubectl finds them; the first that has something wins.
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        self.is_named()?;
+        if let Some(file) = &self.kubeconfig {
+            return Ok(vec![file.clone()]);
+        }
+        if let Some(files) = std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
+            return Ok(std::env::split_paths(&files).filter(|file| !file.as_os_str().is_empty()).collect());
+        }
+        let home = std::env::home_dir().context("nobody knows the home folder: give --kubeconfig FILE")?;
+        Ok(vec![home.join(".kube/config")])
+    }
+}
+
+impl Followed for LogReader {
+    fn follow(&self, _: Offset) -> Result<()> {
+        std::thread::sleep(FOLLOW_PERIOD);
+        Ok(self.catch_up()?)
+    }
+}
+
+impl Readable for LogReader {
+    fn named(&self, text: &str, now: Timestamp) -> Result<Offset> {
+        named(self, text, now)
+    }
+}
+
+#[cfg(test)]
+impl Readable for holdfast_engine::memory::MemoryLog {
+    fn named(&self, text: &str, now: Timestamp) -> Result<Offset> {
+        named(self, text, now)
+    }
+}
+
+fn named(log: &dyn LogRead, text: &str, now: Timestamp) -> Result<Offset> {
+    Ok(match moment::parse(text, now)? {
+        Moment::Version(version) => version,
+        Moment::Time(time) => at_time(log, time.as_millisecond(), log.last()?)?,
+    })
+}

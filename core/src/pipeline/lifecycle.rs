@@ -1,0 +1,55 @@
+//! Admission that keeps namespaces whole: content needs a living namespace, and some namespaces are for ever.
+
+use super::candidate::Candidate;
+use super::{Context, Expectation};
+use crate::object::meta;
+use crate::refusal::{Cause, CauseReason, Refusal, Subject};
+use crate::state::namespace_phase;
+
+/// Namespaces that the cluster cannot do without.
+const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
+
+/// New content needs a namespace that is there and not going away.
+pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal> {
+    if object.old.is_some() {
+        return Ok(());
+    }
+    let Some(namespace) = context.request.namespace() else { return Ok(()) };
+    match namespace_phase(context.state, namespace) {
+        None => Err(Refusal::NotFound(Subject::new("", "namespaces", namespace))),
+        Some(false) => Ok(()),
+        Some(true) => {
+            let message =
+                format!("unable to create new content in namespace {namespace} because it is being terminated");
+            Err(Refusal::Forbidden {
+                subject: context.subject(meta::name(object.new())),
+                message,
+                causes: vec![Cause {
+                    reason: CauseReason::NamespaceTerminating,
+                    field: "metadata.namespace".into(),
+                    message: format!("namespace {namespace} is being terminated"),
+                }],
+            })
+        }
+    }
+}
+
+/// The namespace must still be as it was seen when the object is written, or content could outlive it.
+pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
+    let namespace = context.request.namespace()?;
+    let kind = context.state.registry.namespaces();
+    Some(Expectation { kind, key: namespace.into(), version: context.state.version_of(kind, namespace) })
+}
+
+/// The namespaces that hold the cluster itself stay.
+pub(super) fn admit_delete(context: &Context) -> Result<(), Refusal> {
+    let name = context.request.name();
+    if context.request.target.kind == context.state.registry.namespaces() && IMMORTAL.contains(&name) {
+        return Err(Refusal::Forbidden {
+            subject: context.subject(name),
+            message: "this namespace may not be deleted".into(),
+            causes: Vec::new(),
+        });
+    }
+    Ok(())
+}

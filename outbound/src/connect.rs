@@ -1,0 +1,191 @@
+//! Connections: a name or an address dialled, and TLS spoken over it.
+
+use crate::trust::{ServerVerifier, TlsTrust};
+use crate::{Resolver, words};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower::Service;
+
+const DIAL_MAX: Duration = Duration::from_secs(30);
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// How we prove who we are.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+        let chain = chain.map_err(|error| error.to_string())?;
+        if chain.is_empty() {
+            return Err("there is no certificate".into());
+        }
+        Ok(Identity { chain, key: PrivateKeyDer::from_pem_slice(key).map_err(|error| error.to_string())? })
+    }
+}
+
+/// Makes connections of one kind.
+#[derive(Clone)]
+pub struct Connector {
+    server_name: ServerName<'static>,
+    config: Arc<ClientConfig>,
+    service: Option<(String, String, u16)>,
+    resolver: Arc<Resolver>,
+}
+
+/// Why there is no connection, in Go's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DialError(pub String);
+
+impl Connector {
+    pub fn new(
+        server_name: &str,
+        trust: &TlsTrust,
+        identity: Option<&Identity>,
+        service: Option<(String, String, u16)>,
+        resolver: Arc<Resolver>,
+    ) -> Result<Connector, String> {
+        let name =
+            ServerName::try_from(server_name.to_owned()).map_err(|_| format!("{server_name:?} is no host name"))?;
+        let verifier = Arc::new(ServerVerifier::new(trust)?);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match identity.filter(|_| trust.identified) {
+            None => builder.with_no_client_auth(),
+            Some(Identity { chain, key }) => builder
+                .with_client_auth_cert(chain.clone(), key.clone_key())
+                .map_err(|error| format!("the client certificate cannot be used: {error}"))?,
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Connector { server_name: name, config: Arc::new(config), service, resolver })
+    }
+
+    /// A connection to where the URL says, or to the Service. HTTP/1.1 alone, unless told otherwise.
+    pub async fn connect(&self, url: &http::Uri, http2: bool) -> Result<TlsStream<TcpStream>, DialError> {
+        let (host, port) = match &self.service {
+            Some((namespace, name, port)) => {
+                let address = self.resolver.address(namespace, name, *port);
+                let address = address.map_err(|error| DialError(error.to_string()))?;
+                (address.host, address.port)
+            }
+            None => {
+                let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+                (host, url.port_u16().unwrap_or(443))
+            }
+        };
+        let stream = match tokio::time::timeout(DIAL_MAX, dial(&host, port)).await {
+            Ok(dialled) => dialled?,
+            Err(_) => return Err(DialError(format!("dial tcp {}: i/o timeout", shown(&host, port)))),
+        };
+        let _ = stream.set_nodelay(true);
+        let mut config = self.config.clone();
+        if !http2 {
+            Arc::make_mut(&mut config).alpn_protocols = vec![b"http/1.1".to_vec()];
+        }
+        let handshake = TlsConnector::from(config).connect(self.server_name.clone(), stream);
+        match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(DialError(words::of_handshake(&error))),
+            Err(_) => Err(DialError("net/http: TLS handshake timeout".into())),
+        }
+    }
+}
+
+async fn dial(host: &str, port: u16) -> Result<TcpStream, DialError> {
+    let addresses = tokio::net::lookup_host((host, port)).await;
+    let addresses = addresses.map_err(|_| DialError(format!("dial tcp: lookup {host}: no such host")))?;
+    let mut first = None;
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => {
+                let error = format!("dial tcp {address}: {}", words::of_connect(&error));
+                first.get_or_insert(error);
+            }
+        }
+    }
+    Err(DialError(first.unwrap_or_else(|| format!("dial tcp: lookup {host}: no such host"))))
+}
+
+fn shown(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+impl Service<http::Uri> for Connector {
+    type Response = Stream;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, DialError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, url: http::Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.connect(&url, true).await.map(|stream| Stream(TokioIo::new(stream))) })
+    }
+}
+
+/// A connection that tells the pool which protocol was agreed on.
+pub struct Stream(TokioIo<TlsStream<TcpStream>>);
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new();
+        match self.0.inner().get_ref().1.alpn_protocol() {
+            Some(b"h2") => connected.negotiated_h2(),
+            _ => connected,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+    }
+}

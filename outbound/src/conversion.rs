@@ -1,0 +1,99 @@
+//! Conversion webhooks: the calls that bring objects of custom resources into another version.
+
+use crate::{Endpoint, Outbound, Place, TlsTrust};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use holdfast_core::Refusal;
+use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::conversion::{converted, review};
+use holdfast_core::object::meta::Document;
+use holdfast_engine::Engine;
+use serde_json::Value;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a webhook may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The port of a webhook's Service that names none.
+const PORT: u16 = 443;
+
+/// Calls webhooks for an engine. Holds neither alive: both hold it.
+pub struct Webhooks {
+    engine: Weak<Engine>,
+    outbound: Weak<Outbound>,
+}
+
+impl Webhooks {
+    pub fn new(engine: &Arc<Engine>, outbound: &Arc<Outbound>) -> Webhooks {
+        Webhooks { engine: Arc::downgrade(engine), outbound: Arc::downgrade(outbound) }
+    }
+
+    async fn call(&self, webhook: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, String> {
+        let (Some(engine), Some(outbound)) = (self.engine.upgrade(), self.outbound.upgrade()) else {
+            return Err("the server is stopping".into());
+        };
+        let asked = review(webhook, &engine.stamp().uid(0), to, objects)?;
+        let target = endpoint(&webhook["clientConfig"])?;
+        let answer = outbound.post_json(&target, Bytes::from(asked.to_string()), PATIENCE).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let answer: Value =
+            serde_json::from_slice(&answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
+        converted(&asked, &answer, to, objects)
+    }
+}
+
+/// Where a webhook is, by its `clientConfig`.
+fn endpoint(config: &Value) -> Result<Endpoint, String> {
+    let bundle = config["caBundle"].as_str().unwrap_or_default();
+    let authorities = STANDARD.decode(bundle).map_err(|error| format!("the caBundle is not base64: {error}"))?;
+    let trust = TlsTrust { authorities, insecure: false, identified: false };
+    if let Some(url) = config["url"].as_str() {
+        let url = url.parse().map_err(|error| format!("the URL {url:?} cannot be read: {error}"))?;
+        return Ok(Endpoint { place: Place::Url(url), trust });
+    }
+    let service = &config["service"];
+    let text = |field: &str| service[field].as_str().unwrap_or_default();
+    let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
+    let path = format!("/{}", text("path").trim_start_matches('/'));
+    Ok(Endpoint::service(text("namespace"), text("name"), port, &path, trust))
+}
+
+impl Webhooks {
+    /// The objects in the version asked for, in the same order. `webhook` is the definition's
+    /// `spec.conversion.webhook`.
+    pub async fn convert(
+        &self,
+        kind: &Kind,
+        webhook: &Value,
+        to: &str,
+        objects: &[Value],
+    ) -> Result<Vec<Document>, Refusal> {
+        let converted = self.call(webhook, to, objects).await;
+        converted.map_err(|why| {
+            let from = objects.first().and_then(|object| object["apiVersion"].as_str()).unwrap_or_default();
+            Refusal::Unreasoned(format!("conversion webhook for {from}, Kind={} failed: {why}", kind.kind))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn webhooks_are_found_by_url_or_service() {
+        let service = json!({"service": {"namespace": "a", "name": "b", "path": "c/d", "port": 8443}});
+        for (config, expected) in [
+            (json!({"url": "https://example.com/convert"}), Ok("https://example.com/convert")),
+            (service, Ok("https://b.a.svc:8443/c/d")),
+            (json!({"service": {"namespace": "a", "name": "b"}}), Ok("https://b.a.svc:443/")),
+            (json!({"url": "a b"}), Err("the URL \"a b\" cannot be read: invalid uri character")),
+        ] {
+            let found = endpoint(&config).map(|endpoint| endpoint.url());
+            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{config}");
+        }
+        assert!(endpoint(&json!({"caBundle": "%"})).is_err());
+    }
+}

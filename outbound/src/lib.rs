@@ -1,0 +1,293 @@
+//! Calls that the server makes: to servers that answer for parts of the API, and to webhooks.
+//!
+//! [`Outbound`] keeps connections for the next call. Errors read as Go's client words them, because they end up in
+//! messages that people know from Kubernetes.
+
+mod connect;
+pub mod conversion;
+pub mod signatures;
+pub mod trust;
+mod words;
+
+use bytes::Bytes;
+use connect::Connector;
+pub use connect::Identity;
+use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
+use holdfast_engine::Engine;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+pub use trust::TlsTrust;
+
+/// The largest answer that is kept in memory.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// The largest answer of a webhook.
+const WEBHOOK_BYTES_MAX: usize = 3 << 20;
+/// How many kinds of connections are kept: those that trust the same, towards the same name.
+const CLIENTS_MAX: usize = 256;
+const IDLE_MAX: Duration = Duration::from_secs(90);
+
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub type OutBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Where a call goes, and whom it trusts there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    pub place: Place,
+    pub trust: TlsTrust,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `https://host:port/path`.
+    Url(Uri),
+    Service {
+        namespace: String,
+        name: String,
+        port: u16,
+        /// With its slash and, if need be, its query.
+        path: String,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OutboundError {
+    /// The Service leads nowhere.
+    #[error("{0}")]
+    Unresolved(String),
+    /// What is to be trusted makes no sense.
+    #[error("{0}")]
+    Unusable(String),
+    /// No answer came.
+    #[error("{0}")]
+    Unanswered(String),
+    /// An answer came, and it was no success.
+    #[error("{message}")]
+    Refused { code: StatusCode, message: String },
+    #[error("context deadline exceeded")]
+    TimedOut,
+}
+
+impl Endpoint {
+    pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> Endpoint {
+        let (namespace, name, path) = (namespace.to_owned(), name.to_owned(), path.to_owned());
+        Endpoint { place: Place::Service { namespace, name, port, path }, trust }
+    }
+
+    /// The address as people know it.
+    pub fn url(&self) -> String {
+        match &self.place {
+            Place::Url(url) => url.to_string(),
+            Place::Service { port, path, .. } => format!("https://{}:{port}{path}", self.server_name()),
+        }
+    }
+
+    /// The name that the server's certificate must be for.
+    fn server_name(&self) -> String {
+        match &self.place {
+            Place::Url(url) => url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            Place::Service { namespace, name, .. } => format!("{name}.{namespace}.svc"),
+        }
+    }
+}
+
+/// The client behind all calls.
+pub struct Outbound {
+    resolver: Arc<Resolver>,
+    identity: Option<Arc<Identity>>,
+    clients: Mutex<HashMap<Profile, Client<Connector, OutBody>>>,
+}
+
+/// Finds the addresses of Services.
+pub(crate) struct Resolver {
+    engine: Arc<Engine>,
+    slices: Arc<RwLock<Slices>>,
+    routing: Routing,
+}
+
+impl Resolver {
+    fn address(&self, namespace: &str, name: &str, port: u16) -> Result<Address, OutboundError> {
+        let slices = self.slices.read().unwrap_or_else(PoisonError::into_inner);
+        let draw = self.engine.stamp().seed;
+        resolve(&self.engine.snapshot(), &slices, (namespace, name, port), self.routing, draw)
+            .map_err(OutboundError::Unresolved)
+    }
+}
+
+/// What must be the same for two calls to share connections.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Profile {
+    server_name: String,
+    trust: TlsTrust,
+    /// The Service to look up whenever a connection is made; without one, connections lead to where the URL says.
+    service: Option<(String, String, u16)>,
+}
+
+impl Outbound {
+    /// `slices` are kept by whoever watches them.
+    pub fn new(
+        engine: Arc<Engine>,
+        slices: Arc<RwLock<Slices>>,
+        routing: Routing,
+        identity: Option<Identity>,
+    ) -> Outbound {
+        let resolver = Arc::new(Resolver { engine, slices, routing });
+        Outbound { resolver, identity: identity.map(Arc::new), clients: Mutex::default() }
+    }
+
+    /// Posts a JSON document and gives back the body of a successful answer.
+    pub async fn post_json(&self, target: &Endpoint, body: Bytes, timeout: Duration) -> Result<Bytes, OutboundError> {
+        let url = target.url();
+        let said = |error: OutboundError| match error {
+            OutboundError::Refused { .. } => error,
+            other => OutboundError::Unanswered(format!("Post {url:?}: {other}")),
+        };
+        let call = async {
+            let uri: Uri = url.parse().map_err(|error| OutboundError::Unresolved(format!("{error}")))?;
+            let mut request = Request::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = uri;
+            let json = HeaderValue::from_static("application/json");
+            request.headers_mut().insert(CONTENT_TYPE, json.clone());
+            request.headers_mut().insert(ACCEPT, json);
+            let service = match &target.place {
+                Place::Url(_) => None,
+                Place::Service { namespace, name, port, .. } => Some((namespace.clone(), name.clone(), *port)),
+            };
+            let response = self.client(target, service)?.request(request).await.map_err(words::of_client)?;
+            let (parts, body) = response.into_parts();
+            let body = collect(body, WEBHOOK_BYTES_MAX).await?;
+            match parts.status.is_success() {
+                true => Ok(body),
+                false => Err(words::of_status(parts.status, &body)),
+            }
+        };
+        match tokio::time::timeout(timeout, call).await {
+            Ok(answer) => answer.map_err(said),
+            Err(_) => Err(said(OutboundError::TimedOut)),
+        }
+    }
+
+    /// Gets the whole of a document from a server, which the target's path and these headers name. Redirects are
+    /// answers like others.
+    pub async fn get(
+        &self,
+        target: &Endpoint,
+        headers: HeaderMap,
+        timeout: Duration,
+    ) -> Result<Response<Bytes>, OutboundError> {
+        let call = async {
+            let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+            *request.headers_mut() = headers;
+            let (parts, body) = self.forward(target, request).await?.into_parts();
+            Ok(Response::from_parts(parts, collect(body, ANSWER_BYTES_MAX).await?))
+        };
+        tokio::time::timeout(timeout, call).await.unwrap_or(Err(OutboundError::TimedOut))
+    }
+
+    /// Sends a request on, and gives back the answer as soon as it begins. The target's path takes the place of the
+    /// request's.
+    pub async fn forward(
+        &self,
+        target: &Endpoint,
+        mut request: Request<OutBody>,
+    ) -> Result<Response<Incoming>, OutboundError> {
+        *request.uri_mut() = self.located(target)?;
+        self.client(target, None)?.request(request).await.map_err(words::of_client)
+    }
+
+    /// Sends a request on that wants to go on as something else than HTTP, over a connection of its own.
+    pub async fn upgrade(
+        &self,
+        target: &Endpoint,
+        mut request: Request<OutBody>,
+    ) -> Result<Response<Incoming>, OutboundError> {
+        let url = self.located(target)?;
+        let host = url.authority().map(|authority| authority.to_string()).unwrap_or_default();
+        let stream = self
+            .connector(target, None)?
+            .connect(&url, false)
+            .await
+            .map_err(|error| OutboundError::Unanswered(format!("error dialing backend: {error}")))?;
+        let path = url.path_and_query().map_or("/", |path| path.as_str());
+        *request.uri_mut() = path.parse().map_err(|error| OutboundError::Unresolved(format!("{error}")))?;
+        if let Ok(host) = HeaderValue::from_str(&host) {
+            request.headers_mut().insert(http::header::HOST, host);
+        }
+        let failed = |error: hyper::Error| OutboundError::Unanswered(words::of_hyper(&error));
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "an upgraded connection ended");
+            }
+        });
+        sender.send_request(request).await.map_err(failed)
+    }
+
+    /// The URL that a call goes to, for messages.
+    pub fn shown(&self, target: &Endpoint) -> Result<String, OutboundError> {
+        self.located(target).map(|url| url.to_string())
+    }
+
+    /// Host and port that a call goes to.
+    pub fn host(&self, target: &Endpoint) -> Result<String, OutboundError> {
+        self.located(target).map(|url| url.authority().map(|host| host.to_string()).unwrap_or_default())
+    }
+
+    /// The URL with the address in it that this call goes to.
+    fn located(&self, target: &Endpoint) -> Result<Uri, OutboundError> {
+        match &target.place {
+            Place::Url(url) => Ok(url.clone()),
+            Place::Service { namespace, name, port, path } => {
+                let Address { host, port } = self.resolver.address(namespace, name, *port)?;
+                let host = if host.contains(':') { format!("[{host}]") } else { host };
+                let url = format!("https://{host}:{port}{path}");
+                url.parse().map_err(|error| OutboundError::Unresolved(format!("{url:?}: {error}")))
+            }
+        }
+    }
+
+    fn client(
+        &self,
+        target: &Endpoint,
+        service: Option<(String, String, u16)>,
+    ) -> Result<Client<Connector, OutBody>, OutboundError> {
+        let profile = Profile { server_name: target.server_name(), trust: target.trust.clone(), service };
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&profile) {
+            return Ok(client.clone());
+        }
+        let connector = self.connector(target, profile.service.clone())?;
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .http2_keep_alive_timeout(Duration::from_secs(15))
+            .build(connector);
+        if clients.len() >= CLIENTS_MAX {
+            // Calls in progress keep theirs; the others are made again when they are needed.
+            clients.clear();
+        }
+        clients.insert(profile, client.clone());
+        Ok(client)
+    }
+
+    fn connector(&self, target: &Endpoint, service: Option<(String, String, u16)>) -> Result<Connector, OutboundError> {
+        Connector::new(&target.server_name(), &target.trust, self.identity.as_deref(), service, self.resolver.clone())
+            .map_err(OutboundError::Unusable)
+    }
+}
+
+async fn collect(body: Incoming, bytes_max: usize) -> Result<Bytes, OutboundError> {
+    let collected = Limited::new(body, bytes_max).collect().await;
+    collected.map(|body| body.to_bytes()).map_err(|error| OutboundError::Unanswered(error.to_string()))
+}

@@ -1,0 +1,152 @@
+//! What went wrong with a call, in the words of Go's client.
+
+use crate::OutboundError;
+use crate::connect::DialError;
+use http::StatusCode;
+use rustls::CertificateError;
+use std::error::Error;
+use std::io;
+
+/// Why a call through the pool has no answer.
+pub fn of_client(error: hyper_util::client::legacy::Error) -> OutboundError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(found) = cause {
+        if let Some(dial) = found.downcast_ref::<DialError>() {
+            return OutboundError::Unanswered(dial.0.clone());
+        }
+        if let Some(hyper) = found.downcast_ref::<hyper::Error>() {
+            return OutboundError::Unanswered(of_hyper(hyper));
+        }
+        cause = found.source();
+    }
+    OutboundError::Unanswered(error.to_string())
+}
+
+pub fn of_hyper(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() || error.is_canceled() {
+        return "EOF".into();
+    }
+    let mut last: &(dyn Error + 'static) = error;
+    while let Some(source) = last.source() {
+        if let Some(io) = source.downcast_ref::<io::Error>() {
+            return of_handshake(io);
+        }
+        last = source;
+    }
+    if error.is_parse() {
+        return format!("net/http: HTTP/1.x transport connection broken: {last}");
+    }
+    of_text(last.to_string())
+}
+
+pub fn of_connect(error: &io::Error) -> String {
+    let what = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused",
+        io::ErrorKind::ConnectionReset => "connection reset by peer",
+        io::ErrorKind::TimedOut => "connection timed out",
+        io::ErrorKind::HostUnreachable => "no route to host",
+        io::ErrorKind::NetworkUnreachable => "network is unreachable",
+        io::ErrorKind::AddrNotAvailable => "cannot assign requested address",
+        _ => return format!("connect: {error}"),
+    };
+    format!("connect: {what}")
+}
+
+/// Why TLS came to nothing, or a connection that was there broke.
+pub fn of_handshake(error: &io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(error) => of_tls(error),
+        None => match error.kind() {
+            io::ErrorKind::UnexpectedEof => "EOF".into(),
+            io::ErrorKind::ConnectionReset => "read: connection reset by peer".into(),
+            io::ErrorKind::BrokenPipe => "write: broken pipe".into(),
+            _ => of_text(error.to_string()),
+        },
+    }
+}
+
+fn of_tls(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(error) => {
+            format!("tls: failed to verify certificate: x509: {}", of_certificate(error))
+        }
+        rustls::Error::AlertReceived(alert) => of_alert(&format!("{alert:?}")),
+        rustls::Error::InvalidMessage(_) => "tls: first record does not look like a TLS handshake".into(),
+        other => format!("tls: {other}"),
+    }
+}
+
+fn of_certificate(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate signed by unknown authority".into()
+        }
+        CertificateError::Expired
+        | CertificateError::NotValidYet
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYetContext { .. } => "certificate has expired or is not yet valid".into(),
+        CertificateError::NotValidForNameContext { expected, presented } if presented.is_empty() => {
+            format!("certificate is not valid for any names, but wanted to match {}", expected.to_str())
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            // They are shown as `DnsName("a.b")`.
+            let names: Vec<&str> = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect();
+            format!("certificate is valid for {}, not {}", names.join(", "), expected.to_str())
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "certificate specifies an incompatible key usage".into()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// What the other side said before it hung up, by the alert's name.
+fn of_alert(name: &str) -> String {
+    let text = match name {
+        "BadCertificate" => "bad certificate",
+        "CertificateRequired" => "certificate required",
+        "CertificateUnknown" => "unknown certificate",
+        "CertificateExpired" => "expired certificate",
+        "UnknownCA" => "unknown certificate authority",
+        "HandshakeFailure" => "handshake failure",
+        "ProtocolVersion" => "protocol version not supported",
+        "UnrecognisedName" => "unrecognized name",
+        "InternalError" => "internal error",
+        "AccessDenied" => "access denied",
+        other => other,
+    };
+    format!("remote error: tls: {text}")
+}
+
+/// An error of which HTTP/2 has left nothing but the text.
+fn of_text(text: String) -> String {
+    match text.rsplit_once("received fatal alert: ") {
+        Some((_, name)) => of_alert(name),
+        None => text,
+    }
+}
+
+/// An answer that is no success, as Kubernetes' client tells of it.
+pub fn of_status(code: StatusCode, body: &[u8]) -> OutboundError {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    let message = match code.as_u16() {
+        401 => "the server has asked for the client to provide credentials".into(),
+        403 => text.to_owned(),
+        404 => "the server could not find the requested resource".into(),
+        405 => "the server does not allow this method on the requested resource".into(),
+        409 => "the server reported a conflict".into(),
+        429 => "the server has received too many requests and has asked us to try again later".into(),
+        500 => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+        503 => "the server is currently unable to handle the request".into(),
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .into()
+        }
+        number if number >= 500 => {
+            format!("an error on the server ({text:?}) has prevented the request from succeeding")
+        }
+        number => format!("the server responded with the status code {number} but did not return more information"),
+    };
+    OutboundError::Refused { code, message }
+}
