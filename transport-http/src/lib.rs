@@ -6,9 +6,12 @@
 pub mod aggregate;
 pub mod authenticate;
 mod body;
+mod bounds;
 mod build;
+mod connection;
 mod effects;
 pub mod forks;
+mod listener;
 pub mod log;
 pub mod memory;
 mod parse;
@@ -26,6 +29,7 @@ pub mod tokens;
 mod transport;
 mod watch;
 mod websocket;
+mod wire;
 
 pub use build::Builder;
 pub use transport::{Features, Transport, WireRequest};

@@ -144,6 +144,7 @@ impl Read<'_> {
             Scene::Past(view) => engine.watch_past(view.clone(), selection, start).await?,
             Scene::Present(_) | Scene::Read(..) => engine.watch(selection, start),
         };
+        let watch = watch.of_user(&request.user.name)?;
         Ok(Reply::Watch(Box::new(Watched {
             kind: snapshot.registry.share(request.target.kind),
             version: request.target.version,
@@ -151,7 +152,6 @@ impl Read<'_> {
             timeout: timeout(request.options.timeout_seconds, engine.stamp().seed),
             bookmarks: options.allow_watch_bookmarks,
             mark_initial_end: initial == Some(true),
-            snapshot,
         })))
     }
 
