@@ -1,10 +1,10 @@
 //! The API on a socket, and its clean end.
 
-use crate::api::{Api, WireRequest};
 use crate::authenticate::Peer;
 use crate::bounds::Bounds;
 use crate::listener::Listener;
 use crate::respond::Response;
+use crate::transport::{Transport, WireRequest};
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use std::convert::Infallible;
@@ -22,7 +22,9 @@ pub use crate::listener::Tls;
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The API as a warp filter: for the socket, and for callers within the process.
-pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
+pub fn filter(
+    transport: Arc<Transport>,
+) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
     let query = warp::query::raw().or(warp::any().map(String::new)).unify();
     let peer = warp::ext::optional::<Peer>();
     let client = warp::ext::optional::<SocketAddr>();
@@ -44,7 +46,7 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
                   client,
                   upgrade,
                   body| {
-                let api = api.clone();
+                let transport = transport.clone();
                 async move {
                     let peer = peer.unwrap_or(Peer::Unknown);
                     let wire = WireRequest {
@@ -57,7 +59,7 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
                         upgrade,
                         body,
                     };
-                    Ok::<Response, warp::Rejection>(api.handle(wire).await)
+                    Ok::<Response, warp::Rejection>(transport.handle(wire).await)
                 }
             },
         )
@@ -66,13 +68,18 @@ pub fn filter(api: Arc<Api>) -> impl Filter<Extract = (Response,), Error = Infal
 }
 
 /// Serves until the stop signal, then lets requests in progress finish.
-pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: u32) -> std::io::Result<()> {
+pub async fn serve(
+    transport: Arc<Transport>,
+    listener: TcpListener,
+    tls: Tls,
+    streams_max: u32,
+) -> std::io::Result<()> {
     let bounds = Bounds { streams_max, ..Bounds::default() };
-    let stopping = api.stopping.subscribe();
-    let service = warp::service(filter(api.clone()));
+    let stopping = transport.stopping.subscribe();
+    let service = warp::service(filter(transport.clone()));
     let connections = Listener { tls, service, bounds, stopping }.accept(listener).await;
-    api.sockets.close();
-    let ended = async { tokio::join!(connections.wait(), api.sockets.wait()) };
+    transport.sockets.close();
+    let ended = async { tokio::join!(connections.wait(), transport.sockets.wait()) };
     let _ = tokio::time::timeout(DRAIN_MAX, ended).await;
     Ok(())
 }

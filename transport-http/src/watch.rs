@@ -1,23 +1,19 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::api::Api;
-use crate::metrics::Held;
-use crate::past::{Scene, too_large};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
+use crate::transport::Transport;
 use crate::websocket::Socket;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
-use holdfast_core::list::{Selection, parse_version};
 use holdfast_core::object::encode;
-use holdfast_core::refusal::{Cause, Subject};
-use holdfast_core::request::Request;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
-use holdfast_engine::{Delivery, Fault, Watch, WatchStart};
+use holdfast_engine::{Delivery, Fault, Watch};
+use holdfast_service::{Watched, Watching};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -33,104 +29,38 @@ const PIECE_BYTES: usize = 64 << 10;
 /// What stands before a Protobuf event in a stream.
 const LENGTH_BYTES: usize = 4;
 
-/// Answers a watch.
-pub async fn watch(
-    api: &Arc<Api>,
-    scene: &Scene,
-    kind: &Arc<Kind>,
-    request: &Request,
-    shape: Shape,
-    socket: Option<Socket>,
-) -> Result<Response, Refusal> {
-    let snapshot = match scene {
-        Scene::Past(view) => view.state().clone(),
-        Scene::Present(_) | Scene::Read(..) => api.engine.snapshot(),
-    };
-    let request = &*request.retarget(&snapshot.registry, kind)?;
-    let selection = Selection::new(&snapshot, request)?;
-    let reach = async |version: &str| {
-        let version = parse_version(version)?;
-        match scene {
-            Scene::Past(view) if version > view.offset() => return Err(too_large(version, view.offset())),
-            Scene::Past(_) => {}
-            Scene::Present(_) | Scene::Read(..) => api.engine.reach(version).await?,
-        }
-        Ok(version)
-    };
-    let options = &request.options;
-    let initial = options.send_initial_events;
-    validate(initial, options.resource_version_match.as_deref().unwrap_or(""), options.allow_watch_bookmarks)?;
-    let start = match options.resource_version.as_deref().unwrap_or("") {
-        _ if initial == Some(true) => {
-            let version = options.resource_version.as_deref().unwrap_or("");
-            if !version.is_empty() && version != "0" {
-                reach(version).await?;
-            }
-            WatchStart::Now
-        }
-        "" | "0" if initial == Some(false) => WatchStart::After(snapshot.offset),
-        "" | "0" => WatchStart::Now,
-        version => WatchStart::After(reach(version).await?),
-    };
-    let timeout = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        // Spread over half an hour, so that clients do not all come back at once.
-        _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
-    };
-    let watch = match scene {
-        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start).await?,
-        Scene::Present(_) | Scene::Read(..) => api.engine.watch(selection, start),
-    };
-    let watch = watch.of_user(&request.user.name)?;
-    let mut stopping = api.stopping.subscribe();
+/// Sends what a watch delivers, until it ends.
+pub fn answer(transport: &Arc<Transport>, watched: Watched, shape: Shape, socket: Option<Socket>) -> Response {
+    let Watched { snapshot: _, kind, version, watch, timeout, bookmarks, mark_initial_end } = watched;
+    let mut stopping = transport.stopping.subscribe();
     let feeder = Feeder {
-        api: api.clone(),
-        kind: snapshot.registry.share(request.target.kind),
-        version: request.target.version,
+        transport: transport.clone(),
+        kind,
+        version,
         watch,
         shape,
-        mark_initial_end: initial == Some(true),
+        mark_initial_end,
         headers: true,
         messages: socket.is_some(),
-        bookmark_at: options.allow_watch_bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_PERIOD))),
+        bookmark_at: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_PERIOD))),
         deadline: Box::pin(tokio::time::sleep(timeout)),
         stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
         ended: false,
-        _counted: api.metrics.watching(),
+        _counted: transport.service.watching(),
     };
     let pieces = futures_util::stream::unfold(feeder, |mut feeder| async move {
         let piece = feeder.next().await?;
         Some((piece, feeder))
     });
     if let Some(socket) = socket {
-        return Ok(socket.answer(&api.sockets, pieces, shape.encoding == Encoding::Protobuf));
+        return socket.answer(&transport.sockets, pieces, shape.encoding == Encoding::Protobuf);
     }
     let frames = Alone(Mutex::new(Box::pin(pieces.map(Ok::<_, Infallible>))));
     let content_type = match shape.encoding {
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Encoding::Json | Encoding::Yaml => respond::JSON,
     };
-    Ok(respond::streamed(200, Box::pin(frames), content_type, false))
-}
-
-fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
-    let invalid = |field: &str, why: &str| {
-        let subject = Subject::new("meta.k8s.io", "ListOptions", "");
-        Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, why)] })
-    };
-    match initial {
-        Some(true) if matching != "NotOlderThan" => {
-            invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        }
-        Some(true) if !bookmarks => {
-            invalid("allowWatchBookmarks", "sendInitialEvents requires setting allowWatchBookmarks to true")
-        }
-        None if !matching.is_empty() => invalid(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        _ => Ok(()),
-    }
+    respond::streamed(200, Box::pin(frames), content_type, false)
 }
 
 /// A stream that is never polled through a shared reference, as bodies have to be able to be.
@@ -147,7 +77,7 @@ impl<S: Stream> Stream for Alone<S> {
 /// Turns events into pieces of the body. It is polled by the connection that sends them, so that what it does between
 /// two events is done for each watcher at each event.
 struct Feeder {
-    api: Arc<Api>,
+    transport: Arc<Transport>,
     kind: Arc<Kind>,
     version: usize,
     watch: Watch,
@@ -163,7 +93,7 @@ struct Feeder {
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// What was given out last was the last.
     ended: bool,
-    _counted: Held,
+    _counted: Watching,
 }
 
 /// What a watcher has to do next.
@@ -280,8 +210,8 @@ impl Feeder {
             }
         }
         let entry = delivery.event.shown(delivery.change_type);
-        self.api.engine.prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
-        let now = self.api.engine.stamp().seconds();
+        self.transport.engine().prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
+        let now = self.transport.engine().stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
         let json = respond::form(&self.kind, self.version, &entry, self.shape, now, headers);
         Ok(self.written(delivery.change_type.as_str(), json.into()))
