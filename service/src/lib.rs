@@ -24,6 +24,6 @@ pub use layers::{Layer, Next, Outcome, Passage};
 pub use metrics::{Record, Watching};
 pub use reply::{Answer, Granted, Listed, Reply, Shown, Watched, code};
 pub use scene::Scene;
-pub use service::{Limits, Options, Service};
+pub use service::{Limits, Options, Service, caught};
 pub use shares::{Share, Shares};
 pub use tokens::{Reviewed, Tokens};

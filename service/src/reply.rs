@@ -10,7 +10,7 @@ use holdfast_core::kinds::Kind;
 use holdfast_core::list::Page;
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::Subject;
-use holdfast_core::state::{Entry, State};
+use holdfast_core::state::Entry;
 use holdfast_engine::Watch;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +70,6 @@ pub struct Listed {
 
 /// Events to come.
 pub struct Watched {
-    /// As it was when the watch began.
-    pub snapshot: Arc<State>,
     pub kind: Arc<Kind>,
     pub version: usize,
     pub watch: Watch,

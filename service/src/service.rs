@@ -56,9 +56,7 @@ impl Service {
     pub async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let mut passage = Passage::new(call);
         let first = Next::new(self, &self.layers);
-        let outcome = AssertUnwindSafe(first.call(&mut passage)).catch_unwind().await;
-        let reply = outcome.unwrap_or_else(|panic| {
-            let refusal = panicked(panic.as_ref());
+        let reply = caught(first.call(&mut passage)).await.unwrap_or_else(|refusal| {
             passage.record.outcome(Err(&refusal));
             Err(refusal)
         });
@@ -124,6 +122,11 @@ impl Service {
     pub(crate) fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
+}
+
+/// Does what belongs to one request; a panic in it becomes its refusal.
+pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Refusal> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panicked(panic.as_ref()))
 }
 
 /// What the client learns of a panic; the rest is for the log.

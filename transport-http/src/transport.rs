@@ -146,11 +146,18 @@ impl Transport {
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
+        let shape = understood.shape;
         let (mut response, id, mut record) = match self.identify(&mut head, &peer) {
-            Ok((user, acting_as)) => self.answer(head, understood, user, acting_as, body).await,
+            Ok((user, acting_as)) => {
+                // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
+                match holdfast_service::caught(self.answer(head, understood, user, acting_as, body)).await {
+                    Ok(answered) => answered,
+                    Err(refusal) => return respond::refusal(&refusal, shape),
+                }
+            }
             Err(refusal) => {
                 let Answer { id, record, .. } = self.turned_away(&head, &understood, &refusal);
-                (respond::refusal(&refusal, understood.shape), id, record)
+                (respond::refusal(&refusal, shape), id, record)
             }
         };
         if let Ok(id) = HeaderValue::from_str(id.as_str()) {

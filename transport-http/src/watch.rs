@@ -31,7 +31,7 @@ const LENGTH_BYTES: usize = 4;
 
 /// Sends what a watch delivers, until it ends.
 pub fn answer(transport: &Arc<Transport>, watched: Watched, shape: Shape, socket: Option<Socket>) -> Response {
-    let Watched { snapshot: _, kind, version, watch, timeout, bookmarks, mark_initial_end } = watched;
+    let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end } = watched;
     let mut stopping = transport.stopping.subscribe();
     let feeder = Feeder {
         transport: transport.clone(),

@@ -152,7 +152,6 @@ impl Read<'_> {
             timeout: timeout(request.options.timeout_seconds, engine.stamp().seed),
             bookmarks: options.allow_watch_bookmarks,
             mark_initial_end: initial == Some(true),
-            snapshot,
         })))
     }
 

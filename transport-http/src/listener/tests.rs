@@ -174,7 +174,8 @@ async fn one_address_has_so_many_connections() {
 #[tokio::test]
 async fn the_head_of_a_request_has_a_deadline() {
     let server = Server::start(Bounds { head: SHORT, ..bounds() }).await;
-    for (protocol, begun) in [("http/1.1", ""), ("http/1.1", "GET / HTTP/1.1\r\nhost: a\r\n"), ("h2", ""), ("h2", "PRI * H")]
+    for (protocol, begun) in
+        [("http/1.1", ""), ("http/1.1", "GET / HTTP/1.1\r\nhost: a\r\n"), ("h2", ""), ("h2", "PRI * H")]
     {
         let mut connection = server.connect(protocol).await.unwrap();
         connection.write_all(begun.as_bytes()).await.unwrap();
