@@ -7,6 +7,7 @@ pub mod aggregate;
 pub mod api;
 pub mod authenticate;
 mod body;
+pub mod effects;
 pub mod forks;
 pub mod info;
 pub mod log;

@@ -4,6 +4,7 @@ mod signatures;
 
 use holdfast_core::authz::User;
 use holdfast_core::object::meta;
+use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,29 @@ impl ServiceAccountTokens {
     /// Who signs.
     pub fn issuer(&self) -> &str {
         self.issuers.first().map_or("", String::as_str)
+    }
+
+    /// A token that says this, in the issuer's name; `None` when the server was given no key to sign with.
+    pub fn issue(&self, claims: &TokenClaims) -> Option<Result<SignedToken, String>> {
+        let audiences = if claims.audiences.is_empty() { self.audiences.clone() } else { claims.audiences.clone() };
+        let reference = |bound: &BoundTo| Reference { name: bound.name.clone(), uid: bound.uid.clone() };
+        let written = Claims {
+            aud: Audience::Many(audiences.clone()),
+            exp: claims.expires,
+            iat: claims.issued,
+            iss: self.issuer().to_owned(),
+            jti: claims.id.clone(),
+            kubernetes: Kubernetes {
+                namespace: claims.namespace.clone(),
+                node: claims.node.as_ref().map(reference),
+                pod: claims.pod.as_ref().map(reference),
+                secret: claims.secret.as_ref().map(reference),
+                serviceaccount: reference(&claims.account),
+            },
+            nbf: claims.issued,
+            sub: claims.subject.clone(),
+        };
+        Some(self.sign(&written)?.map(|token| SignedToken { token, audiences }))
     }
 
     /// Signs a token; `None` when the server was given no key to sign with.
