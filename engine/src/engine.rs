@@ -237,7 +237,7 @@ impl Engine {
         if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
             let mut document = document;
             if version != 0 {
-                pipeline::from_hub(kind, version, &mut document);
+                kind.from_hub(version, &mut document);
             }
             return Ok(document);
         }

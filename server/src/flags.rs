@@ -5,7 +5,7 @@ use crate::logging::LoggingArgs;
 use crate::values::{parse_age, parse_bytes, parse_duration};
 use clap::ArgAction;
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::pipeline::ServiceRange;
+use holdfast_core::kinds::core::ServiceRange;
 use holdfast_engine::retention::Retention;
 use std::ffi::OsString;
 use std::net::IpAddr;

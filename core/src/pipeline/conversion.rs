@@ -3,7 +3,7 @@
 //! A webhook is the shell's to call. What it made comes in as [`Conversions`]; what is missing goes out as a refusal
 //! that names it, and the decision is made again.
 
-use super::{Context, from_hub, to_hub};
+use super::Context;
 use crate::kinds::custom::{Conversion, relabelled};
 use crate::object::meta::{Document, metadata_mut};
 use crate::refusal::Refusal;
@@ -33,8 +33,8 @@ impl Context<'_> {
         }
         let Some(custom) = &self.kind.custom else {
             let mut document = document;
-            to_hub(self.kind, from, &mut document);
-            from_hub(self.kind, to, &mut document);
+            self.kind.to_hub(from, &mut document);
+            self.kind.from_hub(to, &mut document);
             return Ok(document);
         };
         if custom.webhook.is_none() {

@@ -1,11 +1,11 @@
 //! Create: a new object gets its name, identity and first version.
 
 use super::{Context, Decision, lifecycle, patch};
+use crate::kinds::Allocator;
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
-use crate::object::names::name_rule;
 use crate::object::validate;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::request::Format;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -34,15 +34,10 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     track(context, None, &mut document)?;
     lifecycle::admit_create(context, &document)?;
     lifecycle::admit_roles(context, &document, None)?;
-    super::service::allocate(context, None, &mut document)?;
-    super::definition::settle(context, &mut document);
+    allocate(context, None, &mut document)?;
 
     let key = meta::key(context.request.namespace(), &name);
-    let mut causes = validate::metadata(
-        metadata(&document),
-        name_rule(&context.kind.kind, &context.kind.versions[0].group),
-        context.kind.is_namespaced(),
-    );
+    let mut causes = validate::metadata(metadata(&document), context.kind.name_rule, context.kind.is_namespaced());
     causes.extend(context.judge(&document, None));
     if !causes.is_empty() {
         return Err(Refusal::Invalid { subject: context.kind_subject(&name), causes });
@@ -50,10 +45,31 @@ pub(super) fn create(context: &Context, document: Document, warnings: Vec<String
     if context.state.get(context.request.target.kind, &key).is_some() {
         return Err(Refusal::AlreadyExists(context.subject(&name)));
     }
+    let mut warnings = warnings;
+    context.warn(&document, &mut warnings);
     let write = context.write(key.into(), None, document, false)?;
     let mut decision = Decision::one(write, 201, false, warnings);
     decision.expects.extend(lifecycle::expect_namespace(context));
     Ok(decision)
+}
+
+/// Completes an object with what it is to hold and no other may: addresses, ports, names.
+pub(super) fn allocate(context: &Context, old: Option<&Document>, document: &mut Document) -> Result<(), Refusal> {
+    let Some(allocate) = context.kind.hooks.allocate else { return Ok(()) };
+    let name = text(metadata(document), "name").to_owned();
+    let allocator = Allocator {
+        claims: context.state,
+        owner: context.state.owner(context.request.target.kind, &context.request.key_of(&name)),
+        service_range: &context.settings.service_range,
+        node_ports: context.settings.node_ports,
+        stamp: context.stamp,
+    };
+    let causes = allocate(&allocator, old, document);
+    // Nothing left to hand out is no fault of the client's.
+    if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
+        return Err(Refusal::Internal(exhausted.message.clone()));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::Invalid { subject: context.kind_subject(&name), causes }) }
 }
 
 /// Checks what the body says of its place against the path.
@@ -188,7 +204,7 @@ pub(super) fn track(context: &Context, old: Option<&Document>, document: &mut Do
     let version = context.version();
     let versioned = |document: Document| {
         let mut document = document;
-        super::from_hub(context.kind, context.request.target.version, &mut document);
+        context.kind.from_hub(context.request.target.version, &mut document);
         Value::Object(document)
     };
     let missing = RefCell::new(None);

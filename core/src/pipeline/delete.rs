@@ -1,6 +1,7 @@
 //! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
 
 use super::{Answer, Context, Decision, View, Write, lifecycle, update};
+use crate::kinds::known;
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata, metadata_mut};
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::DeleteOptions;
@@ -10,22 +11,6 @@ use crate::state::Entry;
 use jiff::SignedDuration;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// Kinds whose delete answers with the object that was.
-const ANSWERS_WITH_OBJECT: &[&str] = &[
-    "Pod",
-    "Service",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "ServiceAccount",
-    "PodTemplate",
-    "ResourceQuota",
-    "VolumeAttachment",
-    "StorageClass",
-    "CSIDriver",
-    "CSINode",
-    "PodSecurityPolicy",
-];
 
 pub(super) fn decide(context: &Context) -> Result<Decision, Refusal> {
     validate(&context.request.options.delete)?;
@@ -43,22 +28,25 @@ fn delete(context: &Context, key: Arc<str>, entry: Arc<Entry>) -> Result<Decisio
     let mut new = released.clone();
     let already = meta::is_deleting(&old);
     if !already {
-        mark(context, &mut new, grace_seconds(context, options, &old));
-        super::definition::terminate(context, &mut new);
+        let grace_period = context.kind.hooks.grace_period;
+        mark(context, &mut new, grace_period.map_or(0, |period| period(&old, options.grace_period_seconds)));
+        if let Some(begin_delete) = context.kind.hooks.begin_delete {
+            begin_delete(&mut new, &context.stamp.rfc3339());
+        }
     } else if let Some(grace) = options.grace_period_seconds {
         shorten(&mut new, not_negative(grace));
     }
-    let gone = update::is_released(&new);
+    let gone = update::is_released(context.kind, &new);
     if !gone && update::same(context, &new, &old) {
         return Ok(Decision::unchanged(entry, 200, Vec::new()));
     }
     let uid = meta::uid(&new).to_owned();
-    // Without a second phase nobody sees the object being deleted, but for a pod, which always has one.
-    let unmarked = gone && !already && context.kind.built_in_name() != "Pod";
+    // Without a second phase nobody sees the object being deleted. Where there may be one, there always is.
+    let unmarked = gone && !already && context.kind.hooks.grace_period.is_none();
     let last = if unmarked { released } else { new };
     let write = context.write(key, Some(entry.offset), last, gone)?;
     let mut decision = Decision::one(write, 200, fixed, Vec::new());
-    if gone && !ANSWERS_WITH_OBJECT.contains(&context.kind.built_in_name()) {
+    if gone && !context.kind.returns_deleted {
         decision.answer = Answer::Deleted { subject: context.subject(context.request.name()), uid };
     } else if gone {
         decision.answer = Answer::Written { index: 0, code: 200, view: View::Object };
@@ -126,25 +114,6 @@ fn imply_finalizers(options: &DeleteOptions, document: &mut Document) {
     meta::set_finalizers(document, finalizers);
 }
 
-/// Only a pod that runs on a node has time to stop; everything else goes at once.
-fn grace_seconds(context: &Context, options: &DeleteOptions, old: &Document) -> i64 {
-    if context.kind.built_in_name() != "Pod" {
-        return 0;
-    }
-    let spec = old.get("spec");
-    let field = |parent: Option<&Value>, name: &str| parent.and_then(|value| value.get(name)).cloned();
-    let scheduled = field(spec, "nodeName").is_some_and(|node| node.as_str().is_some_and(|node| !node.is_empty()));
-    let phase = field(old.get("status"), "phase");
-    let finished = matches!(phase.as_ref().and_then(Value::as_str), Some("Succeeded" | "Failed"));
-    if !scheduled || finished {
-        return 0;
-    }
-    options
-        .grace_period_seconds
-        .or_else(|| field(spec, "terminationGracePeriodSeconds").and_then(|value| value.as_i64()))
-        .map_or(30, not_negative)
-}
-
 /// Less than no time counts as a second.
 fn not_negative(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
@@ -159,9 +128,6 @@ fn mark(context: &Context, document: &mut Document, grace: i64) {
     if context.kind.generation {
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
         meta.insert("generation".into(), (generation + 1).into());
-    }
-    if context.request.target.kind == context.state.registry.namespaces() {
-        meta::set_path(document, "status.phase", "Terminating".into());
     }
 }
 
@@ -191,7 +157,7 @@ fn is_protected(pod: &Document) -> bool {
 
 /// Takes one disruption from the budget that covers the pod, or says that there is none left.
 fn spend(context: &Context, pod: &Document) -> Result<Option<Write>, Refusal> {
-    let Some((kind, _)) = context.state.registry.find_kind("policy", "v1", "PodDisruptionBudget") else {
+    let Some((kind, _)) = context.state.registry.known(known::POD_DISRUPTION_BUDGET) else {
         return Ok(None);
     };
     let labels = metadata(pod).get("labels").and_then(Value::as_object).cloned().unwrap_or_default();

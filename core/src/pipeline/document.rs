@@ -1,13 +1,12 @@
 //! The first stages: bytes become a checked, defaulted document in the hub version.
 
 use super::Context;
-use crate::kinds::Kind;
+use crate::kinds::{self, Kind};
 use crate::object::decode;
 use crate::object::meta::{Document, text};
 use crate::refusal::Refusal;
 use crate::request::{FieldValidation, Format};
 use crate::schema::layout::Layout;
-use crate::schema::{self, MessageId, check, schema};
 use crate::wire::protobuf::codec;
 use serde_json::Value;
 
@@ -76,13 +75,13 @@ impl Context<'_> {
     pub(super) fn settle(&self, document: &mut Document) -> Result<(), Refusal> {
         if self.kind.custom.is_some() {
             let mut value = Value::Object(std::mem::take(document));
-            self.layout()?.default(&mut value);
+            kinds::default(self.layout()?, &mut value);
             if let Value::Object(settled) = value {
                 *document = settled;
             }
             return Ok(());
         }
-        settle(self.kind, self.request.target.version, document)
+        self.kind.default_to_hub(self.request.target.version, document)
     }
 
     /// Defaults within a body that is not of the path's kind.
@@ -127,68 +126,12 @@ impl Context<'_> {
     }
 }
 
-/// Turns a document of one version of a kind into one of the hub, in place.
-pub fn to_hub(kind: &Kind, version: usize, document: &mut Document) {
-    if let Some(convert) = kind.versions[version].convert {
-        (convert.to_hub)(document);
-    }
-    stamp_version(kind, 0, document);
-}
-
-/// Turns a hub document into one of the given version, in place; what that version lacks is left out.
-pub fn from_hub(kind: &Kind, version: usize, document: &mut Document) {
-    if version != 0 {
-        if let Some(convert) = kind.versions[version].convert {
-            (convert.from_hub)(document);
-        }
-        if let Ok(message) = message(kind, version) {
-            let mut value = Value::Object(std::mem::take(document));
-            // A hub document has the types of its schema; fields that this version lacks are pruned.
-            let _ = check(schema(), message, &mut value);
-            if let Value::Object(pruned) = value {
-                *document = pruned;
-            }
-        }
-    }
-    stamp_version(kind, version, document);
-}
-
-/// Defaults a document of the given version, turns it into a hub document, and defaults that.
-pub(super) fn settle(kind: &Kind, version: usize, document: &mut Document) -> Result<(), Refusal> {
-    let mut value = Value::Object(std::mem::take(document));
-    schema::defaults::apply(message(kind, version)?, &mut value);
-    if version != 0 {
-        if let Value::Object(document) = &mut value {
-            to_hub(kind, version, document);
-        }
-        if kind.versions[version].convert.is_some() {
-            // Conversion reads annotations, where nothing has checked what the client wrote.
-            check(schema(), message(kind, 0)?, &mut value).map_err(|error| {
-                Refusal::BadRequest(format!(
-                    "{} in version \"{}\" cannot be converted to \"{}\": {error}",
-                    kind.kind, kind.versions[version].version, kind.versions[0].version
-                ))
-            })?;
-        }
-        schema::defaults::apply(message(kind, 0)?, &mut value);
-    }
-    if let Value::Object(settled) = value {
-        *document = settled;
-    }
-    Ok(())
-}
-
 /// How documents of a version look.
 pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
     match &kind.versions[version].custom {
         Some(custom) => Ok(Layout::Custom(custom.layout())),
-        None => message(kind, version).map(Layout::of),
+        None => kind.message(version).map(Layout::of),
     }
-}
-
-fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
-    let name = &kind.versions[version].message;
-    schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
 }
 
 /// Unknown and duplicate fields as strict decoding words them.
@@ -205,11 +148,6 @@ pub(super) fn unsupported(accepted: &str) -> Refusal {
 
 fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-fn stamp_version(kind: &Kind, version: usize, document: &mut Document) {
-    document.insert("apiVersion".into(), kind.versions[version].api_version().into());
-    document.insert("kind".into(), kind.kind.as_str().into());
 }
 
 /// The apiVersion and kind that the body claims; what it leaves out is the path's.

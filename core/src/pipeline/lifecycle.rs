@@ -3,19 +3,17 @@
 use super::{Context, Expectation};
 use crate::authz::chain::Authorizer;
 use crate::authz::escalation;
+use crate::kinds::known;
 use crate::object::meta::{self, Document, metadata, text};
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
 use serde_json::Value;
 
-/// Namespaces that the cluster cannot do without.
-const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
-
 /// New content needs a namespace that is there and not going away.
 pub(super) fn admit_create(context: &Context, document: &Document) -> Result<(), Refusal> {
     let Some(namespace) = context.request.namespace() else { return Ok(()) };
     match namespace_phase(context.state, namespace) {
-        None => Err(Refusal::NotFound(Subject::new("", "namespaces", namespace))),
+        None => Err(Refusal::NotFound(Subject::new(known::NAMESPACE.group, known::NAMESPACE.resource, namespace))),
         Some(false) => Ok(()),
         Some(true) => {
             let message =
@@ -42,9 +40,7 @@ pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
 
 /// Nobody grants more than they hold themselves.
 pub(super) fn admit_roles(context: &Context, new: &Document, old: Option<&Document>) -> Result<(), Refusal> {
-    if context.kind.versions[0].group != "rbac.authorization.k8s.io" {
-        return Ok(());
-    }
+    let Some(role) = context.kind.role else { return Ok(()) };
     let granted = ["rules", "aggregationRule", "roleRef", "subjects"];
     if old.is_some_and(|old| granted.iter().all(|field| old.get(*field) == new.get(*field))) {
         return Ok(());
@@ -52,13 +48,10 @@ pub(super) fn admit_roles(context: &Context, new: &Document, old: Option<&Docume
     let request = context.request;
     let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
     let namespace = request.namespace().unwrap_or("");
-    let kind = context.kind.kind.as_str();
     let document = Value::Object(new.clone());
-    let refused = match kind {
-        "Role" | "ClusterRole" => {
-            escalation::refuse_role(&authorizer, &request.user, kind, namespace, request.name(), &document)
-        }
-        _ => escalation::refuse_binding(&authorizer, &request.user, namespace, &document)
+    let refused = match role.is_binding() {
+        false => escalation::refuse_role(&authorizer, &request.user, role.name(), namespace, request.name(), &document),
+        true => escalation::refuse_binding(&authorizer, &request.user, namespace, &document)
             .unwrap_or_else(|missing| if request.user.is_privileged() { None } else { Some(missing) }),
     };
     match refused {
@@ -70,13 +63,13 @@ pub(super) fn admit_roles(context: &Context, new: &Document, old: Option<&Docume
     }
 }
 
-/// The namespaces that hold the cluster itself stay.
+/// What the cluster cannot do without stays.
 pub(super) fn admit_delete(context: &Context) -> Result<(), Refusal> {
     let name = context.request.name();
-    if context.request.target.kind == context.state.registry.namespaces() && IMMORTAL.contains(&name) {
+    if context.kind.immortal.contains(&name) {
         return Err(Refusal::Forbidden {
             subject: context.subject(name),
-            message: "this namespace may not be deleted".into(),
+            message: format!("this {} may not be deleted", context.kind.singular),
             causes: Vec::new(),
         });
     }

@@ -11,21 +11,19 @@ mod delete;
 mod document;
 mod lifecycle;
 mod patch;
-mod service;
 mod subresource;
 mod update;
 
 pub use conversion::Conversions;
-pub use definition::{claims as definition_claims, plan as plan_definitions};
+pub use definition::plan as plan_definitions;
 pub use delete::validate as validate_delete_options;
-pub use document::{from_hub, to_hub};
-pub use service::{ServiceRange, claims as service_claims};
 pub use subresource::scale_of;
 
 use crate::authz::chain::Mode;
 use crate::event::{Actor, Offset};
+use crate::kinds::core::ServiceRange;
 use crate::kinds::custom::as_stored;
-use crate::kinds::{Kind, KindId, Version};
+use crate::kinds::{FieldPaths, Kind, KindId, Version};
 use crate::list::TokenKey;
 use crate::merge::managed;
 use crate::object::Draft;
@@ -267,12 +265,20 @@ impl Context<'_> {
     }
 
     /// What the path's endpoint puts back to what it was: nobody comes to own that by writing there.
-    fn reset_fields(&self) -> &'static [&'static [&'static str]] {
+    fn reset_fields(&self) -> FieldPaths {
         match self.request.target.subresource.as_deref() {
             None if self.has_status() => &[&["status"]],
             None => &[],
-            Some("status") => update::status_resets(self.kind),
-            Some(_) => &[&["metadata", "labels"], &["metadata", "annotations"]],
+            Some(part) => {
+                self.kind.subresource(self.request.target.version, part).map_or(&[], |part| part.reset_fields)
+            }
+        }
+    }
+
+    /// Adds what whoever writes the object itself is to know of it.
+    fn warn(&self, document: &Document, warnings: &mut Vec<String>) {
+        if let Some(hook) = self.kind.hooks.warnings.filter(|_| self.request.target.subresource.is_none()) {
+            warnings.extend(hook(document));
         }
     }
 

@@ -70,7 +70,7 @@ fn patched(context: &Context, layout: Layout, live: &Value) -> Result<Patched, R
             })?;
             let patch = decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?;
             if !patch.value.is_object() {
-                let found = json::type_name(&patch.value);
+                let found = meta::type_name(&patch.value);
                 let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
                 return Err(Refusal::BadRequest(why));
             }
@@ -293,7 +293,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut V
         Value::Null => Value::Object(Document::new()),
         Value::Object(config) => Value::Object(config),
         other => {
-            let found = json::type_name(&other);
+            let found = meta::type_name(&other);
             return Err(bad(format!(
                 "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
                  map[string]interface {{}}"

@@ -1,7 +1,7 @@
 //! Writes through a subresource: a view of the object that may touch only a part of it.
 
 use super::{Answer, Context, Decision, View, create, delete, patch, update};
-use crate::kinds::Kind;
+use crate::kinds::{Kind, known};
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata_mut, object_mut, path};
 use crate::refusal::{Cause, Refusal};
@@ -171,11 +171,12 @@ pub(super) fn bind(context: &Context) -> Result<Decision, Refusal> {
     let message = schema().id("io.k8s.api.core.v1.Binding");
     let layout = Layout::of(message.ok_or_else(|| Refusal::Internal("the schema has no Binding".into()))?);
     let mut warnings = Vec::new();
-    let binding = context.decode_as("", "v1", "Binding", layout, &mut warnings)?;
+    let binding =
+        context.decode_as(known::BINDING.group, known::BINDING.version, known::BINDING.kind, layout, &mut warnings)?;
     let target = binding.get("target").cloned().unwrap_or(Value::Null);
     let node = target["name"].as_str().unwrap_or("");
     if node.is_empty() {
-        let subject = crate::refusal::Subject::new("", "Binding", context.request.name());
+        let subject = crate::refusal::Subject::new(known::BINDING.group, known::BINDING.kind, context.request.name());
         return Err(Refusal::Invalid { subject, causes: vec![Cause::required("target.name", "")] });
     }
     let (key, entry) = context.existing()?;

@@ -5,7 +5,6 @@ use crate::kinds::Kind;
 use crate::merge::managed;
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata, metadata_mut, text};
-use crate::object::names::name_rule;
 use crate::object::validate;
 use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::state::Entry;
@@ -67,18 +66,12 @@ pub(super) fn replace(
     context.settle(&mut new)?;
     confine(context, scope, &mut new, &old);
     keep_identity(&mut new, &old);
-    super::service::allocate(context, Some(&old), &mut new)?;
+    create::allocate(context, Some(&old), &mut new)?;
     count_generation(context, &mut new, &old);
-    super::definition::settle(context, &mut new);
 
     let name = context.request.name();
-    let mut causes = validate::metadata(
-        metadata(&new),
-        name_rule(&context.kind.kind, &context.kind.versions[0].group),
-        context.kind.is_namespaced(),
-    );
+    let mut causes = validate::metadata(metadata(&new), context.kind.name_rule, context.kind.is_namespaced());
     causes.extend(validate::metadata_update(metadata(&new), metadata(&old)));
-    causes.extend(immutable(context, &new, &old));
     // A status obeys no rule of the spec. The other parts have subresources of their own just because an ordinary
     // update may not change them, so that the rules for a new object hold there, unless the part has its own.
     let part = context.request.target.subresource.as_deref();
@@ -96,6 +89,8 @@ pub(super) fn replace(
     lifecycle::admit_roles(context, &new, Some(&old))?;
     create::track(context, Some(&old), &mut new)?;
     managed::keep_times(&old, &mut new);
+    let mut warnings = warnings;
+    context.warn(&new, &mut warnings);
     conclude(context, key, entry, new, fixed, warnings)
 }
 
@@ -108,7 +103,7 @@ pub(super) fn conclude(
     fixed: bool,
     warnings: Vec<String>,
 ) -> Result<Decision, Refusal> {
-    let gone = meta::is_deleting(&new) && is_released(&new);
+    let gone = meta::is_deleting(&new) && is_released(context.kind, &new);
     let write = context.write(key, Some(entry.offset), new, gone)?;
     if !gone && write.draft.is(&entry.json, entry.offset) {
         return Ok(Decision::unchanged(entry.clone(), 200, warnings));
@@ -123,15 +118,10 @@ pub(super) fn conclude(
 }
 
 /// Nothing holds a deleted object back any more: no finalizer and no grace period.
-pub(super) fn is_released(document: &Document) -> bool {
-    let spec_finalizers = document
-        .get("spec")
-        .filter(|_| text(document, "kind") == "Namespace" && text(document, "apiVersion") == "v1")
-        .and_then(|spec| spec.get("finalizers"))
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty());
+pub(super) fn is_released(kind: &Kind, document: &Document) -> bool {
+    let held = kind.hooks.is_held.is_some_and(|is_held| is_held(document));
     let grace = metadata(document).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    meta::finalizers(document).is_empty() && !spec_finalizers && grace == 0
+    meta::finalizers(document).is_empty() && !held && grace == 0
 }
 
 /// Checks the version and uid that the body names; true when it fixed the version.
@@ -213,7 +203,7 @@ fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) 
             let status = new.remove("status");
             let wanted = std::mem::replace(new, old.clone());
             put(new, "status", status);
-            let kept = status_resets(context.kind);
+            let kept = context.reset_fields();
             for field in ["annotations", "finalizers", "labels", "ownerReferences", "managedFields"] {
                 if !kept.contains(&["metadata", field].as_slice()) {
                     let value = metadata(&wanted).get(field).cloned();
@@ -225,30 +215,6 @@ fn confine(context: &Context, scope: Scope, new: &mut Document, old: &Document) 
         Scope::Approval => narrow(new, old, &[&["status", "conditions"]]),
         Scope::EphemeralContainers => narrow(new, old, &[&["spec", "ephemeralContainers"]]),
         Scope::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
-    }
-}
-
-/// What a write of the status leaves as it was, and nobody comes to own by it. Most kinds let it touch metadata.
-pub(super) fn status_resets(kind: &Kind) -> &'static [&'static [&'static str]] {
-    const METADATA: &[&[&str]] = &[
-        &["spec"],
-        &["metadata", "annotations"],
-        &["metadata", "finalizers"],
-        &["metadata", "labels"],
-        &["metadata", "ownerReferences"],
-    ];
-    match kind.built_in_name() {
-        // A custom resource.
-        "" => METADATA,
-        "Deployment" => &[&["spec"], &["metadata", "labels"]],
-        "Pod" => &[&["spec"], &["metadata", "ownerReferences"]],
-        "APIService"
-        | "CustomResourceDefinition"
-        | "FlowSchema"
-        | "PriorityLevelConfiguration"
-        | "ResourceClaim"
-        | "VolumeAttachment" => METADATA,
-        _ => &[&["spec"]],
     }
 }
 
@@ -331,25 +297,6 @@ fn count_generation(context: &Context, new: &mut Document, old: &Document) {
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
         meta.insert("generation".into(), (generation + 1).into());
     }
-}
-
-/// ConfigMaps and Secrets that are marked immutable stay as they are, and a binding keeps its role.
-fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
-    if context.kind.built_in_name().ends_with("RoleBinding") && new.get("roleRef") != old.get("roleRef") {
-        let role = new.get("roleRef").cloned().unwrap_or_default();
-        return vec![Cause::invalid("roleRef", &role, "cannot change roleRef")];
-    }
-    if !matches!(context.kind.built_in_name(), "ConfigMap" | "Secret")
-        || old.get("immutable") != Some(&Value::Bool(true))
-    {
-        return Vec::new();
-    }
-    const DETAIL: &str = "field is immutable when `immutable` is set";
-    ["immutable", "data", "binaryData"]
-        .into_iter()
-        .filter(|field| new.get(*field) != old.get(*field))
-        .map(|field| Cause::forbidden(field, DETAIL))
-        .collect()
 }
 
 /// Whether two documents are the same object once encoded.

@@ -64,6 +64,31 @@ impl Good for Result<Value, Refusal> {
     }
 }
 
+/// A custom kind may be called as a built-in one is, and has nothing else of it.
+#[test]
+fn a_kind_with_the_name_of_a_built_in_one_is_a_custom_kind_like_others() {
+    let mut world = World::new();
+    let fields = json!({"type": {"type": "string"}, "finalizers": {"type": "array", "items": {"type": "string"}}});
+    for (plural, kind) in [("services", "Service"), ("namespaces", "Namespace"), ("pods", "Pod")] {
+        world.create(DEFINITIONS, &definition(plural, kind, &[], &[version("v1", &fields)])).good();
+        let spec = json!({"type": "LoadBalancer", "finalizers": ["kubernetes"]});
+        let mut object = thing("v1", kind, "kube-system", &spec);
+        object["status"] = json!({"phase": "Terminating"});
+        let created = world.create(&things("v1", plural), &object).good();
+        assert_eq!(created["spec"], spec, "{kind}: nothing is allocated");
+        assert!(created.get("status").is_none(), "{kind}");
+        let name = format!("{}/kube-system", things("v1", plural));
+        world.merge(&name, &json!({"metadata": {"finalizers": ["example.com/hold"]}})).good();
+        world.delete(&name).expect("nothing is immortal but the namespaces of the cluster");
+        let deleting = world.get(&name).good();
+        assert!(deleting.get("status").is_none(), "{kind}: deleting changes the metadata alone");
+        assert_eq!(deleting["metadata"]["deletionGracePeriodSeconds"], 0);
+        world.merge(&name, &json!({"metadata": {"finalizers": null}})).good();
+        assert!(matches!(world.get(&name), Err(Refusal::NotFound(_))), "{kind}: its spec holds nothing back");
+    }
+    world.check_history();
+}
+
 #[test]
 fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     let mut world = World::new();
