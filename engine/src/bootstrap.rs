@@ -1,9 +1,10 @@
 //! Makes sure of what every cluster has: the namespaces, roles and other objects that clients count on.
 
-use crate::engine::{Engine, Reply};
+use crate::engine::Engine;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User, bootstrap};
 use holdfast_core::kinds::KindId;
+use holdfast_core::kinds::known;
 use holdfast_core::object::{encode, meta};
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use serde_json::Value;
@@ -16,7 +17,7 @@ pub const USER: &str = "system:apiserver";
 pub async fn ensure(engine: &Arc<Engine>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
     // Namespaces first: the others live in them.
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
-        documents.into_iter().partition(|document| document["kind"] == "Namespace");
+        documents.into_iter().partition(|document| document["kind"] == known::NAMESPACE.kind);
     all(engine, namespaces, |_, _| None).await?;
     all(engine, rest, |_, _| None).await?;
     all(engine, policy, |existing, wanted| bootstrap::reconcile(Some(existing), wanted)).await

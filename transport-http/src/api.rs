@@ -396,7 +396,7 @@ impl Api {
             let Value::Object(mut document) = entry.document_in(&kind, version) else {
                 return Err(Refusal::Internal("a stored object is no document".into()));
             };
-            export(&kind.kind, &mut document, query.flag("exact"));
+            export(&mut document, query.flag("exact"), kind.hooks.export);
             return Ok(respond::document(200, &document, Shape { form: Form::Object, ..shape }));
         }
         Ok(respond::object(&kind, version, &entry, 200, shape, self.engine.stamp().seconds()))

@@ -4,7 +4,7 @@ use crate::api::Api;
 use crate::respond::{self, Form, Response, Shape};
 use holdfast_core::authz::reviews::{review, token_review};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, forbidden_message};
-use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::{Kind, Unstored};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, Refusal, Subject};
@@ -23,9 +23,9 @@ pub fn answer(
     shape: Shape,
 ) -> Result<Response, Refusal> {
     let shape = Shape { form: Form::Object, ..shape };
-    match (kind.kind.as_str(), request.verb) {
-        ("ComponentStatus", Verb::Get | Verb::List) => component_status(api, request, shape),
-        ("TokenReview", Verb::Create) => {
+    match (kind.unstored, request.verb) {
+        (Some(Unstored::ComponentStatus), Verb::Get | Verb::List) => component_status(api, request, shape),
+        (Some(Unstored::TokenReview), Verb::Create) => {
             let body = Value::Object(decode_body(state, request)?);
             let token = body["spec"]["token"].as_str().unwrap_or("");
             let user = api.authenticator.token(&api.engine.snapshot(), token);
@@ -40,11 +40,11 @@ pub fn answer(
             let answer = token_review(&body, user.as_deref(), &audiences)?;
             Ok(created(answer, shape))
         }
-        (name, Verb::Create) => {
+        (_, Verb::Create) => {
             let mut body = decode_body(state, request)?;
             if let Some(namespace) = request.namespace() {
                 let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
-                let subject = || Subject::new("authorization.k8s.io", name, "");
+                let subject = || Subject::new(&kind.hub().group, &kind.kind, "");
                 if found.is_some_and(|found| found != namespace) {
                     let value = found.unwrap_or_default().into();
                     let why = format!("must match metadata.namespace: \"{namespace}\"");
@@ -53,7 +53,7 @@ pub fn answer(
                 }
                 metadata_mut(&mut body).insert("namespace".into(), namespace.into());
             }
-            let answer = review(name, &Value::Object(body), &request.user, &api.authorizer(state))?;
+            let answer = review(kind, &Value::Object(body), &request.user, &api.authorizer(state))?;
             Ok(created(answer, shape))
         }
         _ => Err(Refusal::MethodNotAllowed {

@@ -1,6 +1,7 @@
 //! `xtask ci`: everything that continuous integration checks, but for the tests.
 
 mod arrows;
+mod kind_names;
 
 use std::process::Command;
 
@@ -10,6 +11,7 @@ pub fn run() -> anyhow::Result<()> {
     step("formatting", || cargo(&["fmt", "--all", "--check"]))?;
     // The cheap checks come first.
     step("schema table", || crate::schema::run(true))?;
+    step("names of kinds", kind_names::check)?;
     step("dependency arrows", arrows::check)?;
     step("clippy", || {
         cargo(&["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
