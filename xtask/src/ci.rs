@@ -1,6 +1,7 @@
 //! `xtask ci`: everything that continuous integration checks, but for the tests.
 
 mod arrows;
+mod dependencies;
 mod kind_names;
 
 use std::process::Command;
@@ -13,6 +14,7 @@ pub fn run() -> anyhow::Result<()> {
     step("schema table", || crate::schema::run(true))?;
     step("names of kinds", kind_names::check)?;
     step("dependency arrows", arrows::check)?;
+    step("sources and licences", dependencies::check)?;
     step("clippy", || {
         cargo(&["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     })

@@ -2,8 +2,8 @@
 
 use super::candidate::Candidate;
 use super::endpoint::Part;
-use super::{Context, Endpoint};
 use super::reset::put;
+use super::{Context, Endpoint};
 use crate::object::meta::{self, Document, metadata, metadata_mut};
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
     let reported = context.kind.custom.is_none() || context.has_status();
     let counted = counts && (begins_deletion || is_changed(new, old.fields(), reported));
     let generation = match counted {
-        true => Some((before.and_then(Value::as_i64).unwrap_or(0) + 1).into()),
+        true => Some(before.and_then(Value::as_i64).unwrap_or(0).saturating_add(1).into()),
         false => before.cloned(),
     };
     if metadata(new).get("generation") != generation.as_ref() {
