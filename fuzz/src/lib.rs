@@ -155,7 +155,7 @@ fn check_document(named: &str, document: Value) {
 pub fn json_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
-        && let Ok(patched) = patches::json_patch(&original, &patch)
+        && let Ok(patched) = patches::json_patch(original, &patch)
     {
         reads_back(&patched);
     }
@@ -165,9 +165,9 @@ pub fn json_patch(bytes: &[u8]) {
 pub fn merge_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
-        && let Ok(patched) = patches::merge_patch(&original, &patch)
+        && let Ok(patched) = patches::merge_patch(original, patch.clone())
     {
-        assert_eq!(patches::merge_patch(&patched, &patch), Ok(patched.clone()), "merging twice is merging once");
+        assert_eq!(patches::merge_patch(patched.clone(), patch), Ok(patched.clone()), "merging twice is merging once");
         reads_back(&patched);
     }
 }

@@ -11,7 +11,6 @@ use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
-use holdfast_core::list::TokenKey;
 use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Options, bootstrap, retention};
 use holdfast_outbound::conversion::Webhooks;
@@ -105,8 +104,8 @@ impl Server {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
-            token_key: TokenKey(log.secret()?),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+            ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;

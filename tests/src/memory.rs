@@ -8,7 +8,7 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
-use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap, registrar};
+use holdfast_engine::{Clock, Engine, Log, Options, bootstrap, registrar};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
@@ -41,7 +41,7 @@ impl Clock for SystemClock {
 
 impl Memory {
     /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
-    pub async fn start(log: Arc<dyn EventLog>) -> Memory {
+    pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
         let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");

@@ -1,4 +1,4 @@
-//! The event log over HTTP, for those who may read everything: the reading half of `EventLog`.
+//! The event log over HTTP, for those who may read everything: what `LogRead` reads.
 //!
 //! Below [`PATH`], which is no resource, so that only rights on the path itself give it (`cluster-admin` has them all):
 //!
@@ -23,7 +23,7 @@ use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use http::Method;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -149,7 +149,7 @@ fn current(api: &Arc<Api>) -> Result<Response, Refusal> {
 
 /// What is still to go out.
 struct Source {
-    log: Arc<dyn EventLog>,
+    log: Arc<dyn LogRead>,
     rest: Rest,
 }
 
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    fn log(last: u64) -> Arc<dyn EventLog> {
+    fn log(last: u64) -> Arc<dyn LogRead> {
         let log = MemoryLog::default();
         log.append(&(1..=last).map(record).collect::<Vec<_>>()).expect("a log in memory takes records");
         Arc::new(log)

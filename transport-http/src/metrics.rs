@@ -1,7 +1,7 @@
 //! What the server counts, in Prometheus' form.
 
 use holdfast_core::state::State;
-use holdfast_engine::EventLog;
+use holdfast_engine::LogRead;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -128,7 +128,7 @@ impl Metrics {
     }
 
     /// The exposition text, with what is read off the state at this moment.
-    pub fn render(&self, state: &State, log: &dyn EventLog, reading: i64, mutating: i64) -> String {
+    pub fn render(&self, state: &State, log: &dyn LogRead, reading: i64, mutating: i64) -> String {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
             let group = &kind.hub().group;
             let resource = if group.is_empty() { kind.resource.clone() } else { format!("{}.{group}", kind.resource) };

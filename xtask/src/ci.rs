@@ -2,6 +2,8 @@
 
 mod arrows;
 mod kind_names;
+mod layers;
+mod sources;
 
 use std::process::Command;
 
@@ -12,6 +14,7 @@ pub fn run() -> anyhow::Result<()> {
     // The cheap checks come first.
     step("schema table", || crate::schema::run(true))?;
     step("names of kinds", kind_names::check)?;
+    step("layers of the core", layers::check)?;
     step("dependency arrows", arrows::check)?;
     step("clippy", || {
         cargo(&["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])

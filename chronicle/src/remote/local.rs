@@ -9,9 +9,8 @@ use anyhow::{Result, anyhow};
 use bytes::Bytes;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_core::kinds::registry;
-use holdfast_core::list::TokenKey;
 use holdfast_core::pipeline::Settings;
+use holdfast_core::kinds::registry;
 use holdfast_engine::{Engine, Fault, Options};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_storage_rocks::RocksLog;
@@ -43,7 +42,7 @@ impl Local {
             }
             fault => fault.into(),
         })?;
-        let settings = Settings { modes: vec![Mode::Rbac], token_key: TokenKey(log.secret()?), ..Settings::default() };
+        let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(Arc::new(log), Arc::new(registry().clone()), options)?;
         let runtime = crate::runtime()?;

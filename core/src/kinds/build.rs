@@ -183,7 +183,12 @@ impl Kind {
     pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
         let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
         let verbs = verbs.into();
-        let reset_fields = if name == "status" { STATUS_RESETS } else { PART_RESETS };
+        let reset_fields: FieldPaths = match name {
+            "status" => STATUS_RESETS,
+            // Metadata belongs to it, as to a status.
+            "approval" => STATUS_RESETS,
+            _ => PART_RESETS,
+        };
         let part = Subresource { name: name.into(), body, verbs, scale: None, validate: None, reset_fields };
         self.subresources.push(part);
         self

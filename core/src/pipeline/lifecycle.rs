@@ -1,25 +1,26 @@
 //! Admission that keeps namespaces whole: content needs a living namespace, and some namespaces are for ever.
 
+use super::candidate::Candidate;
 use super::{Context, Expectation};
-use crate::authz::chain::Authorizer;
-use crate::authz::escalation;
-use crate::kinds::known;
-use crate::object::meta::{self, Document, metadata, text};
+use crate::kinds::known::NAMESPACE;
+use crate::object::meta;
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
-use serde_json::Value;
 
 /// New content needs a namespace that is there and not going away.
-pub(super) fn admit_create(context: &Context, document: &Document) -> Result<(), Refusal> {
+pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal> {
+    if object.old.is_some() {
+        return Ok(());
+    }
     let Some(namespace) = context.request.namespace() else { return Ok(()) };
     match namespace_phase(context.state, namespace) {
-        None => Err(Refusal::NotFound(Subject::new(known::NAMESPACE.group, known::NAMESPACE.resource, namespace))),
+        None => Err(Refusal::NotFound(Subject::new(NAMESPACE.group, NAMESPACE.resource, namespace))),
         Some(false) => Ok(()),
         Some(true) => {
             let message =
                 format!("unable to create new content in namespace {namespace} because it is being terminated");
             Err(Refusal::Forbidden {
-                subject: context.subject(meta::name(document)),
+                subject: context.subject(meta::name(object.new())),
                 message,
                 causes: vec![Cause {
                     reason: CauseReason::NamespaceTerminating,
@@ -36,31 +37,6 @@ pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
     let namespace = context.request.namespace()?;
     let kind = context.state.registry.namespaces();
     Some(Expectation { kind, key: namespace.into(), version: context.state.version_of(kind, namespace) })
-}
-
-/// Nobody grants more than they hold themselves.
-pub(super) fn admit_roles(context: &Context, new: &Document, old: Option<&Document>) -> Result<(), Refusal> {
-    let Some(role) = context.kind.role else { return Ok(()) };
-    let granted = ["rules", "aggregationRule", "roleRef", "subjects"];
-    if old.is_some_and(|old| granted.iter().all(|field| old.get(*field) == new.get(*field))) {
-        return Ok(());
-    }
-    let request = context.request;
-    let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
-    let namespace = request.namespace().unwrap_or("");
-    let document = Value::Object(new.clone());
-    let refused = match role.is_binding() {
-        false => escalation::refuse_role(&authorizer, &request.user, role.name(), namespace, request.name(), &document),
-        true => escalation::refuse_binding(&authorizer, &request.user, namespace, &document)
-            .unwrap_or_else(|missing| if request.user.is_privileged() { None } else { Some(missing) }),
-    };
-    match refused {
-        None => Ok(()),
-        Some(message) => {
-            let name = text(metadata(new), "name");
-            Err(Refusal::Forbidden { subject: context.subject(name), message, causes: Vec::new() })
-        }
-    }
 }
 
 /// What the cluster cannot do without stays.

@@ -1,19 +1,35 @@
-//! The first stages: bytes become a checked, defaulted document in the hub version.
+//! The first stage: bytes become a document that is checked against its schema.
 
-use super::Context;
-use crate::kinds::{self, Kind};
+use super::{Answers, Context, Settings};
+use crate::kinds::Kind;
 use crate::object::decode;
 use crate::object::meta::{Document, text};
 use crate::refusal::Refusal;
-use crate::request::{FieldValidation, Format};
+use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
+use crate::schema::schema;
+use crate::stamp::Stamp;
+use crate::state::State;
 use crate::wire::protobuf::codec;
 use serde_json::Value;
+
+/// The body of a request on a kind that is not stored, checked against its schema.
+pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
+    let settings = Settings::default();
+    // Decoding draws nothing from the stamp.
+    let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
+    let kind = state.kind(request.target.kind);
+    let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
+    match context.decode(&mut Vec::new())? {
+        Value::Object(document) => Ok(document),
+        _ => Err(Refusal::Internal("a checked body is no object".into())),
+    }
+}
 
 impl Context<'_> {
     /// Decodes the body as an object of the path's kind and version, checks and prunes it.
     /// Unknown and duplicate fields are refused, told of, or passed over in silence, as the client asks.
-    pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Document, Refusal> {
+    pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
         let version = self.version();
         self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?, warnings)
     }
@@ -26,7 +42,7 @@ impl Context<'_> {
         kind: &str,
         layout: Layout,
         warnings: &mut Vec<String>,
-    ) -> Result<Document, Refusal> {
+    ) -> Result<Value, Refusal> {
         let body = &self.request.body;
         let decoded = match body.format {
             Format::Json => decode::json(&body.bytes),
@@ -65,26 +81,10 @@ impl Context<'_> {
             FieldValidation::Warn => warnings.extend(complaints),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
-        match value {
-            Value::Object(document) => Ok(document),
-            _ => Err(cannot("the body is not an object".into())),
-        }
+        Ok(value)
     }
 
-    /// Defaults of the document's own version, then conversion, then the hub's defaults.
-    pub(super) fn settle(&self, document: &mut Document) -> Result<(), Refusal> {
-        if self.kind.custom.is_some() {
-            let mut value = Value::Object(std::mem::take(document));
-            kinds::default(self.layout()?, &mut value);
-            if let Value::Object(settled) = value {
-                *document = settled;
-            }
-            return Ok(());
-        }
-        self.kind.default_to_hub(self.request.target.version, document)
-    }
-
-    /// Defaults within a body that is not of the path's kind.
+    /// The body is no object of the kind that is asked for.
     fn unrecognized(&self, kind: &str, why: &str) -> Refusal {
         let shown = summary(&self.request.body.bytes);
         // JSON is looked at for its kind first; the other forms tell of themselves.
@@ -132,6 +132,12 @@ pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal>
         Some(custom) => Ok(Layout::Custom(custom.layout())),
         None => kind.message(version).map(Layout::of),
     }
+}
+
+/// How documents of a message of the built-in API look.
+pub(super) fn layout_of(message: &str) -> Result<Layout<'static>, Refusal> {
+    let id = schema().id(message).ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?;
+    Ok(Layout::of(id))
 }
 
 /// Unknown and duplicate fields as strict decoding words them.

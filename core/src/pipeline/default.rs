@@ -1,0 +1,23 @@
+//! Defaults, and the way into the hub version, where all later stages work.
+
+use super::candidate::Candidate;
+use super::endpoint::Part;
+use super::{Context, Endpoint};
+use crate::kinds;
+use crate::refusal::Refusal;
+
+/// Fills in the defaults of the path's version, converts to the hub version, and fills in that version's defaults.
+///
+/// A deletion changes nothing that has defaults, and what was stored before a default came to be may go without it.
+pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+    match endpoint.part {
+        Part::Deletion => Ok(()),
+        _ if context.kind.custom.is_some() => {
+            kinds::default(context.layout()?, &mut object.new);
+            Ok(())
+        }
+        // These candidates are made from the object as it is stored.
+        Part::Replicas | Part::Assignment => context.kind.default_to_hub(0, &mut object.new),
+        _ => context.kind.default_to_hub(context.request.target.version, &mut object.new),
+    }
+}

@@ -1,0 +1,92 @@
+//! What an object breaks of the rules of all objects and of its kind's own.
+
+use super::candidate::{Candidate, Old};
+use super::endpoint::Rules;
+use super::{Context, Endpoint, scale};
+use crate::authz::chain::Authorizer;
+use crate::authz::{Attributes, ResourceTarget, forbidden_message};
+use crate::object::meta::{self, metadata};
+use crate::object::validate;
+use crate::refusal::{Cause, Refusal};
+use crate::request::Verb;
+use serde_json::Value;
+
+pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Result<(), Refusal> {
+    if endpoint.rules == Rules::Nothing {
+        return Ok(());
+    }
+    let new = object.new();
+    let mut causes = validate::metadata(metadata(new), context.kind.name_rule, context.kind.is_namespaced());
+    if let Some(old) = object.old() {
+        causes.extend(validate::metadata_update(metadata(new), metadata(old)));
+    }
+    causes.extend(by_kind(context, endpoint, object));
+    if !causes.is_empty() {
+        return Err(Refusal::Invalid { subject: context.kind_subject(meta::name(new)), causes });
+    }
+    match object.old {
+        Some(_) => Ok(()),
+        None => {
+            may_create(context)?;
+            is_free(context, object)
+        }
+    }
+}
+
+fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Vec<Cause> {
+    let old = object.old.as_ref().map(|old: &Old| &old.document);
+    let target = &context.request.target;
+    let part = target.subresource.as_deref().and_then(|part| context.kind.subresource(target.version, part));
+    if let Some(rule) = part.and_then(|part| part.validate) {
+        return rule(&object.new, old);
+    }
+    match endpoint.rules {
+        Rules::Kind => rules_of_kind(context, &object.new, old),
+        Rules::New => rules_of_kind(context, &object.new, None),
+        Rules::Metadata | Rules::Nothing => Vec::new(),
+    }
+}
+
+fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    if let Some(rule) = context.kind.hooks.validate {
+        return rule(new, old);
+    }
+    let version = context.working_version();
+    let Some(custom) = &context.kind.versions[version].custom else { return Vec::new() };
+    let mut causes = custom.schema().validate(new, old);
+    causes.extend(scale::causes(context.kind, version, new));
+    causes
+}
+
+/// Whoever makes an object by an update or an apply needs the permission to create it, too: the verb of the request,
+/// which is all that was authorized before, does not tell whether the object is there.
+fn may_create(context: &Context) -> Result<(), Refusal> {
+    let request = context.request;
+    if request.verb == Verb::Create {
+        return Ok(());
+    }
+    let version = context.version();
+    let target = ResourceTarget {
+        group: &version.group,
+        version: &version.version,
+        resource: &context.kind.resource,
+        subresource: "",
+        namespace: request.namespace().unwrap_or(""),
+        name: request.name(),
+    };
+    let attributes = Attributes::resource("create", target);
+    let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
+    let verdict = authorizer.authorize(&request.user, &attributes);
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    let message = forbidden_message(&request.user, &attributes, verdict.reason());
+    Err(Refusal::Forbidden { subject: context.subject(request.name()), message, causes: Vec::new() })
+}
+
+fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
+    match context.state.get(context.request.target.kind, &object.key) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::AlreadyExists(context.subject(meta::name(object.new())))),
+    }
+}
