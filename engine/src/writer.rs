@@ -158,9 +158,10 @@ impl Writer {
                 let has_room = !stop && batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX;
                 next = if has_room { inputs.try_recv().ok() } else { None };
             }
-            self.follow();
-            if !batch.is_empty() {
-                self.commit(&mut batch);
+            if batch.is_empty() {
+                self.follow()
+            } else {
+                self.commit(&mut batch)
             }
             for answer in questions {
                 // Who asked may have lost patience.
@@ -175,6 +176,7 @@ impl Writer {
     /// Commits a batch and answers every command in it.
     pub fn commit(&mut self, commands: &mut Vec<Command>) {
         self.heal();
+        self.follow();
         if let Some(poison) = &self.poison {
             commands.drain(..).for_each(|command| command.answer(Err(poison.rejection())));
             return;

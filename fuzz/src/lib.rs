@@ -4,8 +4,12 @@
 //! (`fuzz_targets/`), and a test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations.
 //! Nothing here knows how the bytes came about.
 
+mod edges;
+mod expressions;
 mod input;
 mod world;
+
+pub use expressions::{cel, cel_made, structural, structural_made};
 
 use base64::Engine as _;
 use holdfast_core::authz::rbac::RbacIndex;
@@ -31,7 +35,7 @@ use serde_json::Value;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its folder of seeds.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 25] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),
@@ -53,6 +57,10 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("decide_made", decide_made),
     ("rbac", rbac),
     ("jsonpath", jsonpath),
+    ("cel", cel),
+    ("cel_made", cel_made),
+    ("structural", structural),
+    ("structural_made", structural_made),
 ];
 
 /// JSON: what is decoded is encoded and read back unchanged.

@@ -13,6 +13,7 @@ use holdfast_outbound::conversion::Webhooks;
 use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::effects::Effects;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Metrics, memory};
@@ -47,12 +48,14 @@ impl Memory {
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
+        let tokens = Arc::new(tokens.expect("a key that signs"));
         let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
-        engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+        let webhooks = Webhooks::new(&engine, aggregator.outbound());
+        engine.set_outside(Arc::new(Effects { webhooks, tokens: Some(tokens.clone()) }));
         let authenticator = Authenticator {
             anonymous: true,
             static_tokens: HashMap::new(),
-            service_accounts: Some(tokens.expect("a key that signs")),
+            service_accounts: Some(tokens),
             request_headers: Default::default(),
         };
         let api = Arc::new(Api {

@@ -1,6 +1,7 @@
 //! `xtask ci`: everything that continuous integration checks, but for the tests.
 
 mod arrows;
+mod dependencies;
 mod kind_names;
 mod layers;
 mod sources;
@@ -16,6 +17,7 @@ pub fn run() -> anyhow::Result<()> {
     step("names of kinds", kind_names::check)?;
     step("layers of the core", layers::check)?;
     step("dependency arrows", arrows::check)?;
+    step("sources and licences", dependencies::check)?;
     step("clippy", || {
         cargo(&["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     })

@@ -9,14 +9,15 @@ use anyhow::{Result, anyhow};
 use bytes::Bytes;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_core::pipeline::Settings;
 use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Fault, Options};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::effects::Effects;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::{Metrics, memory};
 use http::Request;
@@ -62,7 +63,8 @@ impl Drop for Local {
 
 fn client(engine: Arc<Engine>) -> kube::Client {
     let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
-    engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+    let webhooks = Webhooks::new(&engine, aggregator.outbound());
+    engine.set_outside(Arc::new(Effects { webhooks, tokens: None }));
     let authenticator = Authenticator {
         anonymous: false,
         static_tokens: HashMap::new(),

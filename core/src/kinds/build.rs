@@ -568,19 +568,19 @@ mod tests {
         expect_test::expect![[r#"
             ConfigMap
             Endpoints create-on-update
-            Event create-on-update
+            Event create-on-update expires
             LimitRange create-on-update
             Namespace status
             Node status
-            PersistentVolume status
-            PersistentVolumeClaim status
-            Pod generation status
-            PodTemplate generation
+            PersistentVolume status deleted-object
+            PersistentVolumeClaim status deleted-object
+            Pod generation status deleted-object
+            PodTemplate generation deleted-object
             ReplicationController generation status
-            ResourceQuota status
+            ResourceQuota status deleted-object
             Secret
-            Service create-on-update status
-            ServiceAccount
+            Service create-on-update status deleted-object
+            ServiceAccount deleted-object
             APIService version-needed status
             Deployment generation status
             DaemonSet generation status
@@ -603,12 +603,12 @@ mod tests {
             ClusterRoleBinding create-on-update
             Role create-on-update
             RoleBinding create-on-update
-            StorageClass
-            VolumeAttachment version-needed status
-            CSIDriver generation version-needed
-            CSINode version-needed
+            StorageClass deleted-object
+            VolumeAttachment version-needed status deleted-object
+            CSIDriver generation version-needed deleted-object
+            CSINode version-needed deleted-object
             CSIStorageCapacity version-needed
-            VolumeAttributesClass
+            VolumeAttributesClass deleted-object
             MutatingWebhookConfiguration generation version-needed
             ValidatingWebhookConfiguration generation version-needed
             ValidatingAdmissionPolicy generation version-needed status
@@ -622,11 +622,11 @@ mod tests {
             LeaseCandidate create-on-update version-needed
             RuntimeClass create-on-update version-needed
             EndpointSlice generation
-            DeviceClass generation
-            ResourceClaim status
-            ResourceClaimTemplate
-            ResourceSlice generation
-            DeviceTaintRule generation status
+            DeviceClass generation deleted-object
+            ResourceClaim status deleted-object
+            ResourceClaimTemplate deleted-object
+            ResourceSlice generation deleted-object
+            DeviceTaintRule generation status deleted-object
             FlowSchema generation status
             PriorityLevelConfiguration generation status
             StorageVersionMigration version-needed status

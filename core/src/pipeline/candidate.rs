@@ -118,6 +118,10 @@ impl Context<'_> {
         let mut live = old.document.clone();
         let document = meta::fields_mut(&mut live);
         meta::metadata_mut(document).insert("resourceVersion".into(), old.entry.offset.to_string().into());
+        if self.kind.custom.is_none() && self.has_status() {
+            // Built-in objects show a status even when nobody has reported one, and patches count on finding it.
+            document.entry("status").or_insert_with(|| Value::Object(Document::new()));
+        }
         let version = self.request.target.version;
         if version != self.working_version() {
             self.kind.from_hub(version, document);

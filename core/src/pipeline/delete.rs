@@ -6,7 +6,7 @@ use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::DeleteOptions;
 use crate::stamp::rfc3339;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -107,7 +107,8 @@ fn not_negative(seconds: i64) -> i64 {
 
 /// Starts the deletion.
 fn mark(context: &Context, document: &mut Document, grace: i64) {
-    let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(context.stamp.time);
+    // Beyond the year 9999 no reader follows.
+    let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
     let meta = metadata_mut(document);
     meta.insert("deletionTimestamp".into(), rfc3339(time).into());
     meta.insert("deletionGracePeriodSeconds".into(), grace.into());
@@ -123,8 +124,10 @@ fn shorten(document: &mut Document, grace: i64) {
     let earlier = meta
         .get("deletionTimestamp")
         .and_then(Value::as_str)
-        .and_then(|time| time.parse::<jiff::Timestamp>().ok())
-        .and_then(|time| time.checked_sub(SignedDuration::from_secs(now - grace)).ok());
+        .and_then(|time| time.parse::<Timestamp>().ok())
+        .and_then(|time| time.checked_sub(SignedDuration::from_secs(now.saturating_sub(grace))).ok())
+        // Where the first time was beyond the last year, the second one cannot be told from it.
+        .filter(|time| *time >= Timestamp::UNIX_EPOCH);
     if let Some(time) = earlier {
         meta.insert("deletionTimestamp".into(), rfc3339(time).into());
     }

@@ -1,13 +1,15 @@
 //! `metadata.generation` counts changes of the desired state: everything but metadata and status.
 
-use super::Context;
 use super::candidate::Candidate;
+use super::endpoint::Part;
 use super::reset::put;
+use super::{Context, Endpoint};
 use crate::object::meta::{self, Document, metadata, metadata_mut};
 use serde_json::Value;
 
-pub(super) fn count(context: &Context, object: &mut Candidate) {
-    let counts = context.kind.generation;
+pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+    // Where a pod runs is told to it, and is not what anybody wants of it.
+    let counts = context.kind.generation && endpoint.part != Part::Assignment;
     let begins_deletion = object.begins_deletion();
     let Some(old) = &object.old else {
         let generation = counts.then(|| 1.into());
@@ -19,7 +21,7 @@ pub(super) fn count(context: &Context, object: &mut Candidate) {
     let reported = context.kind.custom.is_none() || context.has_status();
     let counted = counts && (begins_deletion || is_changed(new, old.fields(), reported));
     let generation = match counted {
-        true => Some((before.and_then(Value::as_i64).unwrap_or(0) + 1).into()),
+        true => Some(before.and_then(Value::as_i64).unwrap_or(0).saturating_add(1).into()),
         false => before.cloned(),
     };
     if metadata(new).get("generation") != generation.as_ref() {

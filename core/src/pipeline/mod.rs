@@ -97,7 +97,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     escalation::admit(context, &object)?;
     // What the server hands out is nobody's field: managed fields are noted before.
     allocate::allocate(context, &endpoint, &mut object)?;
-    generation::count(context, &mut object);
+    generation::count(context, &endpoint, &mut object);
     validate::validate(context, &endpoint, &object)?;
     // Validating admission belongs here: it sees what would be stored.
     encode::decide(context, &endpoint, object)

@@ -35,8 +35,10 @@ pub(super) fn reset(context: &Context, endpoint: &Endpoint, object: &mut Candida
         Part::Finalize => narrow(new, old, &[&["spec", "finalizers"]]),
         Part::EphemeralContainers => narrow(new, old, &[&["spec", "ephemeralContainers"]]),
         Part::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
+        // Defaults may have completed it.
+        Part::Replicas => put(meta::fields_mut(new), "status", old.get("status").cloned()),
         // Their candidates change nothing else.
-        Part::Replicas | Part::Assignment | Part::Deletion => {}
+        Part::Assignment | Part::Deletion => {}
     }
     Ok(())
 }

@@ -506,7 +506,7 @@ fn a_request_from_before_a_change_goes_to_the_kind_as_it_is_now() {
     let kind = world.state.registry.share(request.target.kind);
     let request = request.retarget(&world.state.registry, &kind).expect("it is still served").into_owned();
     world.submit(&request).good();
-    world.delete(&of("widgets")).expect("a deletion");
+    world.delete(&of("widgets")).expect("it goes");
     world.settle();
     let kind = world.state.registry.share(request.target.kind);
     assert_eq!(request.retarget(&world.state.registry, &kind).err(), Some(Refusal::NoSuchPath));

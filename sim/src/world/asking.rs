@@ -246,14 +246,7 @@ impl World {
             self.last_full = self.step;
         }
         let writer = &mut self.server.writer;
-        let follows = decisions == 0 || self.dice.chance(50);
-        let work = || {
-            if follows {
-                writer.follow();
-            }
-            writer.commit(&mut batch);
-        };
-        match catch_unwind(AssertUnwindSafe(work)) {
+        match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
             Ok(()) => {}
             Err(panic) if panic.is::<Died>() => {
                 self.note(|_| format!("the server dies while it commits {decisions} decisions"));

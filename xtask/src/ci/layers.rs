@@ -86,7 +86,8 @@ fn module(file: &Path) -> String {
 
 /// The place in [`LAYERS`] of a module, or of what is in it.
 fn layer(path: &str) -> Option<usize> {
-    let within = |layer: &&&str| path.strip_prefix(**layer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let within =
+        |layer: &&&str| path.strip_prefix(**layer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let found = LAYERS.iter().filter(within).max_by_key(|layer| layer.len())?;
     LAYERS.iter().position(|layer| layer == found)
 }
