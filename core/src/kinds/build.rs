@@ -5,12 +5,12 @@
 use super::rbac::RoleKind;
 use super::{
     Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown,
-    Subresource, Unstored, Validate, Version, api_version,
+    Subresource, Unstored, Validate, Version, Warnings, api_version,
 };
 use crate::authz::user::User;
 use crate::event::Offset;
 use crate::object::glance::Glance;
-use crate::object::meta::{self, Document};
+use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
@@ -336,14 +336,14 @@ impl Kind {
         self
     }
 
-    pub fn warnings(mut self, hook: fn(&Document) -> Vec<String>) -> Self {
+    pub fn warnings(mut self, hook: Warnings) -> Self {
         self.hooks.warnings = Some(hook);
         self
     }
 
     /// Objects of this kind are kept and shown, but nothing in this server obeys them: whoever writes one is told so.
     pub fn unenforced(self) -> Self {
-        self.warnings(|object| vec![unenforced(&format!("this {}", meta::text(object, "kind")), "is")])
+        self.warnings(|kind, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
     }
 
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {

@@ -18,7 +18,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
     let fields = meta::fields(&new);
     if endpoint.part == Part::Main {
-        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(fields)));
+        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields)));
     }
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
