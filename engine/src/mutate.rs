@@ -10,7 +10,9 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
-use holdfast_core::pipeline::{self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims};
+use holdfast_core::pipeline::{
+    self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
+};
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;

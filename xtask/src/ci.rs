@@ -3,6 +3,8 @@
 mod arrows;
 mod dependencies;
 mod kind_names;
+mod layers;
+mod sources;
 
 use std::process::Command;
 
@@ -13,6 +15,7 @@ pub fn run() -> anyhow::Result<()> {
     // The cheap checks come first.
     step("schema table", || crate::schema::run(true))?;
     step("names of kinds", kind_names::check)?;
+    step("layers of the core", layers::check)?;
     step("dependency arrows", arrows::check)?;
     step("sources and licences", dependencies::check)?;
     step("clippy", || {

@@ -4,9 +4,9 @@
 //! and the request is judged again. So nothing is ever handed out twice.
 
 use super::core::ServiceRange;
-use crate::object::meta::Document;
 use crate::refusal::Cause;
 use crate::stamp::Stamp;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Who holds what.
@@ -36,4 +36,4 @@ impl Allocator<'_> {
 
 /// Completes an object, given the one that it takes the place of, with what it is to hold. What it asks for and cannot
 /// have comes back; a cause of the reason `Internal` says that there is nothing left to hand out.
-pub type Allocate = fn(&Allocator, Option<&Document>, &mut Document) -> Vec<Cause>;
+pub type Allocate = fn(&Allocator, Option<&Value>, &mut Value) -> Vec<Cause>;

@@ -5,12 +5,12 @@
 use super::rbac::RoleKind;
 use super::{
     Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown,
-    Subresource, Unstored, Validate, Version, api_version,
+    Subresource, Unstored, Validate, Version, Warnings, api_version,
 };
 use crate::authz::user::User;
 use crate::event::Offset;
 use crate::object::glance::Glance;
-use crate::object::meta::{self, Document};
+use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
@@ -183,7 +183,12 @@ impl Kind {
     pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
         let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
         let verbs = verbs.into();
-        let reset_fields = if name == "status" { STATUS_RESETS } else { PART_RESETS };
+        let reset_fields: FieldPaths = match name {
+            "status" => STATUS_RESETS,
+            // Metadata belongs to it, as to a status.
+            "approval" => STATUS_RESETS,
+            _ => PART_RESETS,
+        };
         let part = Subresource { name: name.into(), body, verbs, scale: None, validate: None, reset_fields };
         self.subresources.push(part);
         self
@@ -336,14 +341,14 @@ impl Kind {
         self
     }
 
-    pub fn warnings(mut self, hook: fn(&Document) -> Vec<String>) -> Self {
+    pub fn warnings(mut self, hook: Warnings) -> Self {
         self.hooks.warnings = Some(hook);
         self
     }
 
     /// Objects of this kind are kept and shown, but nothing in this server obeys them: whoever writes one is told so.
     pub fn unenforced(self) -> Self {
-        self.warnings(|object| vec![unenforced(&format!("this {}", meta::text(object, "kind")), "is")])
+        self.warnings(|kind, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
     }
 
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
@@ -568,19 +573,19 @@ mod tests {
         expect_test::expect![[r#"
             ConfigMap
             Endpoints create-on-update
-            Event create-on-update
+            Event create-on-update expires
             LimitRange create-on-update
             Namespace status
             Node status
-            PersistentVolume status
-            PersistentVolumeClaim status
-            Pod generation status
-            PodTemplate generation
+            PersistentVolume status deleted-object
+            PersistentVolumeClaim status deleted-object
+            Pod generation status deleted-object
+            PodTemplate generation deleted-object
             ReplicationController generation status
-            ResourceQuota status
+            ResourceQuota status deleted-object
             Secret
-            Service create-on-update status
-            ServiceAccount
+            Service create-on-update status deleted-object
+            ServiceAccount deleted-object
             APIService version-needed status
             Deployment generation status
             DaemonSet generation status
@@ -603,12 +608,12 @@ mod tests {
             ClusterRoleBinding create-on-update
             Role create-on-update
             RoleBinding create-on-update
-            StorageClass
-            VolumeAttachment version-needed status
-            CSIDriver generation version-needed
-            CSINode version-needed
+            StorageClass deleted-object
+            VolumeAttachment version-needed status deleted-object
+            CSIDriver generation version-needed deleted-object
+            CSINode version-needed deleted-object
             CSIStorageCapacity version-needed
-            VolumeAttributesClass
+            VolumeAttributesClass deleted-object
             MutatingWebhookConfiguration generation version-needed
             ValidatingWebhookConfiguration generation version-needed
             ValidatingAdmissionPolicy generation version-needed status
@@ -622,11 +627,11 @@ mod tests {
             LeaseCandidate create-on-update version-needed
             RuntimeClass create-on-update version-needed
             EndpointSlice generation
-            DeviceClass generation
-            ResourceClaim status
-            ResourceClaimTemplate
-            ResourceSlice generation
-            DeviceTaintRule generation status
+            DeviceClass generation deleted-object
+            ResourceClaim status deleted-object
+            ResourceClaimTemplate deleted-object
+            ResourceSlice generation deleted-object
+            DeviceTaintRule generation status deleted-object
             FlowSchema generation status
             PriorityLevelConfiguration generation status
             StorageVersionMigration version-needed status

@@ -233,6 +233,9 @@ pub enum Cell {
     Path(String),
 }
 
+/// What is to be told of an object that is written.
+pub type Warnings = fn(&Kind, &Document) -> Vec<String>;
+
 /// Rules of one kind: `(new, old on update)`.
 pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
 
@@ -250,7 +253,7 @@ pub struct Hooks {
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
     /// What whoever creates or updates the object is to know, though nothing is wrong with it.
-    pub warnings: Option<fn(&Document) -> Vec<String>>,
+    pub warnings: Option<Warnings>,
     /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.
     pub claims: Option<fn(&Value) -> Vec<String>>,
     /// Before every write: completes the object with what it is to hold of that.

@@ -1,7 +1,7 @@
 //! Between the versions of a built-in kind: whole documents, by way of the hub.
 
 use super::{Kind, apply_defaults};
-use crate::object::meta::Document;
+use crate::object::meta::{self, Document};
 use crate::refusal::Refusal;
 use crate::schema::{MessageId, check, schema};
 use serde_json::Value;
@@ -34,27 +34,23 @@ impl Kind {
     }
 
     /// Defaults a document of the given version, turns it into a hub document, and defaults that.
-    pub fn default_to_hub(&self, version: usize, document: &mut Document) -> Result<(), Refusal> {
-        let mut value = Value::Object(std::mem::take(document));
-        apply_defaults(self.message(version)?, &mut value);
-        if version != 0 {
-            if let Value::Object(document) = &mut value {
-                self.to_hub(version, document);
-            }
-            if self.versions[version].convert.is_some() {
-                // Conversion reads annotations, where nothing has checked what the client wrote.
-                check(schema(), self.message(0)?, &mut value).map_err(|error| {
-                    Refusal::BadRequest(format!(
-                        "{} in version \"{}\" cannot be converted to \"{}\": {error}",
-                        self.kind, self.versions[version].version, self.versions[0].version
-                    ))
-                })?;
-            }
-            apply_defaults(self.message(0)?, &mut value);
+    pub fn default_to_hub(&self, version: usize, document: &mut Value) -> Result<(), Refusal> {
+        apply_defaults(self.message(version)?, document);
+        if version == 0 {
+            return Ok(());
         }
-        if let Value::Object(defaulted) = value {
-            *document = defaulted;
+        self.to_hub(version, meta::fields_mut(document));
+        let hub = self.message(0)?;
+        if self.versions[version].convert.is_some() {
+            // Conversion reads annotations, where nothing has checked what the client wrote.
+            check(schema(), hub, document).map_err(|error| {
+                Refusal::BadRequest(format!(
+                    "{} in version \"{}\" cannot be converted to \"{}\": {error}",
+                    self.kind, self.versions[version].version, self.versions[0].version
+                ))
+            })?;
         }
+        apply_defaults(hub, document);
         Ok(())
     }
 

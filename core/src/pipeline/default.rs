@@ -17,7 +17,7 @@ pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candid
             Ok(())
         }
         // These candidates are made from the object as it is stored.
-        Part::Replicas | Part::Assignment => context.kind.default_to_hub(0, object.new_mut()),
-        _ => context.kind.default_to_hub(context.request.target.version, object.new_mut()),
+        Part::Replicas | Part::Assignment => context.kind.default_to_hub(0, &mut object.new),
+        _ => context.kind.default_to_hub(context.request.target.version, &mut object.new),
     }
 }

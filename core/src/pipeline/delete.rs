@@ -25,15 +25,15 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());
     if !already {
-        let grace = context.kind.hooks.grace_period.map_or(0, |grace| grace(old.fields(), options.grace_period_seconds));
-        mark(context, marked, grace);
+        let grace_period = context.kind.hooks.grace_period;
+        mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
         if let Some(begin_delete) = context.kind.hooks.begin_delete {
             begin_delete(marked, &context.stamp.rfc3339());
         }
     } else if let Some(grace) = options.grace_period_seconds {
         shorten(marked, not_negative(grace));
     }
-    let removed = encode::is_released(context.kind, marked);
+    let removed = encode::is_released(context, marked);
     // Without a second phase nobody sees the object being deleted. Where there may be one, there always is.
     let unmarked = removed && !already && context.kind.hooks.grace_period.is_none();
     let last = if unmarked { released } else { new };

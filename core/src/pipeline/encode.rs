@@ -5,7 +5,6 @@ use super::decision::{Answer, Decision, Representation, Write};
 use super::endpoint::{Form, Part};
 use super::{Context, Endpoint, Stop, lifecycle};
 use crate::event::Offset;
-use crate::kinds::Kind;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata};
@@ -18,12 +17,10 @@ use std::sync::Arc;
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
     let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
     let fields = meta::fields(&new);
-    if endpoint.part == Part::Main
-        && let Some(hook) = context.kind.hooks.warnings
-    {
-        warnings.extend(hook(fields));
+    if endpoint.part == Part::Main {
+        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields)));
     }
-    let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context.kind, fields));
+    let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let write = context.write(key, old.as_ref().map(|old| old.entry.offset), new, gone)?;
     let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
@@ -53,8 +50,8 @@ fn shown(form: Form, unchanged: Option<&Old>, code: u16) -> Answer {
 }
 
 /// Nothing holds a deleted object back any more: no finalizer and no grace period.
-pub(super) fn is_released(kind: &Kind, document: &Document) -> bool {
-    let held = kind.hooks.is_held.is_some_and(|is_held| is_held(document));
+pub(super) fn is_released(context: &Context, document: &Document) -> bool {
+    let held = context.kind.hooks.is_held.is_some_and(|is_held| is_held(document));
     let grace = metadata(document).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     meta::finalizers(document).is_empty() && !held && grace == 0
 }

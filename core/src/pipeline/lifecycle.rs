@@ -2,7 +2,7 @@
 
 use super::candidate::Candidate;
 use super::{Context, Expectation};
-use crate::kinds::known;
+use crate::kinds::known::NAMESPACE;
 use crate::object::meta;
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
@@ -14,7 +14,7 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
     }
     let Some(namespace) = context.request.namespace() else { return Ok(()) };
     match namespace_phase(context.state, namespace) {
-        None => Err(Refusal::NotFound(Subject::new(known::NAMESPACE.group, known::NAMESPACE.resource, namespace))),
+        None => Err(Refusal::NotFound(Subject::new(NAMESPACE.group, NAMESPACE.resource, namespace))),
         Some(false) => Ok(()),
         Some(true) => {
             let message =

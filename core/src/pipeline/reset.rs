@@ -21,7 +21,7 @@ pub(super) fn reset(context: &Context, endpoint: &Endpoint, object: &mut Candida
             None if context.has_status() => put(meta::fields_mut(new), "status", old.get("status").cloned()),
             None => {}
         },
-        Part::Status => reset_to_status(context, new, old),
+        Part::Status => reset_to_status(context.reset_fields(), new, old),
         Part::Approval => {
             let conditions = new.get_mut("status").and_then(|status| status.get_mut("conditions")).map(Value::take);
             let new = meta::fields_mut(new);
@@ -56,12 +56,11 @@ fn reset_new(context: &Context, new: &mut Value) {
 }
 
 /// The old object with the new one's status, and with those parts of its metadata that the kind lets it write there.
-fn reset_to_status(context: &Context, new: &mut Value, old: &Value) {
+fn reset_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
     let mut wanted = std::mem::replace(new, old.clone());
     let wanted = meta::fields_mut(&mut wanted);
     let new = meta::fields_mut(new);
     put(new, "status", wanted.remove("status"));
-    let kept = context.reset_fields();
     for field in ["annotations", "finalizers", "labels", "ownerReferences", "managedFields"] {
         if !kept.contains(&["metadata", field].as_slice()) {
             put(metadata_mut(new), field, metadata_mut(wanted).remove(field));
@@ -72,11 +71,12 @@ fn reset_to_status(context: &Context, new: &mut Value, old: &Value) {
 impl Context<'_> {
     /// What the path's endpoint puts back to what it was: nobody comes to own that by writing there.
     pub(super) fn reset_fields(&self) -> FieldPaths {
-        let version = self.request.target.version;
         match self.request.target.subresource.as_deref() {
             None if self.has_status() => &[&["status"]],
             None => &[],
-            Some(part) => self.kind.subresource(version, part).map_or(&[], |part| part.reset_fields),
+            Some(part) => {
+                self.kind.subresource(self.request.target.version, part).map_or(&[], |part| part.reset_fields)
+            }
         }
     }
 }

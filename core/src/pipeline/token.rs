@@ -4,7 +4,7 @@ use super::candidate::Made;
 use super::decision::{Answer, Decision};
 use super::{Context, Effect, Endpoint, SignedToken, Stop, decode};
 use crate::authz::service_account_user;
-use crate::kinds::known::{self, Known};
+use crate::kinds::{Known, known};
 use crate::object::meta;
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::stamp::rfc3339;
@@ -94,9 +94,10 @@ fn claims(context: &Context, spec: &Value, seconds: i64) -> Result<TokenClaims, 
 fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenClaims, Refusal> {
     let namespace = Some(claims.namespace.clone());
     let namespace = namespace.as_deref();
-    match asked["kind"].as_str() {
-        None => Ok(claims),
-        Some(kind) if kind == known::POD.kind => {
+    let Some(kind) = asked["kind"].as_str() else { return Ok(claims) };
+    let bindable = [known::POD, known::SECRET, known::NODE].into_iter().find(|known| known.kind == kind);
+    match bindable {
+        Some(known::POD) => {
             let pod = named(context, known::POD, namespace, asked)?;
             let account = context.request.name();
             if pod["spec"]["serviceAccountName"].as_str().unwrap_or("") != account {
@@ -112,23 +113,23 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
             });
             Ok(TokenClaims { pod: Some(bound_to(&pod)), node, ..claims })
         }
-        Some(kind) if kind == known::SECRET.kind => {
+        Some(known::SECRET) => {
             let secret = named(context, known::SECRET, namespace, asked)?;
             Ok(TokenClaims { secret: Some(bound_to(&secret)), ..claims })
         }
-        Some(kind) if kind == known::NODE.kind => {
+        Some(known::NODE) => {
             let node = named(context, known::NODE, None, asked)?;
             Ok(TokenClaims { node: Some(bound_to(&node)), ..claims })
         }
-        Some(other) => Err(Refusal::BadRequest(format!("cannot bind token to object of type {other}"))),
+        _ => Err(Refusal::BadRequest(format!("cannot bind token to object of type {kind}"))),
     }
 }
 
 /// The object that a token is to be bound to, if it is still the one that is meant.
-fn named(context: &Context, kind: Known, namespace: Option<&str>, asked: &Value) -> Result<Value, Refusal> {
+fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value) -> Result<Value, Refusal> {
     let name = asked["name"].as_str().unwrap_or("");
-    let subject = || Subject::new(kind.group, kind.resource, name);
-    let document = find(context, kind, namespace, name).ok_or_else(|| Refusal::NotFound(subject()))?;
+    let subject = || Subject::new(known.group, known.resource, name);
+    let document = find(context, known, namespace, name).ok_or_else(|| Refusal::NotFound(subject()))?;
     let (uid, wanted) = (meta::uid(meta::fields(&document)), asked["uid"].as_str().unwrap_or(""));
     if !wanted.is_empty() && wanted != uid {
         let message = format!(
@@ -140,8 +141,8 @@ fn named(context: &Context, kind: Known, namespace: Option<&str>, asked: &Value)
     Ok(document)
 }
 
-fn find(context: &Context, kind: Known, namespace: Option<&str>, name: &str) -> Option<Value> {
-    let (id, _) = context.state.registry.known(kind)?;
+fn find(context: &Context, known: Known, namespace: Option<&str>, name: &str) -> Option<Value> {
+    let (id, _) = context.state.registry.known(known)?;
     Some(context.state.get(id, &meta::key(namespace, name))?.document())
 }
 

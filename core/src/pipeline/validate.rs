@@ -16,9 +16,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidat
         return Ok(());
     }
     let new = object.new();
-    let mut causes = validate::metadata(
-        metadata(new), context.kind.name_rule, context.kind.is_namespaced(),
-    );
+    let mut causes = validate::metadata(metadata(new), context.kind.name_rule, context.kind.is_namespaced());
     if let Some(old) = object.old() {
         causes.extend(validate::metadata_update(metadata(new), metadata(old)));
     }

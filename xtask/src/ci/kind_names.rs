@@ -3,8 +3,9 @@
 //! The names are read from the expressions of the kinds themselves. A string literal that is just the name of a kind,
 //! or its plural, is found wherever else it stands, but for tests and for what is listed here.
 
+use super::sources::{production, sources};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 
@@ -165,18 +166,6 @@ fn named(text: &str, names: &BTreeSet<String>) -> Vec<(usize, String)> {
     literals.filter(|(_, word)| names.contains(word)).collect()
 }
 
-/// The lines of a file that are neither comments nor a module of tests, which stands last.
-fn production(text: &str) -> Vec<(usize, &str)> {
-    let lines: Vec<&str> = text.lines().collect();
-    let is_tests = |at: &usize| {
-        lines[*at].trim() == "#[cfg(test)]"
-            && lines.get(at + 1).is_some_and(|next| next.contains("mod ") && next.ends_with('{'))
-    };
-    let end = (0..lines.len()).find(is_tests).unwrap_or(lines.len());
-    let code = lines[..end].iter().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
-    code.map(|(at, line)| (at + 1, *line)).collect()
-}
-
 /// The string literals of one line.
 fn literals(line: &str) -> Vec<String> {
     let (mut found, mut current, mut escaped) = (Vec::new(), None::<String>, false);
@@ -194,26 +183,6 @@ fn literals(line: &str) -> Vec<String> {
         }
     }
     found
-}
-
-/// The Rust sources below a folder, without tests. A folder that is not there holds none.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    if !folder.exists() {
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
-        let path = entry?.path();
-        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        if name == "tests" || name == "testing" || name.ends_with("_tests") {
-            continue;
-        }
-        if path.is_dir() {
-            sources(&path, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -49,34 +49,16 @@ pub fn claims(definition: &Value) -> Vec<String> {
 }
 
 /// Brings the conditions of a definition up to date, with the names that it has.
-pub fn allocate(allocator: &Allocator, _: Option<&Document>, definition: &mut Document) -> Vec<Cause> {
-    let value = Value::Object(definition.clone());
-    let group = value["spec"]["group"].as_str().unwrap_or_default();
-    let wanted = &value["spec"]["names"];
-    let mut accepted = value["status"]["acceptedNames"].as_object().cloned().unwrap_or_default();
-    let mut conflict: Option<(&str, String)> = None;
-    for (space, field, reason) in NAMES {
-        let names = texts(wanted, field);
-        let taken: Vec<String> = names
-            .iter()
-            .filter(|name| !allocator.is_free(&claim(space, group, name)))
-            .map(|name| format!("\"{name}\" is already in use"))
-            .collect();
-        if taken.is_empty() {
-            put(&mut accepted, field, wanted.get(field));
-        } else {
-            // The last conflict is the one that is told.
-            conflict = Some((reason, taken.join(", ")));
-        }
-    }
-    put(&mut accepted, "categories", wanted.get("categories"));
-    // Required by the schema, so that they are there even when all names are another's.
-    for field in ["plural", "kind"] {
-        accepted.entry(field).or_insert_with(|| "".into());
-    }
+///
+/// Whoever comes second to a name is told so there, and is stored all the same.
+pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value) -> Vec<Cause> {
+    let group = definition["spec"]["group"].as_str().unwrap_or_default().to_owned();
+    let (accepted, conflict) = names(allocator, definition, &group);
     let now = allocator.stamp.rfc3339();
-    let established = custom::holds(&value, "Established");
-    let status = object_mut(definition, "status");
+    let established = custom::holds(definition, "Established");
+    let violations = violations(definition);
+    let approved = approval(&group, &definition["metadata"]["annotations"]);
+    let status = object_mut(meta::fields_mut(definition), "status");
     status.insert("acceptedNames".into(), accepted.into());
     match &conflict {
         None => {
@@ -93,21 +75,45 @@ pub fn allocate(allocator: &Allocator, _: Option<&Document>, definition: &mut Do
             }
         }
     }
-    let violations = violations(&value);
     if violations.is_empty() {
         unset(status, "NonStructuralSchema");
     } else {
         set(status, &now, "NonStructuralSchema", true, "Violations", &violations);
     }
-    match approval(group, &value["metadata"]["annotations"]) {
+    match approved {
         None => unset(status, "KubernetesAPIApprovalPolicyConformant"),
         Some((state, reason, message)) => {
             let holds = state == approval::State::Approved;
             set(status, &now, "KubernetesAPIApprovalPolicyConformant", holds, reason, &message);
         }
     }
-    // Whoever comes second to a name is told so in the conditions, and is stored all the same.
     Vec::new()
+}
+
+/// The names that a definition gets, and the last of the conflicts over those that it does not.
+fn names(allocator: &Allocator, definition: &Value, group: &str) -> (Document, Option<(&'static str, String)>) {
+    let wanted = &definition["spec"]["names"];
+    let mut accepted = definition["status"]["acceptedNames"].as_object().cloned().unwrap_or_default();
+    let mut conflict = None;
+    for (space, field, reason) in NAMES {
+        let names = texts(wanted, field);
+        let taken: Vec<String> = names
+            .iter()
+            .filter(|name| !allocator.is_free(&claim(space, group, name)))
+            .map(|name| format!("\"{name}\" is already in use"))
+            .collect();
+        if taken.is_empty() {
+            put(&mut accepted, field, wanted.get(field));
+        } else {
+            conflict = Some((reason, taken.join(", ")));
+        }
+    }
+    put(&mut accepted, "categories", wanted.get("categories"));
+    // Required by the schema, so that they are there even when all names are another's.
+    for field in ["plural", "kind"] {
+        accepted.entry(field).or_insert_with(|| "".into());
+    }
+    (accepted, conflict)
 }
 
 /// Why a definition of the old kind is not as definitions should be; empty for all others, which were refused.

@@ -2,7 +2,7 @@
 
 use super::range::ServiceRange;
 use crate::kinds::Allocator;
-use crate::object::meta::{Document, object_mut, text};
+use crate::object::meta::{self, Document, object_mut, text};
 use crate::refusal::{Cause, CauseReason};
 use crate::stamp::Purpose;
 use serde_json::{Value, json};
@@ -41,10 +41,10 @@ fn cluster_ips(spec: &Value) -> Vec<String> {
 }
 
 /// Completes a service with the addresses and ports that it lacks.
-pub fn allocate(allocator: &Allocator, old: Option<&Document>, service: &mut Document) -> Vec<Cause> {
+pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let old_spec = old.and_then(|old| old.get("spec")).cloned().unwrap_or(Value::Null);
-    let spec = object_mut(service, "spec");
+    let old_spec = old.map_or(&Value::Null, |old| &old["spec"]);
+    let spec = object_mut(meta::fields_mut(service), "spec");
     if text(spec, "type") == "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             spec.remove(field);
@@ -52,12 +52,12 @@ pub fn allocate(allocator: &Allocator, old: Option<&Document>, service: &mut Doc
         return causes;
     }
     let allocation = Allocation(allocator);
-    allocation.address(spec, &old_spec, &mut causes);
+    allocation.address(spec, old_spec, &mut causes);
     if matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
-        allocation.node_ports(spec, &old_spec, &mut causes);
+        allocation.node_ports(spec, old_spec, &mut causes);
     }
     if text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local" {
-        allocation.health_check_port(spec, &old_spec, &mut causes);
+        allocation.health_check_port(spec, old_spec, &mut causes);
     }
     causes
 }
