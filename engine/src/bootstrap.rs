@@ -1,6 +1,7 @@
 //! Makes sure of what every cluster has: the namespaces, roles and other objects that clients count on.
 
-use crate::engine::{Engine, Reply};
+use crate::engine::Engine;
+use crate::mutate::Reply;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User, bootstrap};
 use holdfast_core::kinds::KindId;
