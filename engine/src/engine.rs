@@ -319,14 +319,6 @@ impl Engine {
     ) -> Result<Watch, Refusal> {
         Watch::still(self.clone(), view, selection, start).await
     }
-
-    /// Cleans up behind namespaces that are going away and Events that are old, for as long as the engine lives.
-    pub async fn keep_house(self: Arc<Self>) {
-        if let Some(ttl) = self.options.settings.event_ttl {
-            tokio::spawn(crate::janitor::expire(Arc::downgrade(&self), ttl));
-        }
-        crate::janitor::run(self).await;
-    }
 }
 
 /// Folds what the log holds now.

@@ -3,10 +3,8 @@
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`Log`] and nothing behind it.
 
-pub mod bootstrap;
 mod engine;
 pub mod hub;
-mod janitor;
 pub mod log;
 pub mod memory;
 mod missed;
@@ -17,9 +15,9 @@ mod pins;
 pub mod planted;
 mod queue;
 mod reads;
-pub mod registrar;
 pub mod retention;
 mod turns;
+pub mod wakes;
 mod watch;
 pub mod writer;
 
