@@ -22,6 +22,7 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
         false => state.put(change.kind, change.key.clone(), change.entry.clone()),
     };
     index_roles(state, change);
+    note_terminating(state, change);
     define(state, change);
     before
 }
@@ -66,10 +67,24 @@ fn define(state: &mut State, change: &Change) {
     state.redefine(known, kind);
 }
 
+/// Keeps the namespaces that are going away, so that nobody has to look for them.
+fn note_terminating(state: &mut State, change: &Change) {
+    if change.kind != state.registry.namespaces() {
+        return;
+    }
+    let document = change.entry.document();
+    if !change.deleted && document.as_object().is_some_and(meta::is_deleting) {
+        state.terminating.insert(change.key.clone());
+    } else {
+        state.terminating.remove(&change.key);
+    }
+}
+
 /// Keeps the authorizer's view of roles and bindings next to the objects themselves.
 fn index_roles(state: &mut State, change: &Change) {
     let kind = state.registry.get(change.kind);
-    if kind.versions[0].group != "rbac.authorization.k8s.io" {
+    // A custom kind may borrow the group's name: it grants nothing.
+    if kind.custom.is_some() || kind.versions[0].group != "rbac.authorization.k8s.io" {
         return;
     }
     state.rbac_offset = change.offset;

@@ -2,7 +2,7 @@
 
 use super::{Context, Expectation};
 use crate::authz::chain::Authorizer;
-use crate::authz::escalation;
+use crate::authz::escalation::Grant;
 use crate::object::meta::{self, Document, metadata, text};
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
@@ -40,34 +40,20 @@ pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
     Some(Expectation { kind, key: namespace.into(), version: context.state.version_of(kind, namespace) })
 }
 
-/// Nobody grants more than they hold themselves.
+/// Some writes need more than the verb on the object: a role is granted only by those who hold its rules.
 pub(super) fn admit_roles(context: &Context, new: &Document, old: Option<&Document>) -> Result<(), Refusal> {
-    if context.kind.versions[0].group != "rbac.authorization.k8s.io" {
-        return Ok(());
-    }
-    let granted = ["rules", "aggregationRule", "roleRef", "subjects"];
-    if old.is_some_and(|old| granted.iter().all(|field| old.get(*field) == new.get(*field))) {
-        return Ok(());
-    }
+    let Some(authorize) = context.kind.hooks.authorize else { return Ok(()) };
     let request = context.request;
-    let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
-    let namespace = request.namespace().unwrap_or("");
-    let kind = context.kind.kind.as_str();
-    let document = Value::Object(new.clone());
-    let refused = match kind {
-        "Role" | "ClusterRole" => {
-            escalation::refuse_role(&authorizer, &request.user, kind, namespace, request.name(), &document)
-        }
-        _ => escalation::refuse_binding(&authorizer, &request.user, namespace, &document)
-            .unwrap_or_else(|missing| if request.user.is_privileged() { None } else { Some(missing) }),
-    };
-    match refused {
-        None => Ok(()),
-        Some(message) => {
-            let name = text(metadata(new), "name");
-            Err(Refusal::Forbidden { subject: context.subject(name), message, causes: Vec::new() })
-        }
-    }
+    authorize(&Grant {
+        authorizer: Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac },
+        user: &request.user,
+        namespace: request.namespace().unwrap_or(""),
+        name: request.name(),
+        subresource: request.target.subresource.as_deref().unwrap_or(""),
+        subject: context.subject(text(metadata(new), "name")),
+        new: &Value::Object(new.clone()),
+        old: old.map(|old| Value::Object(old.clone())).as_ref(),
+    })
 }
 
 /// The namespaces that hold the cluster itself stay.

@@ -7,6 +7,7 @@ use super::{
     api_version,
 };
 use crate::authz::User;
+use crate::authz::escalation::Authorize;
 use crate::event::Offset;
 use crate::object::glance::Glance;
 use crate::schema::layout::Layout;
@@ -66,6 +67,7 @@ impl Kind {
             shown: Shown::default(),
             generation: false,
             create_on_update: false,
+            deleted_first: false,
             unconditional_update: true,
             hooks: Hooks::default(),
             custom: None,
@@ -223,6 +225,11 @@ impl Kind {
         self
     }
 
+    pub fn deleted_first(mut self) -> Self {
+        self.deleted_first = true;
+        self
+    }
+
     pub fn create_on_update(mut self) -> Self {
         self.create_on_update = true;
         self
@@ -236,6 +243,11 @@ impl Kind {
 
     pub fn sign(mut self, hook: fn(&mut Value, &User)) -> Self {
         self.hooks.sign = Some(hook);
+        self
+    }
+
+    pub fn authorize(mut self, hook: Authorize) -> Self {
+        self.hooks.authorize = Some(hook);
         self
     }
 

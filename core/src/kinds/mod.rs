@@ -40,6 +40,7 @@ pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
 
 use crate::authz::User;
+use crate::authz::escalation::Authorize;
 use crate::object::glance::Glance;
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
@@ -72,6 +73,8 @@ pub struct Kind {
     pub generation: bool,
     /// A PUT to a name that is free creates the object.
     pub create_on_update: bool,
+    /// A namespace that goes away is rid of these before of anything else.
+    pub deleted_first: bool,
     /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
     pub unconditional_update: bool,
     pub hooks: Hooks,
@@ -193,6 +196,8 @@ pub struct Hooks {
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
+    /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
+    pub authorize: Option<Authorize>,
     /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.
     pub claims: Option<fn(&Value) -> Vec<String>>,
 }

@@ -4,6 +4,7 @@ pub mod columns;
 pub mod defaults;
 mod pem;
 mod pod_requests;
+mod signers;
 mod validate;
 
 use super::Kind;
@@ -41,6 +42,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["csr"])
             .columns(columns::of("CertificateSigningRequest"))
             .sign(sign)
+            .authorize(signers::request)
             .validate(validate::request)
             .view("approval")
             .validate_part("approval", validate::approval)
@@ -56,12 +58,14 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .columns(columns::of("ClusterTrustBundle"))
             .validate(validate::bundle)
+            .authorize(signers::bundle)
             .conditional_update()
             .select("spec.signerName"),
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")
             .versions(GROUP, PACKAGE, ["v1beta1"])
             .columns(columns::of("PodCertificateRequest"))
             .validate(pod_requests::request)
+            .authorize(signers::pod_request)
             .conditional_update()
             .status()
             .validate_part("status", pod_requests::status)

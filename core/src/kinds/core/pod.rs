@@ -12,6 +12,8 @@ pub fn kind() -> Kind {
         .short(["po"])
         .category("all")
         .columns(columns::of("Pod"))
+        // What pods use must stay until they have stopped.
+        .deleted_first()
         .glance(&[
             "spec.containers.name",
             "spec.initContainers.name",
