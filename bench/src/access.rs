@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use base64::Engine as _;
+use holdfast_outbound::trust::{ServerVerifier, TlsTrust};
 use http::{HeaderValue, Uri};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde::Deserialize;
 
 use crate::Args;
@@ -109,9 +108,12 @@ impl Settings {
 
     fn tls(&self, host: &str) -> anyhow::Result<Tls> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = if self.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+            // Whatever certificate the server shows: the user said so.
+            let anybody = ServerVerifier::new(&TlsTrust { insecure: true, ..TlsTrust::default() });
+            let anybody = anybody.map_err(anyhow::Error::msg)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(anybody))
         } else {
             let pem = self.authority.as_deref().context("how to trust the server? Give --ca or --insecure")?;
             let mut roots = RootCertStore::empty();
@@ -231,47 +233,6 @@ fn read_kubeconfig(path: &Path) -> anyhow::Result<Settings> {
         token,
         certificate_and_key: certificate.zip(key),
     })
-}
-
-/// Accepts whatever certificate the server shows: the user said so.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

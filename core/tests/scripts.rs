@@ -14,11 +14,11 @@ mod words;
 use holdfast_core::Refusal;
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{self, Answer, Decision, Settings, View};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::namespace::Emptying;
+use holdfast_core::pipeline::{self, Answer, Decision, Settings, View};
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -123,7 +123,7 @@ impl World {
                             .subresource(version, line.option("sub").unwrap_or(""))
                             .and_then(|sub| sub.scale.clone());
                         if let Some(paths) = scale {
-                            document = Value::Object(decide::scale_of(&paths, &document));
+                            document = Value::Object(pipeline::scale_of(&paths, &document));
                         }
                         self.renderer.object(line, &document, None)
                     }
@@ -143,7 +143,7 @@ impl World {
 
     /// Decides, and folds in what comes of it.
     fn judge(&mut self, line: &Line, request: &Request) -> String {
-        let decision = match decide::decide(&self.state, &self.settings, request, self.stamp()) {
+        let decision = match pipeline::decide(&self.state, &self.settings, request, self.stamp()) {
             Ok(decision) => decision,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
@@ -167,7 +167,7 @@ impl World {
                 key: write.key.to_string(),
                 replaces: write.expect.map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
-                actor: decide::actor(request),
+                actor: pipeline::actor(request),
                 object: write.draft.seal(offset),
             };
             let read = Record::decode_record(&record.encode_record()).unwrap();

@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
-use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View as Shown};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::{Document, metadata_mut};
+use holdfast_core::pipeline::{self, Answer, Conversions, Decision, Settings, View as Shown};
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
@@ -181,7 +181,7 @@ impl Engine {
             let fixed = decision.fixed;
             #[cfg(feature = "planted")]
             let fixed = fixed || is(Bug::RaceRefused);
-            match self.submit(decision, decide::actor(request), stamp).await {
+            match self.submit(decision, pipeline::actor(request), stamp).await {
                 Ok(reply) => return Ok(reply),
                 Err(Rejection::Stale) if !self.snapshot().registry.serves(request.target.kind) => continue,
                 Err(Rejection::Stale) if fixed => return Err(stale(&snapshot, request)),
@@ -237,7 +237,7 @@ impl Engine {
         if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
             let mut document = document;
             if version != 0 {
-                decide::from_hub(kind, version, &mut document);
+                pipeline::from_hub(kind, version, &mut document);
             }
             return Ok(document);
         }
@@ -256,7 +256,7 @@ impl Engine {
         let (told, tells) = oneshot::channel();
         let (settings, undecided) = (self.options.settings.clone(), request.clone());
         let work = Work::Undecided(Box::new(move |state| {
-            let decided = decide::decide_with(state, &settings, &undecided, stamp, &conversions);
+            let decided = pipeline::decide_with(state, &settings, &undecided, stamp, &conversions);
             let (writes, told_of) = match decided {
                 Ok(Decision { writes, answer, warnings, .. }) => (writes, Ok((answer, warnings))),
                 Err(refusal) => (Vec::new(), Err(refusal)),
@@ -265,7 +265,7 @@ impl Engine {
             let _ = told.send(told_of);
             writes
         }));
-        let entries = self.commit(work, decide::actor(request), stamp).await.map_err(refusal)?;
+        let entries = self.commit(work, pipeline::actor(request), stamp).await.map_err(refusal)?;
         let told_of = tells.await.map_err(|_| Refusal::Internal("the writer did not decide".into()))?;
         match told_of {
             // Others changed it again, and the writer cannot wait for a webhook.
@@ -302,7 +302,7 @@ impl Engine {
 
     /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
-        decide::validate_delete_options(&request.options.delete)?;
+        pipeline::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
         if !snapshot.registry.serves(request.target.kind) {
             #[cfg(feature = "planted")]
@@ -453,7 +453,7 @@ impl Engine {
         conversions: &mut Conversions,
     ) -> Result<Decision, Refusal> {
         loop {
-            match decide::decide_with(state, &self.options.settings, request, stamp, conversions) {
+            match pipeline::decide_with(state, &self.options.settings, request, stamp, conversions) {
                 Err(Refusal::Unconverted(conversion)) => {
                     let kind = state.kind(request.target.kind);
                     let object = conversion.object.clone();

@@ -5,10 +5,10 @@
 
 use crate::engine::Engine;
 use holdfast_core::authz::upkeep as roles;
-use holdfast_core::decide;
 use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{Emptying, Step};
+use holdfast_core::pipeline;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl Work {
             let namespaces = self.emptying.plan(&snapshot, stamp);
             let mut steps: Vec<Step> = namespaces.steps;
             if !snapshot.definitions.unsettled.is_empty() {
-                steps.extend(decide::plan_definitions(&snapshot));
+                steps.extend(pipeline::plan_definitions(&snapshot));
             }
             if snapshot.rbac_offset > self.gathered {
                 steps.extend(roles::plan(&snapshot));

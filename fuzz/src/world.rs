@@ -3,10 +3,10 @@
 use super::input::{self, Choices};
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{Decision, Settings, actor, decide};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_core::object::Draft;
+use holdfast_core::pipeline::{Decision, Settings, actor, decide};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::schema::schema;

@@ -6,10 +6,10 @@ use anyhow::{Result, anyhow};
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
 use holdfast_engine::{Engine, registrar};
+use holdfast_outbound::Identity;
 use holdfast_transport_http::aggregate::{Aggregator, Settings};
 use holdfast_transport_http::api::Api;
 use holdfast_transport_http::authenticate::RequestHeaders;
-use holdfast_transport_http::outbound::Identity;
 use std::sync::Arc;
 
 pub fn aggregator(args: &Args, engine: Arc<Engine>) -> Result<Aggregator> {

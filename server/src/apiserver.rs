@@ -1,23 +1,24 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
-use crate::clock::SystemClock;
 use crate::flags::Args;
-use crate::fork::ForkHere;
 use crate::gates::ApiGates;
 use crate::{aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow};
+use holdfast_chronicle::clock::SystemClock;
+use holdfast_chronicle::files::keep_others_out;
+use holdfast_chronicle::fork::ForkHere;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::TokenKey;
+use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Options, bootstrap, retention};
-use holdfast_storage_rocks::{Durability, RocksLog};
+use holdfast_outbound::conversion::Webhooks;
+use holdfast_storage_rocks::{Durability, RocksLog, folder};
 use holdfast_transport_http::Metrics;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
-use holdfast_transport_http::conversion::Webhooks;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
@@ -34,6 +35,7 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 pub fn run(args: Args) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
+    keep_others_out();
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
@@ -96,6 +98,9 @@ impl Server {
             Lasting::Fleeting => Durability::Unsynced,
         };
         let log = Arc::new(RocksLog::open_with(args.data_dir(), durability)?);
+        if let Some(warning) = folder::warning(args.data_dir()) {
+            tracing::warn!("{warning}");
+        }
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
@@ -105,7 +110,7 @@ impl Server {
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;
-        let runtime = crate::runtime()?;
+        let runtime = holdfast_chronicle::runtime()?;
         let outcome = runtime.block_on(async {
             let mut signals = Signals::catch()?;
             let listener = TcpListener::bind((bind, args.port()))

@@ -2,11 +2,11 @@
 
 use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
-use crate::values::{parse_age, parse_bytes, parse_duration};
 use clap::ArgAction;
+use holdfast_chronicle::log::HistoryArgs;
+use holdfast_chronicle::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::decide::ServiceRange;
-use holdfast_engine::retention::Retention;
+use holdfast_core::pipeline::ServiceRange;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -109,26 +109,6 @@ impl Args {
 
     pub fn port(&self) -> u16 {
         self.secure_port.unwrap_or(6443)
-    }
-}
-
-/// How much history is kept.
-#[derive(clap::Args, Debug, Clone)]
-pub struct HistoryArgs {
-    /// How long old versions can be read and watched from: 168h, 7d; 0 for ever.
-    #[arg(long, default_value = "0", value_parser = parse_age, value_name = "DURATION")]
-    pub history_retention: Duration,
-    /// How much the log may take before the oldest versions go: 10Gi; 0 for any size.
-    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
-    pub history_max_bytes: u64,
-}
-
-impl HistoryArgs {
-    pub fn retention(&self) -> Retention {
-        Retention {
-            age: Some(self.history_retention).filter(|age| !age.is_zero()),
-            bytes: Some(self.history_max_bytes).filter(|bytes| *bytes > 0),
-        }
     }
 }
 

@@ -5,9 +5,9 @@
 //! that the server has, and say why otherwise, rather than promise what does not happen. Gates that other components
 //! read are taken with any value, as one list serves all components.
 
-use crate::values::parse_bool;
 use Effect::{Elsewhere, Fixed, Grown, Switch};
 use Stage::{Alpha, Beta};
+use holdfast_chronicle::values::parse_bool;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 

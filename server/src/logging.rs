@@ -13,9 +13,9 @@ mod sink;
 #[cfg(test)]
 mod tests;
 
-use crate::values::{parse_bool, parse_duration};
 pub use choices::{Format, Modules, Place, Severity};
 use clap::ArgAction;
+use holdfast_chronicle::values::{parse_bool, parse_duration};
 use line::{Fields, Shape};
 use sink::Sink;
 use std::io::Write;

@@ -1,26 +1,19 @@
-//! The binary `holdfast`: flags and wiring, nothing else. One file a subcommand.
+//! The binary `holdfast`: flags and wiring, nothing else. The servers are wired here; the tools over a log are the crate
+//! `holdfast-chronicle`, those that measure and simulate are crates, too.
 
 mod aggregation;
 mod apiserver;
-mod at;
-mod bisect;
-mod clock;
 mod flags;
-mod fork;
 mod gates;
-mod history;
-mod log;
 mod logging;
 mod not_built;
 mod pki;
-mod remote;
-mod replay;
 mod run;
 mod tls;
 mod up;
-mod values;
 
 use clap::{Parser, Subcommand};
+use holdfast_chronicle::{at, bisect, fork, history, log, replay};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -98,7 +91,7 @@ fn main() -> std::process::ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Restore(args) => history::restore::run(&args),
         Command::Undo(args) => history::undo::run(&args),
-        Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(holdfast_bench::run(*args))),
+        Command::Bench(args) => bench(*args),
         Command::Sim(args) => holdfast_sim::run(*args),
         Command::Version => {
             println!(
@@ -118,6 +111,6 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+fn bench(args: holdfast_bench::Args) -> anyhow::Result<()> {
+    holdfast_chronicle::runtime()?.block_on(holdfast_bench::run(args))
 }

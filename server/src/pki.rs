@@ -3,13 +3,14 @@
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_chronicle::files::{self, Readers, Writing};
+use holdfast_chronicle::fork::certificates;
+use holdfast_storage_rocks::folder::{close, make_private};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
-use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, Pem, X509Certificate};
@@ -36,15 +37,12 @@ pub struct Pki {
 /// The common name of the one proxy there is.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
-/// Where the files of a cluster's certificates are in its data folder.
-pub fn folder(data: &Path) -> PathBuf {
-    data.join("pki")
-}
-
 /// Makes what is missing or about to expire.
 pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<Pki> {
-    let folder = folder(data);
-    std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let folder = certificates(data);
+    make_private(data)?;
+    make_private(&folder)?;
+    close(&folder);
     let file = |name: &str| folder.join(name);
     let pki = Pki {
         authority: file("ca.crt"),
@@ -57,6 +55,9 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         front_proxy_certificate: file("front-proxy-client.crt"),
         front_proxy_key: file("front-proxy-client.key"),
     };
+    for key in [&pki.server_key, &pki.admin_key, &pki.service_account_key, &pki.front_proxy_key] {
+        files::close(key);
+    }
     let signed = [&pki.server_certificate, &pki.admin_certificate];
     let authority = authority("holdfast-ca", &pki.authority, &file("ca.key"), &signed.map(PathBuf::as_path), write)?;
     let signed = [pki.front_proxy_certificate.as_path()];
@@ -85,7 +86,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         issue(params, &authority, &pki.admin_certificate, &pki.admin_key, write)?;
     }
     if !pki.service_account_key.exists() {
-        write.file(&pki.service_account_key, &KeyPair::generate()?.serialize_pem(), true)?;
+        write.file(&pki.service_account_key, &KeyPair::generate()?.serialize_pem(), Readers::Owner)?;
     }
     Ok(pki)
 }
@@ -98,14 +99,15 @@ fn authority(
     signed: &[&Path],
     write: Writing,
 ) -> Result<Issuer<'static, KeyPair>> {
+    files::close(key);
     if !key.exists() || !certificate.exists() {
         let pair = KeyPair::generate()?;
         let mut params = params(name, AUTHORITY_DAYS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        write.file(key, &pair.serialize_pem(), true)?;
-        write.file(certificate, &params.self_signed(&pair)?.pem(), false)?;
+        write.file(key, &pair.serialize_pem(), Readers::Owner)?;
+        write.file(certificate, &params.self_signed(&pair)?.pem(), Readers::Everybody)?;
         for old in signed {
             let _ = std::fs::remove_file(old);
         }
@@ -123,8 +125,8 @@ pub fn self_signed(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Res
         let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
         params.subject_alt_names = sans(names, addresses)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        Writing::Synced.file(&key, &pair.serialize_pem(), true)?;
-        Writing::Synced.file(&certificate, &params.self_signed(&pair)?.pem(), false)?;
+        Writing::Synced.file(&key, &pair.serialize_pem(), Readers::Owner)?;
+        Writing::Synced.file(&certificate, &params.self_signed(&pair)?.pem(), Readers::Everybody)?;
     }
     Ok((certificate, key))
 }
@@ -141,33 +143,6 @@ pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
         data(&pki.admin_certificate)?,
         data(&pki.admin_key)?,
     ))
-}
-
-/// How files are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writing {
-    /// So that they survive a power cut.
-    Synced,
-    /// For a folder that goes away with its process.
-    Unsynced,
-}
-
-impl Writing {
-    /// Writes a file whole or not at all; secrets for the owner's eyes only.
-    pub fn file(self, path: &Path, text: &str, secret: bool) -> Result<()> {
-        let temporary = path.with_extension("new");
-        let mode = if secret { 0o600 } else { 0o644 };
-        let written = (|| {
-            let mut file =
-                std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-            file.write_all(text.as_bytes())?;
-            if self == Writing::Synced {
-                file.sync_all()?;
-            }
-            std::fs::rename(&temporary, path)
-        })();
-        written.with_context(|| format!("write {}", path.display()))
-    }
 }
 
 fn params(name: &str, days: i64) -> CertificateParams {
@@ -198,8 +173,8 @@ fn issue(
     write: Writing,
 ) -> Result<()> {
     let pair = KeyPair::generate()?;
-    write.file(key, &pair.serialize_pem(), true)?;
-    write.file(certificate, &params.signed_by(&pair, authority)?.pem(), false)
+    write.file(key, &pair.serialize_pem(), Readers::Owner)?;
+    write.file(certificate, &params.signed_by(&pair, authority)?.pem(), Readers::Everybody)
 }
 
 /// Whether a certificate is there, lasts a while, and is good for all these names and addresses.

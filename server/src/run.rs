@@ -1,96 +1,51 @@
-//! `holdfast run -- CMD`: a cluster of its own for one command, gone when the command is.
-//!
-//! The server runs in this process, on a free port of this machine, with a data folder that nobody keeps: nothing waits
-//! for the disk. CMD finds the cluster through `KUBECONFIG`, as any client would, and what it ends with is what this
-//! ends with. What goes wrong before CMD runs ends with 125, as `env` and `timeout` have it, or 126 and 127 where CMD
-//! cannot be run or found.
+//! `holdfast run`: hands a server of this process to [`holdfast_chronicle::run`], which runs a command against it.
 
 use crate::apiserver::{Lasting, Signals};
-use crate::up::Admin;
-use crate::{fork, logging, up};
-use anyhow::{Context, Result, anyhow, ensure};
-use futures_util::FutureExt;
-use holdfast_storage_rocks::check_new;
-use rustix::process::{Pid, Signal};
-use std::ffi::OsString;
-use std::net::SocketAddr;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus};
-use std::task::Poll;
-use tokio::process::{Child, Command};
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{self, SignalKind};
-
-/// Something before CMD went wrong.
-const FAILED: u8 = 125;
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
-/// How often the folder's removal is tried: files may come while the server ends.
-const REMOVALS_MAX: usize = 100;
-/// A folder in memory, on Linux; what the kernel calls such a file system; and how much must be free in it.
-const MEMORY_FOLDER: &str = "/dev/shm";
-const TMPFS: i64 = 0x0102_1994;
-const MEMORY_BYTES_MIN: u64 = 1 << 30;
+use crate::{logging, up};
+use anyhow::{Result, anyhow};
+use holdfast_chronicle::run::{self, Access, Cluster};
+use std::path::Path;
+use std::process::ExitCode;
 
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Begin as the cluster in this data folder is, or was: its server may be running [default: an empty cluster].
-    #[arg(long, value_name = "DIR")]
-    from: Option<PathBuf>,
-    /// The moment to begin from: a version (42), a time (2026-11-21T10:00:00Z), or how long ago (-15m) [default: now].
-    #[arg(long, value_name = "MOMENT", requires = "from", allow_hyphen_values = true)]
-    at: Option<String>,
-    /// Keep the data folder, and tell where it is.
-    #[arg(long)]
-    keep: bool,
+    #[command(flatten)]
+    run: run::Args,
     #[command(flatten)]
     up: up::Args,
-    /// The command and its arguments, behind `--`. It gets KUBECONFIG, USE_EXISTING_CLUSTER, HOLDFAST_URL and
-    /// HOLDFAST_DATA_DIR.
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 pub fn run(args: Args) -> ExitCode {
-    match try_run(args) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("holdfast run: {error:#}");
-            ExitCode::from(FAILED)
-        }
-    }
+    run::exit_code(try_run(args))
 }
 
 fn try_run(args: Args) -> Result<u8> {
-    let Args { from, at, keep, mut up, command } = args;
+    let Args { run, mut up } = args;
     let _log = log_to_files(&mut up.server.logging)?;
-    let mut caught = Caught::new()?;
-    let parent = if from.is_some() || keep { std::env::temp_dir() } else { fleeting_folder() };
-    let folder = DataFolder::make(up.server.data_dir.take(), &parent, keep)?;
-    if let Some(from) = &from {
-        fork::of_folder(from, at.as_deref(), &folder.path).context("fork")?;
-    }
-    up.server.data_dir = Some(folder.path.clone());
-    // Many run side by side.
-    up.server.secure_port.get_or_insert(0);
-    let (server, admin) = up::prepare(up, if keep { Lasting::Kept } else { Lasting::Fleeting })?;
-    let code = server.serve(async |address, _: &mut Signals| {
-        if let Some(signal) = caught.so_far() {
-            return Ok(128 + signal.as_raw() as u8);
-        }
-        let mut child = match start(&command, &admin, address, &folder.path)? {
-            Ok(child) => child,
-            Err(code) => return Ok(code),
-        };
-        Ok(code(wait(&mut child, &mut caught).await?))
-    })?;
-    folder.end();
-    Ok(code)
+    run::run(run, up.server.data_dir.take(), OnThisMachine { up })
 }
 
-/// Lines go to files or to where the options say; without any, nowhere: what is to be seen is what CMD writes.
+/// A whole cluster in this process.
+struct OnThisMachine {
+    up: up::Args,
+}
+
+impl Cluster for OnThisMachine {
+    fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8> {
+        let OnThisMachine { mut up } = self;
+        up.server.data_dir = Some(data.to_owned());
+        // Many run side by side.
+        up.server.secure_port.get_or_insert(0);
+        let (server, admin) = up::prepare(up, if keep { Lasting::Kept } else { Lasting::Fleeting })?;
+        server.serve(async |address, _: &mut Signals| {
+            let url = admin.welcome(address)?;
+            work(Access { url, kubeconfig: admin.kubeconfig }).await
+        })
+    }
+}
+
+/// Lines go to files or to where the options say; without any, nowhere: what is to be seen is what the command writes.
 fn log_to_files(options: &mut logging::LoggingArgs) -> Result<Option<logging::LogGuard>> {
     let to_files = options.log_file.is_some() || options.log_dir.is_some();
     let wanted = options.v > 0 || options.vmodule != logging::Modules::default() || options.alsologtostderr;
@@ -104,160 +59,4 @@ fn log_to_files(options: &mut logging::LoggingArgs) -> Result<Option<logging::Lo
         }
     }
     logging::init(options).map(Some).map_err(|why| anyhow!(why))
-}
-
-/// Where a cluster that begins empty and is not kept lives: in memory, where there is room and `TMPDIR` does not say
-/// otherwise. Making and removing files waits for the disk even where nobody asks for it.
-fn fleeting_folder() -> PathBuf {
-    let memory = Path::new(MEMORY_FOLDER);
-    let has_room = || {
-        let system = rustix::fs::statfs(memory).ok()?;
-        let free = u64::try_from(system.f_bsize).ok()?.checked_mul(system.f_bavail)?;
-        Some(system.f_type == TMPFS && free >= MEMORY_BYTES_MIN)
-    };
-    match std::env::var_os("TMPDIR").is_none() && has_room() == Some(true) {
-        true => memory.to_owned(),
-        false => std::env::temp_dir(),
-    }
-}
-
-/// Where the cluster lives, and no longer than this does.
-struct DataFolder {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl DataFolder {
-    fn make(named: Option<PathBuf>, parent: &Path, keep: bool) -> Result<DataFolder> {
-        let path = match named {
-            None => {
-                let made = tempfile::Builder::new().prefix("holdfast-run-").tempdir_in(parent);
-                made.with_context(|| format!("make a temporary folder in {}", parent.display()))?.keep()
-            }
-            Some(named) => {
-                check_new(&named, "`holdfast run`")?;
-                std::fs::create_dir_all(&named).with_context(|| format!("make {}", named.display()))?;
-                std::path::absolute(&named).unwrap_or(named)
-            }
-        };
-        Ok(DataFolder { path, keep })
-    }
-
-    fn end(self) {
-        if self.keep {
-            let shown = self.path.display();
-            eprintln!("holdfast run: the cluster is kept in {shown}; start it with: holdfast up --data-dir {shown}");
-        }
-    }
-}
-
-impl Drop for DataFolder {
-    fn drop(&mut self) {
-        if self.keep {
-            return;
-        }
-        for _ in 0..REMOVALS_MAX {
-            match std::fs::remove_dir_all(&self.path) {
-                Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return eprintln!("holdfast run: {} could not be removed: {error}", self.path.display());
-                }
-                _ => return,
-            }
-        }
-    }
-}
-
-/// Starts CMD; the code to end with when it cannot be.
-fn start(command: &[OsString], admin: &Admin, address: SocketAddr, folder: &Path) -> Result<Result<Child, u8>> {
-    let url = admin.welcome(address)?;
-    let (name, arguments) = command.split_first().context("name a command")?;
-    ensure!(!name.is_empty(), "name a command");
-    let spawned = Command::new(name)
-        .args(arguments)
-        .env("KUBECONFIG", &admin.kubeconfig)
-        .env("USE_EXISTING_CLUSTER", "true")
-        .env("HOLDFAST_URL", url)
-        .env("HOLDFAST_DATA_DIR", folder)
-        .spawn();
-    Ok(spawned.map_err(|error| {
-        let shown = name.display();
-        match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                eprintln!("holdfast run: {shown}: there is no such command");
-                NOT_FOUND
-            }
-            _ => {
-                eprintln!("holdfast run: {shown} cannot be run: {error}");
-                NOT_EXECUTABLE
-            }
-        }
-    }))
-}
-
-/// What asks this process to end, from before there is anything to remove.
-struct Caught {
-    listeners: [(Signal, tokio::signal::unix::Signal); 4],
-    /// Listeners are made in one; it need not turn.
-    _runtime: Runtime,
-}
-
-impl Caught {
-    fn new() -> Result<Caught> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let inside = runtime.enter();
-        let listen = |signal: Signal| {
-            let listener = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
-            Ok::<_, std::io::Error>((signal, listener))
-        };
-        let listeners = [listen(Signal::TERM)?, listen(Signal::INT)?, listen(Signal::HUP)?, listen(Signal::QUIT)?];
-        drop(inside);
-        Ok(Caught { listeners, _runtime: runtime })
-    }
-
-    async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|context| {
-            let mut come = self.listeners.iter_mut().filter_map(|(signal, listener)| {
-                matches!(listener.poll_recv(context), Poll::Ready(Some(()))).then_some(*signal)
-            });
-            come.next().map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    }
-
-    /// One that has come already.
-    fn so_far(&mut self) -> Option<Signal> {
-        self.next().now_or_never()
-    }
-}
-
-/// Waits for CMD's end, and passes on what asks this process to end.
-async fn wait(child: &mut Child, caught: &mut Caught) -> Result<ExitStatus> {
-    let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    loop {
-        tokio::select! {
-            status = child.wait() => return status.context("wait for the command"),
-            signal = caught.next() => {
-                // A terminal asks everybody in the foreground: CMD has had that one.
-                let is_typed = matches!(signal, Signal::INT | Signal::QUIT) && is_in_foreground();
-                if let Some(pid) = pid && !is_typed {
-                    // It may have just ended, which is noticed next.
-                    let _ = rustix::process::kill_process(pid, signal);
-                }
-            }
-        }
-    }
-}
-
-fn is_in_foreground() -> bool {
-    let own = rustix::process::getpgrp();
-    [rustix::termios::tcgetpgrp(std::io::stdin()), rustix::termios::tcgetpgrp(std::io::stderr())].contains(&Ok(own))
-}
-
-/// As shells tell it: 128 and the signal, for a command that was killed.
-fn code(status: ExitStatus) -> u8 {
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    u8::try_from(code).unwrap_or(FAILED)
 }

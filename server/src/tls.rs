@@ -2,7 +2,8 @@
 
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
-use holdfast_transport_http::serve::{PeerVerifier, Tls};
+use holdfast_transport_http::peer::PeerVerifier;
+use holdfast_transport_http::serve::Tls;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

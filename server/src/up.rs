@@ -1,9 +1,10 @@
 //! `holdfast up`: everything that one machine needs, secure from the start.
 
 use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
-use crate::pki::{Pki, Writing};
+use crate::pki::Pki;
 use crate::{flags, logging, pki, tls};
 use anyhow::{Result, anyhow};
+use holdfast_chronicle::files::{Readers, Writing, keep_others_out};
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let _log = logging::init(&args.server.logging).map_err(|why| anyhow!(why))?;
+    keep_others_out();
     let (server, admin) = prepare(args, Lasting::Kept)?;
     server.serve(async |address, signals: &mut Signals| {
         let url = admin.welcome(address)?;
@@ -45,7 +47,7 @@ impl Admin {
     pub fn welcome(&self, address: SocketAddr) -> Result<String> {
         let host = if self.bind.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { self.bind };
         let url = format!("https://{}", SocketAddr::new(host, address.port()));
-        self.writing.file(&self.kubeconfig, &pki::kubeconfig(&self.pki, &url)?, true)?;
+        self.writing.file(&self.kubeconfig, &pki::kubeconfig(&self.pki, &url)?, Readers::Owner)?;
         Ok(url)
     }
 }

@@ -14,10 +14,10 @@ use crate::server::Server;
 use crate::twin::Twin;
 use crate::workload::{self, NAMESPACES, Order};
 use holdfast_core::Refusal;
-use holdfast_core::decide;
 use holdfast_core::event::Offset;
 use holdfast_core::list::Freshness;
 use holdfast_core::namespace::Emptying;
+use holdfast_core::pipeline;
 use holdfast_core::state::State;
 use holdfast_engine::retention::{Retention, pass};
 use holdfast_engine::{Clock, EventLog, View};
@@ -441,7 +441,7 @@ impl World {
         // Every time as a janitor that has just started: most of its steps are never made here.
         let mut steps = Emptying::default().plan(&seen, self.clock.stamp()).steps;
         if !seen.definitions.unsettled.is_empty() {
-            steps.extend(decide::plan_definitions(&seen));
+            steps.extend(pipeline::plan_definitions(&seen));
         }
         let count = steps.len();
         let from = if count > 4 { self.dice.below(count - 3) } else { 0 };

@@ -5,6 +5,7 @@
 //! all of it is durable.
 
 use crate::fault::{damage, fault};
+use crate::folder::make_private;
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY, META, META_FORGOTTEN, META_OLDEST, META_REPAIRED};
 use crate::lock::FolderLock;
@@ -79,7 +80,7 @@ impl Fork {
         check_new(to, "a fork")?;
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
-        std::fs::create_dir_all(to).map_err(|error| Fault::io("make the new folder", error))?;
+        make_private(to)?;
         // Of two that begin at the same time one is turned away here, and touches nothing of the other's.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };

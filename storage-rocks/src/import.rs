@@ -1,5 +1,6 @@
 //! A log that is being written from an export: marked until it is whole, and resumable.
 
+use crate::folder::make_private;
 use crate::lock::FolderLock;
 use crate::log::RocksLog;
 use crate::whole::{Making, check_new, check_whole};
@@ -27,7 +28,7 @@ impl Import {
             check_whole(folder)?;
             check_new(folder, "an import")?;
         }
-        std::fs::create_dir_all(folder).map_err(|error| Fault::io("make the data folder", error))?;
+        make_private(folder)?;
         // Two that begin at the same time meet at the lock.
         Making::Import.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;

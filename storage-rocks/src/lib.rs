@@ -3,6 +3,7 @@
 //! Start at [`RocksLog`]. This crate knows keys, records and bytes; it does not know what a Pod is.
 
 mod fault;
+pub mod folder;
 mod forget;
 mod fork;
 mod identity;

@@ -1,6 +1,7 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
 use crate::fault::{damage, fault, record, record_again, way_out};
+use crate::folder::{close, make_private};
 use crate::forget::LetGo;
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{
@@ -60,7 +61,7 @@ impl RocksLog {
 
     /// The same, where appends may wait for less than the disk.
     pub fn open_with(folder: &Path, durability: Durability) -> Result<RocksLog, Fault> {
-        std::fs::create_dir_all(folder).map_err(|error| Fault::io("make the data folder", error))?;
+        make_private(folder)?;
         crate::whole::check_whole(folder)?;
         let log = RocksLog { durability, ..RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)? };
         if log.identity()?.id.is_none() {
@@ -71,6 +72,9 @@ impl RocksLog {
 
     /// Opens a log that gets its name otherwise.
     pub(crate) fn open_unnamed(folder: &Path, told_as: &Path, lock: FolderLock) -> Result<RocksLog, Fault> {
+        let log = folder.join("log");
+        make_private(&log)?;
+        close(&log);
         let db = open(folder, told_as)?;
         Ok(RocksLog {
             folder: folder.to_owned(),

@@ -8,7 +8,9 @@ use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
 use holdfast_engine::{EventLog, Fault, Size};
 use rocksdb::DB;
+use std::fs::Permissions;
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Follows the log of a data folder without taking its lock.
@@ -23,7 +25,11 @@ impl LogReader {
     pub fn open(folder: &Path) -> Result<LogReader, Fault> {
         check_log(folder)?;
         let path = folder.join("log");
-        let notes = tempfile::tempdir().map_err(|error| Fault::io("make a temporary folder", error))?;
+        let owner = Permissions::from_mode(0o700);
+        let notes = tempfile::Builder::new()
+            .permissions(owner)
+            .tempdir()
+            .map_err(|error| Fault::io("make a temporary folder", error))?;
         let mut options = options();
         options.create_if_missing(false);
         // A follower keeps all files open, for the writer may remove one that it still reads.

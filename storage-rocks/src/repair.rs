@@ -5,6 +5,7 @@
 //! version, as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
 
 use crate::fault::{fault, record};
+use crate::folder::{close, make_private};
 use crate::key::{
     self, EVENTS, HISTORY, META, META_FORGOTTEN, META_ID, META_OLDEST, META_ORIGIN, META_REPAIRED, META_SECRET,
 };
@@ -76,11 +77,13 @@ pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
     }
     let fresh = folder.join("log.repaired");
     let _ = std::fs::remove_dir_all(&fresh);
+    make_private(&fresh)?;
     let mut repairs = found.rebuild(&old, folder, &fresh, time_ms, !opens)?;
     drop(old);
     let kept = (1..).map(|nth| folder.join(format!("log.damaged-{nth}"))).find(|path| !path.exists());
     let kept = kept.unwrap_or_else(|| folder.join("log.damaged"));
     std::fs::rename(&path, &kept).map_err(|error| Fault::io("put the damaged store aside", error))?;
+    close(&kept);
     std::fs::rename(&fresh, &path).map_err(|error| Fault::io("put the new store in its place", error))?;
     repairs.push(Repair::Kept { folder: kept });
     Ok(repairs)

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use holdfast_core::apiservices::resolve::Routing;
-use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options};
+use holdfast_outbound::{Endpoint, Identity, Outbound, Place, TlsTrust};
 use holdfast_tests::authority::Authority;
 use holdfast_tests::backend::{Backend, GROUP};
-use holdfast_transport_http::outbound::{Endpoint, Identity, Outbound, Place, TlsTrust};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,11 +16,11 @@ use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::chain::{Authorizer, Mode};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
-use holdfast_core::decide::View;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::object::export::export;
 use holdfast_core::object::meta;
+use holdfast_core::pipeline::View;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
@@ -496,7 +496,7 @@ impl Api {
             let state = scene.whole(self)?;
             return reviews::answer(self, &state, kind, &request, shape);
         }
-        let binding = holdfast_core::decide::decode_body(scene.state(), &request)?;
+        let binding = holdfast_core::pipeline::decode_body(scene.state(), &request)?;
         let (pods, version) = scene.state().registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
         let mut bind = request;
         bind.target.kind = pods;
@@ -720,7 +720,7 @@ fn scale(kind: &Kind, version: usize, document: &Value, code: u16, shape: Shape)
         let path = &paths.spec_replicas;
         return Err(Refusal::Internal(format!("the spec replicas field \".{path}\" does not exist")));
     }
-    let document = holdfast_core::decide::scale_of(paths, document);
+    let document = holdfast_core::pipeline::scale_of(paths, document);
     Ok(respond::document(code, &document, Shape { form: Form::Object, ..shape }))
 }
 

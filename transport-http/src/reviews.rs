@@ -5,10 +5,10 @@ use crate::respond::{self, Form, Response, Shape};
 use crate::tokens::{Audience, Claims, Kubernetes, Reference};
 use holdfast_core::authz::reviews::{review, token_review};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, forbidden_message};
-use holdfast_core::decide::decode_body;
 use holdfast_core::kinds::Kind;
 use holdfast_core::list;
 use holdfast_core::object::meta::{Document, metadata_mut};
+use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, Refusal, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::rfc3339;
@@ -104,7 +104,7 @@ pub async fn token(api: &Arc<Api>, request: &Request, shape: Shape) -> Result<Re
     let account = list::get(&state, request)?.document();
     let tokens = api.authenticator.service_accounts.as_ref();
     let tokens = tokens.ok_or_else(|| Refusal::Internal("the server has no key to sign tokens with".into()))?;
-    let mut body = Value::Object(holdfast_core::decide::decode_body_as(
+    let mut body = Value::Object(holdfast_core::pipeline::decode_body_as(
         &state,
         request,
         "authentication.k8s.io",

@@ -1,18 +1,15 @@
 //! The socket under the API: TLS, HTTP/1.1 and HTTP/2 on one port, and a clean end.
 
 use crate::api::{Api, WireRequest};
-use crate::authenticate::{Peer, certificate_user};
+use crate::authenticate::Peer;
+use crate::peer::{PeerVerifier, Presented};
 use crate::respond::Response;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use rustls::DigitallySignedStruct;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::pki_types::UnixTime;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -116,13 +113,11 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
                 Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
                 Err(_) => return tracing::debug!("TLS handshake timed out"),
             };
-            let peer = match stream.get_ref().1.peer_certificates() {
-                Some(chain) => verifier.peer(chain),
-                None => Peer::Unknown,
-            };
+            let chain = stream.get_ref().1.peer_certificates();
+            let presented = Arc::new(Presented::new(verifier, chain, UnixTime::now()));
             let service =
                 tower::ServiceExt::map_request(service, move |mut request: http::Request<hyper::body::Incoming>| {
-                    request.extensions_mut().insert(peer.clone());
+                    request.extensions_mut().insert(presented.peer(UnixTime::now()));
                     request.extensions_mut().insert(client);
                     request
                 });
@@ -145,133 +140,4 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Tls, streams_max: 
 pub struct Tls {
     pub config: Arc<rustls::ServerConfig>,
     pub verifier: Arc<PeerVerifier>,
-}
-
-/// Asks for a client certificate and takes any in the handshake: whether to trust it is decided when a request
-/// is authenticated, so that the client gets a Status and not a broken connection.
-#[derive(Debug)]
-pub struct PeerVerifier {
-    trusted: Option<Arc<dyn ClientCertVerifier>>,
-    front_proxies: Option<FrontProxies>,
-    hints: Vec<rustls::DistinguishedName>,
-    algorithms: rustls::crypto::WebPkiSupportedAlgorithms,
-}
-
-impl PeerVerifier {
-    /// `authorities` sign users' certificates, and those of `front_proxies` such proxies'.
-    pub fn new(
-        authorities: Vec<CertificateDer<'static>>,
-        front_proxies: Option<(Vec<CertificateDer<'static>>, Vec<String>)>,
-    ) -> Result<PeerVerifier, String> {
-        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
-        let trusted = verifier(authorities)?;
-        let front_proxies = match front_proxies {
-            None => None,
-            Some((authorities, allowed_names)) => {
-                verifier(authorities)?.map(|trusted| FrontProxies { trusted, allowed_names })
-            }
-        };
-        let both = trusted.iter().chain(front_proxies.iter().map(|proxies| &proxies.trusted));
-        let hints = both.flat_map(|trusted| trusted.root_hint_subjects().to_vec()).collect();
-        Ok(PeerVerifier { trusted, front_proxies, hints, algorithms })
-    }
-
-    /// Whom the certificate chain of a connection stands for.
-    fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
-        let user = self.user(chain);
-        match &self.front_proxies {
-            Some(proxies) if proxies.include(chain) => Peer::FrontProxy(Arc::new(user)),
-            _ => user,
-        }
-    }
-
-    fn user(&self, chain: &[CertificateDer<'_>]) -> Peer {
-        let (Some(trusted), [certificate, intermediates @ ..]) = (&self.trusted, chain) else { return Peer::Unknown };
-        if let Err(error) = trusted.verify_client_cert(certificate, intermediates, UnixTime::now()) {
-            return Peer::Untrusted(error.to_string().into());
-        }
-        match certificate_user(certificate) {
-            Ok(user) => Peer::Certificate(Arc::new(user)),
-            Err(error) => Peer::Untrusted(error.into()),
-        }
-    }
-}
-
-/// Which certificates are those of proxies in front of this server.
-#[derive(Debug)]
-struct FrontProxies {
-    trusted: Arc<dyn ClientCertVerifier>,
-    /// Any, when there is none.
-    allowed_names: Vec<String>,
-}
-
-impl FrontProxies {
-    fn include(&self, chain: &[CertificateDer<'_>]) -> bool {
-        let [certificate, intermediates @ ..] = chain else { return false };
-        let named = || match certificate_user(certificate) {
-            Ok(user) => self.allowed_names.contains(&user.name),
-            Err(_) => false,
-        };
-        self.trusted.verify_client_cert(certificate, intermediates, UnixTime::now()).is_ok()
-            && (self.allowed_names.is_empty() || named())
-    }
-}
-
-/// Verifies clients' certificates; `None` where nobody signs any.
-fn verifier(authorities: Vec<CertificateDer<'static>>) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
-    if authorities.is_empty() {
-        return Ok(None);
-    }
-    let mut roots = rustls::RootCertStore::empty();
-    for authority in authorities {
-        roots.add(authority).map_err(|error| error.to_string())?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    Ok(Some(verifier.build().map_err(|error| error.to_string())?))
-}
-
-impl ClientCertVerifier for PeerVerifier {
-    fn offer_client_auth(&self) -> bool {
-        self.trusted.is_some() || self.front_proxies.is_some()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        &self.hints
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }

@@ -2,13 +2,13 @@
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{
-    Answer, Conversions, Decision, Settings, View, actor, decide_with, plan_definitions, scale_of,
-};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::custom::Conversion;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Selection};
+use holdfast_core::pipeline::{
+    Answer, Conversions, Decision, Settings, View, actor, decide_with, plan_definitions, scale_of,
+};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;

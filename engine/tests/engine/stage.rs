@@ -2,9 +2,9 @@
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{self, Settings};
 use holdfast_core::kinds::registry;
 use holdfast_core::list::Selection;
+use holdfast_core::pipeline::{self, Settings};
 use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::State;
@@ -93,11 +93,11 @@ impl Stage {
     /// Decides on a snapshot, and leaves it to the caller to commit.
     pub fn decide(&self, state: &State, request: &Request) -> (Command, oneshot::Receiver<Outcome>) {
         let stamp = self.clock.stamp();
-        let decision = decide::decide(state, self.engine.settings(), request, stamp).unwrap();
+        let decision = pipeline::decide(state, self.engine.settings(), request, stamp).unwrap();
         let (answer, receiver) = oneshot::channel();
         let command = Command {
             work: Work::Decided { writes: decision.writes, expects: decision.expects },
-            actor: decide::actor(request),
+            actor: pipeline::actor(request),
             time_ms: stamp.time.as_millisecond(),
             answer,
         };

@@ -8,12 +8,15 @@ use super::choices::Severity;
 use jiff::Zoned;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Size at which files in a directory are followed by the next, whatever `--log-file-max-size` says: that is for
 /// `--log-file`.
 const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
+/// Lines name users and what they did: nobody else reads them, unless the operator says so.
+const OWNER: u32 = 0o600;
 
 pub struct Sink {
     stderr: Box<dyn Write + Send>,
@@ -119,7 +122,9 @@ impl Files {
             _ = file.writer.flush();
         }
         let file = match &self.single {
-            Some(path) => create(path, first).map_err(|error| format!("cannot open {}: {error}", path.display()))?,
+            Some(path) => {
+                open_named(path, first).map_err(|error| format!("cannot open {}: {error}", path.display()))?
+            }
             None => self.create_in_directory(severity, now, first)?,
         };
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
@@ -152,7 +157,12 @@ impl Files {
         );
         let mut errors = Vec::new();
         for directory in &self.directories {
-            match create(&directory.join(&name), first) {
+            let path = directory.join(&name);
+            if !first {
+                // Within one second a file gets too large twice: the newer takes the older one's place.
+                _ = std::fs::remove_file(&path);
+            }
+            match create(&path) {
                 Ok(file) => {
                     link(&name, &directory.join(format!("{program}.{}", severity.name())));
                     return Ok(file);
@@ -164,8 +174,14 @@ impl Files {
     }
 }
 
-fn create(path: &Path, keep: bool) -> io::Result<File> {
-    File::options().create(true).write(!keep).append(keep).truncate(!keep).open(path)
+/// Opens the file that the options name; a link, such as `/dev/stdout`, is one that the operator meant.
+fn open_named(path: &Path, keep: bool) -> io::Result<File> {
+    File::options().create(true).write(!keep).append(keep).truncate(!keep).mode(OWNER).open(path)
+}
+
+/// Makes a file in a directory that others may write into, too: what is there under its name is another's.
+fn create(path: &Path) -> io::Result<File> {
+    File::options().append(true).create_new(true).mode(OWNER).open(path)
 }
 
 /// The newest file is found under a name that stays the same. Nothing is lost where links do not exist.

@@ -9,8 +9,8 @@ use crate::oracle::{self, Instant, Verdict, Window, ensure};
 use crate::shape::Sort;
 use crate::workload::Order;
 use holdfast_core::Refusal;
-use holdfast_core::decide;
 use holdfast_core::event::Offset;
+use holdfast_core::pipeline;
 use holdfast_core::state::State;
 use holdfast_engine::writer::Rejection;
 use holdfast_engine::{Clock, EventLog, Reply};
@@ -66,7 +66,7 @@ impl World {
         let engine = self.server.engine.clone();
         let stamp = self.clock.stamp();
         let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false, full: false };
-        match decide::decide(&seen, engine.settings(), &order.request, stamp) {
+        match pipeline::decide(&seen, engine.settings(), &order.request, stamp) {
             Err(refusal) => {
                 self.commands += 1;
                 saw_refused(&refusal);
@@ -74,7 +74,7 @@ impl World {
                     .map_err(|why| format!("{why}\n  asked by {}", order.describe()))
             }
             Ok(decision) => {
-                let actor = decide::actor(&order.request);
+                let actor = pipeline::actor(&order.request);
                 let future = Box::pin(async move {
                     engine.submit(decision, actor, stamp).await.map_or_else(Outcome::Rejection, Outcome::Reply)
                 });

@@ -5,7 +5,6 @@
 
 use super::proxy::identify;
 use super::{Aggregator, Document, Server, Table, Told};
-use crate::outbound::{Endpoint, TlsTrust};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -20,6 +19,7 @@ use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::{merged, openapi};
 use holdfast_engine::registrar::follow;
 use holdfast_engine::{Delivery, Engine, Fault, WatchStart};
+use holdfast_outbound::{Endpoint, TlsTrust};
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Response};
 use serde_json::Value;
@@ -295,7 +295,7 @@ impl Aggregator {
             match self.outbound.get(&endpoint, headers("application/json"), ASK_MAX).await {
                 Ok(response) if response.status().is_success() => Ok(()),
                 Ok(response) => Err(failing(format!("bad status from {url}: {}", response.status().as_u16()))),
-                Err(crate::outbound::OutboundError::TimedOut) => Err(failing(format!(
+                Err(holdfast_outbound::OutboundError::TimedOut) => Err(failing(format!(
                     "Get {url:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
                 ))),
                 Err(error) => Err(failing(format!("Get {url:?}: {error}"))),

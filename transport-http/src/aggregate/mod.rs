@@ -8,7 +8,6 @@ mod keeper;
 mod proxy;
 
 use crate::info::RequestInfo;
-use crate::outbound::{Endpoint, Identity, Outbound, TlsTrust};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 pub(crate) use documents::answer;
@@ -17,6 +16,7 @@ use holdfast_core::apiservices::{ApiService, Backend, GroupVersion, local};
 use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::merged::Remote;
 use holdfast_engine::Engine;
+use holdfast_outbound::{Endpoint, Identity, Outbound, TlsTrust};
 pub(crate) use proxy::forward;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};

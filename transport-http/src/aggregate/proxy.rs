@@ -2,12 +2,12 @@
 
 use super::Server;
 use crate::api::{Api, Call};
-use crate::outbound::{OutBody, OutboundError};
 use crate::respond::{self, Response};
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_outbound::{OutBody, OutboundError};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;

@@ -6,16 +6,21 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 3] = [
+const NEVER: [(&str, &[&str]); 6] = [
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*"]),
     ("holdfast-storage-*", &["hyper", "warp", "holdfast-transport-*"]),
+    ("holdfast-outbound", &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle"]),
+    ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
+    ("holdfast-chronicle", &["holdfast", "holdfast-bench", "holdfast-sim"]),
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 8] = [
+const MAY_REACH_HTTP: [&str; 10] = [
     "holdfast",
     "holdfast-transport-*",
+    "holdfast-outbound",
+    "holdfast-chronicle",
     "holdfast-bench",
     "holdfast-sim",
     "holdfast-tests",
@@ -109,6 +114,11 @@ mod tests {
             ("holdfast-storage-rocks", "rocksdb", 0),
             ("holdfast-storage-rocks", "holdfast-transport-http", 1),
             ("holdfast-transport-http", "hyper", 0),
+            ("holdfast-transport-http", "holdfast-outbound", 0),
+            ("holdfast-outbound", "holdfast-transport-http", 1),
+            ("holdfast-transport-http", "holdfast-chronicle", 1),
+            ("holdfast-chronicle", "holdfast-storage-rocks", 0),
+            ("holdfast-chronicle", "holdfast", 1),
             ("holdfast", "hyper", 0),
             ("xtask", "hyper", 1),
         ];

@@ -35,8 +35,10 @@ fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let request = grant.new.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default();
-    let Some(block) = pem::blocks(&pem::decoded(request)).into_iter().next() else {
-        // The rules of the kind refuse what is no request at all.
+    // What is no request at all the rules of the kind refuse, in better words.
+    let Some(block) =
+        pem::blocks(&pem::decoded(request)).into_iter().next().filter(|block| pem::is_signed(&block.bytes))
+    else {
         return Ok(());
     };
     let Some(organizations) = pem::organizations(&block.bytes) else {

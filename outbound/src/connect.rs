@@ -1,40 +1,25 @@
 //! Connections: a name or an address dialled, and TLS spoken over it.
 
-use super::{Resolver, words};
+use crate::trust::{ServerVerifier, TlsTrust};
+use crate::{Resolver, words};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service;
-use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-
-/// Whose certificates are good.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct TlsTrust {
-    /// PEM; empty for those whom the machine trusts.
-    pub authorities: Vec<u8>,
-    /// Anybody's.
-    pub insecure: bool,
-    /// Show our own certificate, if we have one.
-    pub identified: bool,
-}
 
 /// How we prove who we are.
 pub struct Identity {
@@ -77,7 +62,7 @@ impl Connector {
     ) -> Result<Connector, String> {
         let name =
             ServerName::try_from(server_name.to_owned()).map_err(|_| format!("{server_name:?} is no host name"))?;
-        let verifier = Arc::new(Verifier::new(trust)?);
+        let verifier = Arc::new(ServerVerifier::new(trust)?);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -202,91 +187,5 @@ impl Write for Stream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write_vectored(cx, slices)
-    }
-}
-
-/// Judges servers' certificates as Go does: one that is itself trusted needs nobody to vouch for it.
-#[derive(Debug)]
-struct Verifier {
-    /// `None` when anybody will do.
-    chain: Option<Arc<WebPkiServerVerifier>>,
-    trusted: Vec<CertificateDer<'static>>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-/// Those whom the machine trusts, read when they are first needed.
-static MACHINE: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    Arc::new(roots)
-});
-
-impl Verifier {
-    fn new(trust: &TlsTrust) -> Result<Verifier, String> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let algorithms = provider.signature_verification_algorithms;
-        if trust.insecure {
-            return Ok(Verifier { chain: None, trusted: Vec::new(), algorithms });
-        }
-        let trusted: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&trust.authorities).collect();
-        let trusted = trusted.map_err(|error| format!("unable to load root certificates: {error}"))?;
-        let roots = if trust.authorities.is_empty() {
-            MACHINE.clone()
-        } else {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(trusted.iter().cloned());
-            Arc::new(roots)
-        };
-        if roots.is_empty() {
-            return Err("unable to load root certificates: unable to parse bytes as PEM block".into());
-        }
-        let chain = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-        Ok(Verifier { chain: Some(chain.map_err(|error| error.to_string())?), trusted, algorithms })
-    }
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
-        if self.trusted.iter().any(|trusted| trusted == certificate) {
-            rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name)?;
-            let (_, parsed) = X509Certificate::from_der(certificate)
-                .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
-            let now = ASN1Time::from_timestamp(i64::try_from(now.as_secs()).unwrap_or(i64::MAX)).ok();
-            if !now.is_some_and(|now| parsed.validity().is_valid_at(now)) {
-                return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Expired));
-            }
-            return Ok(ServerCertVerified::assertion());
-        }
-        chain.verify_server_cert(certificate, intermediates, server_name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
     }
 }

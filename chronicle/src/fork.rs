@@ -3,11 +3,12 @@
 //! The new data folder has the log up to then, and the certificates and keys of the other, so that whoever could log
 //! in there can here. It is a log of its own: it has another id, and tokens of lists go no further than its own.
 
-use crate::pki;
+use crate::files::{Readers, Writing, keep_others_out};
 use anyhow::{Context, Result, bail};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::moment::{Unknown, resolve};
 use holdfast_engine::{EventLog, Fault};
+use holdfast_storage_rocks::folder::make_private;
 use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_transport_http::forks::{self, Forked, Forker, Unmade};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -44,6 +45,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    keep_others_out();
     let at = args.at.as_deref();
     let Forked { id, version } = match &args.source.from {
         Some(from) => of_folder(from, at, &args.data_dir)?,
@@ -78,24 +80,29 @@ fn complete(fork: Fork, version: holdfast_core::event::Offset, from: &Path, to: 
     Ok(Forked { id, version })
 }
 
+/// Where the keys and certificates of a cluster are in its data folder.
+pub fn certificates(data: &Path) -> PathBuf {
+    data.join("pki")
+}
+
 /// Keys and certificates, where `holdfast up` made some.
 fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
-    let (from, to) = (pki::folder(from), pki::folder(to));
+    let (from, to) = (certificates(from), certificates(to));
     if !from.exists() {
         return Ok(());
     }
     let copied = (|| {
-        std::fs::create_dir_all(&to)?;
+        make_private(&to)?;
         for entry in std::fs::read_dir(&from)? {
             let entry = entry?;
             let target = to.join(entry.file_name());
             if entry.file_type()?.is_file() {
-                // With its mode: keys stay secret.
-                std::fs::copy(entry.path(), &target)?;
-                std::fs::File::open(&target)?.sync_all()?;
+                let is_certificate = target.extension().is_some_and(|extension| extension == "crt");
+                let readers = if is_certificate { Readers::Everybody } else { Readers::Owner };
+                Writing::Synced.file(&target, &std::fs::read_to_string(entry.path())?, readers)?;
             }
         }
-        std::fs::File::open(&to)?.sync_all()
+        Ok::<_, anyhow::Error>(std::fs::File::open(&to)?.sync_all()?)
     })();
     copied.with_context(|| format!("copy the certificates and keys in {}", from.display()))
 }

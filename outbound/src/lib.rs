@@ -4,11 +4,14 @@
 //! messages that people know from Kubernetes.
 
 mod connect;
+pub mod conversion;
+pub mod signatures;
+pub mod trust;
 mod words;
 
 use bytes::Bytes;
 use connect::Connector;
-pub use connect::{Identity, TlsTrust};
+pub use connect::Identity;
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -21,6 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
+pub use trust::TlsTrust;
 
 /// The largest answer that is kept in memory.
 const ANSWER_BYTES_MAX: usize = 32 << 20;

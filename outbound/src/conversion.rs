@@ -1,6 +1,6 @@
 //! Conversion webhooks: the calls that bring objects of custom resources into another version.
 
-use crate::outbound::{Endpoint, Outbound, Place, TlsTrust};
+use crate::{Endpoint, Outbound, Place, TlsTrust};
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

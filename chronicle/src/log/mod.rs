@@ -9,6 +9,9 @@ mod stats;
 mod tail;
 mod verify;
 
+pub use compact::HistoryArgs;
+
+use crate::files::keep_others_out;
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
@@ -60,6 +63,7 @@ pub struct Folder {
 }
 
 pub fn run(command: Command) -> Result<()> {
+    keep_others_out();
     match command {
         Command::Tail { source, follow, lines } => tail::run(&source, follow, lines),
         Command::Verify(args) => verify::run(args),

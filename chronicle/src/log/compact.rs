@@ -1,11 +1,12 @@
 //! `holdfast log compact`: lets history of a closed data folder go, as a server does with the same options.
 
 use super::Folder;
-use crate::flags::HistoryArgs;
+use crate::values::{parse_age, parse_bytes};
 use anyhow::{Result, ensure};
 use holdfast_engine::EventLog;
 use holdfast_engine::retention::{Retention, pass};
 use holdfast_storage_rocks::{LogReader, RocksLog};
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -13,6 +14,26 @@ pub struct Args {
     folder: Folder,
     #[command(flatten)]
     history: HistoryArgs,
+}
+
+/// How much history is kept: a server takes these options, too.
+#[derive(clap::Args, Debug, Clone)]
+pub struct HistoryArgs {
+    /// How long old versions can be read and watched from: 168h, 7d; 0 for ever.
+    #[arg(long, default_value = "0", value_parser = parse_age, value_name = "DURATION")]
+    pub history_retention: Duration,
+    /// How much the log may take before the oldest versions go: 10Gi; 0 for any size.
+    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
+    pub history_max_bytes: u64,
+}
+
+impl HistoryArgs {
+    pub fn retention(&self) -> Retention {
+        Retention {
+            age: Some(self.history_retention).filter(|age| !age.is_zero()),
+            bytes: Some(self.history_max_bytes).filter(|bytes| *bytes > 0),
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<()> {

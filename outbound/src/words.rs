@@ -1,7 +1,7 @@
 //! What went wrong with a call, in the words of Go's client.
 
-use super::OutboundError;
-use super::connect::DialError;
+use crate::OutboundError;
+use crate::connect::DialError;
 use http::StatusCode;
 use rustls::CertificateError;
 use std::error::Error;

@@ -7,6 +7,7 @@
 use super::format::{self, FOOTER, FooterLine, Header};
 use super::progress::Progress;
 use super::{LINE_MAX, PIECE, each};
+use crate::files::open_private;
 use crate::remote::Source;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::digest::Digest;
@@ -93,9 +94,7 @@ impl Output<'_> {
 
     fn write(&self, reader: &dyn EventLog, header: Header) -> Result<()> {
         let shown = self.part.display();
-        let mut options = File::options();
-        options.read(true).write(true).create_new(!self.resume);
-        let made = options.open(&self.part).with_context(|| format!("make {shown}"))?;
+        let made = open_private(&self.part, !self.resume).with_context(|| format!("make {shown}"))?;
         match made.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!("{shown} is being written by another export"),
