@@ -5,6 +5,7 @@
 mod world;
 
 use holdfast_core::namespace::Emptying;
+use holdfast_core::request::{Format, Verb};
 use holdfast_core::stamp::Stamp;
 use serde_json::{Value, json};
 use world::World;
@@ -153,7 +154,10 @@ fn pods_go_before_what_they_use() {
 fn an_empty_namespace_that_is_held_says_so() {
     let mut house = House::new(0, false);
     let more = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": ["kubernetes", "example.com/more"]}});
-    house.world.update(&format!("{SHOP}/finalize"), &more).expect("another finalizer");
+    let body = more.to_string().into_bytes();
+    let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");
+    request.target.subresource = Some("finalize".into());
+    house.world.submit(&request).expect("another finalizer");
     let mut house = house.go();
     house.tidy();
     let remaining = house.condition("NamespaceContentRemaining");

@@ -184,7 +184,7 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{certificate, pem, signed};
+    use super::testing::{certificate, pem, request, signed};
     use super::*;
 
     #[test]
