@@ -18,7 +18,7 @@ use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::namespace::Emptying;
-use holdfast_core::pipeline::{self, Answer, Decision, Settings, View};
+use holdfast_core::pipeline::{self, Answer, Decision, Representation, Settings};
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -194,9 +194,9 @@ impl World {
     fn answer(&mut self, line: &Line, answer: &Answer, fixed: bool, warnings: &[String]) -> String {
         let mut out = String::new();
         match answer {
-            Answer::Written { code, view, .. } => out += &format!("-> {code}{}", shown(*view)),
-            Answer::Entry { code, view, entry } => {
-                out += &format!("-> {code}{}, unchanged at {}", shown(*view), entry.offset);
+            Answer::Written { code, representation, .. } => out += &format!("-> {code}{}", shown(*representation)),
+            Answer::Entry { code, representation, entry } => {
+                out += &format!("-> {code}{}, unchanged at {}", shown(*representation), entry.offset);
             }
             Answer::Document { code, document } => {
                 let document = Value::Object(document.clone());
@@ -205,6 +205,7 @@ impl World {
                     out += &format!("\n{}", self.renderer.object(line, &document, None).trim_end());
                 }
             }
+            Answer::Success { code } => out += &format!("-> {code} done"),
             Answer::Deleted { subject, uid } => out += &format!("-> deleted {subject} {}", self.renderer.short(uid)),
         }
         out += if fixed { ", version fixed\n" } else { "\n" };
@@ -358,8 +359,8 @@ impl World {
     }
 }
 
-fn shown(view: View) -> &'static str {
-    if view == View::Scale { " Scale" } else { "" }
+fn shown(representation: Representation) -> &'static str {
+    if representation == Representation::Scale { " Scale" } else { "" }
 }
 
 /// A refusal of any kind has words for it.

@@ -4,11 +4,11 @@
 //! yields an offset up to which everything was delivered before; the log fills the gap between the two.
 
 use crate::engine::Engine;
-use crate::hub::{ChangeType, Delivery, Event, Subscription};
+use crate::hub::{ChangeType, Delivery, Event, Place, Subscription};
 use crate::log::Fault;
+use crate::missed::{Ask, Reading};
 use crate::past::View;
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::KindId;
@@ -16,11 +16,10 @@ use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
 use holdfast_core::state::{Change, Entry, State};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use tokio::sync::mpsc::error::TryRecvError;
-
-/// How many records are read from the log at a time.
-const CATCH_UP_RECORDS: usize = 256;
 
 /// Where a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +37,12 @@ pub struct Watch {
     /// Read from the log or the snapshot, not given out yet.
     pending: VecDeque<Delivery>,
     position: Offset,
+    /// What is being read of the log. Nothing is pending meanwhile, and the position stays.
+    reading: Option<Reading>,
     /// The version whose objects are the first events; `None` once they are given out.
     initial: Option<Offset>,
+    /// Among the watches that its user may have.
+    place: Option<Place>,
 }
 
 /// Where events come from once the log has been read.
@@ -47,6 +50,8 @@ enum Source {
     Hub(Subscription),
     /// Nowhere: a past version is followed up to itself.
     Still(Arc<State>),
+    /// Nowhere any more: the kind is no longer what the selection was made for.
+    Redefined,
 }
 
 impl Source {
@@ -55,28 +60,44 @@ impl Source {
         match self {
             Source::Hub(subscription) => subscription.since,
             Source::Still(state) => state.offset,
+            Source::Redefined => Offset::ZERO,
+        }
+    }
+
+    /// Joins the hub. Of a kind that goes before that the hub would never tell, of one that goes later it does: so
+    /// whether the kind is still there is looked up in a snapshot taken after joining.
+    fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
+        let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
+            return (Source::Redefined, engine.snapshot());
+        };
+        let subscription = engine.hub().subscribe(kind, selection);
+        let after = engine.snapshot();
+        match after.registry.serves(selection.kind) {
+            true => (Source::Hub(subscription), after),
+            false => (Source::Redefined, after),
         }
     }
 }
 
 impl Watch {
     pub(crate) fn new(engine: Arc<Engine>, selection: Selection, start: WatchStart) -> Watch {
-        let snapshot = engine.snapshot();
-        let subscription = engine.hub().subscribe(snapshot.kind(selection.kind), &selection);
-        let mut watch = Watch::begin(engine, selection, Source::Hub(subscription));
+        let before = engine.snapshot();
+        Watch::join(engine, selection, start, &before)
+    }
+
+    /// `before`: the state in which the kind was found.
+    fn join(engine: Arc<Engine>, selection: Selection, start: WatchStart, before: &State) -> Watch {
+        let (source, snapshot) = Source::join(&engine, &selection, before);
+        let mut watch = Watch::begin(engine, selection, source);
         match start {
-            WatchStart::After(offset) => {
-                watch.position = offset;
-                #[cfg(feature = "planted")]
-                match () {
-                    () if is(Bug::ResumeSkips) => watch.position = offset.next(),
-                    () if is(Bug::ResumeRepeats) => watch.position = Offset(offset.0.saturating_sub(1)),
-                    () => {}
-                }
+            _ if matches!(watch.source, Source::Redefined) => {}
+            WatchStart::After(offset) if planted(Bug::ResumeSkips) => watch.position = offset.next(),
+            WatchStart::After(offset) if planted(Bug::ResumeRepeats) => {
+                watch.position = Offset(offset.0.saturating_sub(1));
             }
+            WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
                 // Taken after joining: it holds everything that was delivered before.
-                let snapshot = watch.engine.snapshot();
                 watch.position = snapshot.offset;
                 let kind = snapshot.kind(watch.selection.kind);
                 let objects = snapshot.scan(watch.selection.kind, &watch.selection.prefix, None);
@@ -90,7 +111,7 @@ impl Watch {
     }
 
     /// A watch in which nothing comes behind the version of the view.
-    pub(crate) fn still(
+    pub(crate) async fn still(
         engine: Arc<Engine>,
         view: View,
         selection: Selection,
@@ -100,7 +121,7 @@ impl Watch {
         match start {
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
-                let page = view.page(&watch.selection, None, None)?;
+                let page = view.page(&watch.selection, None, None).await?;
                 watch.position = view.offset();
                 let kind = watch.selection.kind;
                 watch.pending = page.entries.into_iter().map(|entry| added(kind, key_of(&entry), entry)).collect();
@@ -111,7 +132,28 @@ impl Watch {
     }
 
     fn begin(engine: Arc<Engine>, selection: Selection, source: Source) -> Watch {
-        Watch { engine, selection, source, pending: VecDeque::new(), position: Offset::ZERO, initial: None }
+        Watch {
+            engine,
+            selection,
+            source,
+            pending: VecDeque::new(),
+            position: Offset::ZERO,
+            reading: None,
+            initial: None,
+            place: None,
+        }
+    }
+
+    /// The same watch, counted among those of a user, who may not have too many.
+    pub fn of_user(mut self, name: &str) -> Result<Watch, Refusal> {
+        self.place = self.engine.hub().place(name);
+        match self.place {
+            Some(_) => Ok(self),
+            None => Err(Refusal::TooManyRequests {
+                message: "this user has too many watches, please try again later".into(),
+                retry_after_seconds: 10,
+            }),
+        }
     }
 
     /// Whether the events that tell what was there at the beginning have all been given out; true once.
@@ -125,37 +167,52 @@ impl Watch {
             if let Some(delivery) = self.next_ready()? {
                 return Ok(delivery);
             }
-            let Source::Hub(subscription) = &mut self.source else { return std::future::pending().await };
-            match subscription.queue.recv().await {
+            if self.reading.is_some() {
+                poll_fn(|context| self.poll_catch_up(context)).await?;
+                continue;
+            }
+            let subscription = match &mut self.source {
+                Source::Hub(subscription) => subscription,
+                Source::Still(_) => return std::future::pending().await,
+                Source::Redefined => return Err(Fault::Redefined),
+            };
+            match subscription.recv().await {
                 Some(delivery) => {
                     if let Some(delivery) = self.accept(delivery) {
                         return Ok(delivery);
                     }
                 }
-                None => self.rejoin()?,
+                None => self.rejoin(),
             }
         }
     }
 
-    /// The next event if there is one already.
+    /// The next event if there is one already, and it need not be waited for until it is read from the log.
     pub fn next_ready(&mut self) -> Result<Option<Delivery>, Fault> {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 return Ok(Some(delivery));
             }
             if self.position < self.source.since() {
-                self.catch_up()?;
+                match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(read) => read?,
+                    Poll::Pending => return Ok(None),
+                }
                 continue;
             }
-            let Source::Hub(subscription) = &mut self.source else { return Ok(None) };
-            match subscription.queue.try_recv() {
+            let subscription = match &mut self.source {
+                Source::Hub(subscription) => subscription,
+                Source::Still(_) => return Ok(None),
+                Source::Redefined => return Err(Fault::Redefined),
+            };
+            match subscription.try_recv() {
                 Ok(delivery) => {
                     if let Some(delivery) = self.accept(delivery) {
                         return Ok(Some(delivery));
                     }
                 }
                 Err(TryRecvError::Empty) => return Ok(None),
-                Err(TryRecvError::Disconnected) => self.rejoin()?,
+                Err(TryRecvError::Disconnected) => self.rejoin(),
             }
         }
     }
@@ -165,9 +222,9 @@ impl Watch {
         let delivered = match &self.source {
             Source::Hub(_) => self.engine.hub().delivered(),
             Source::Still(state) => state.offset,
+            Source::Redefined => return Err(Fault::Redefined),
         };
-        #[cfg(feature = "planted")]
-        if is(Bug::BookmarkTooEarly) && self.pending.is_empty() {
+        if planted(Bug::BookmarkTooEarly) && self.pending.is_empty() {
             return Ok(Some(self.position.max(delivered)));
         }
         // What the hub had delivered by then is queued already: an empty queue now means all of it was seen.
@@ -176,6 +233,7 @@ impl Watch {
                 self.pending.push_front(delivery);
                 Ok(None)
             }
+            None if self.reading.is_some() => Ok(None),
             None => {
                 self.position = self.position.max(delivered);
                 Ok(Some(self.position))
@@ -194,67 +252,37 @@ impl Watch {
     }
 
     /// The hub let this watcher go: it joins anew, and the log has what it missed.
-    fn rejoin(&mut self) -> Result<(), Fault> {
-        let snapshot = self.engine.snapshot();
-        if !snapshot.registry.serves(self.selection.kind) {
-            return Err(Fault::Redefined);
-        }
-        let subscription = self.engine.hub().subscribe(snapshot.kind(self.selection.kind), &self.selection);
-        self.source = Source::Hub(subscription);
-        Ok(())
+    fn rejoin(&mut self) {
+        let before = self.engine.snapshot();
+        self.source = Source::join(&self.engine, &self.selection, &before).0;
     }
 
-    fn catch_up(&mut self) -> Result<(), Fault> {
-        let snapshot = match &self.source {
+    /// Takes in the next of what the log has of the gap, as soon as it is read.
+    fn poll_catch_up(&mut self, context: &mut Context) -> Poll<Result<(), Fault>> {
+        if self.reading.is_none() {
+            self.reading = Some(self.begin_reading()?);
+        }
+        let Some(reading) = &mut self.reading else { return Poll::Pending };
+        let read = ready!(reading.as_mut().poll(context));
+        self.reading = None;
+        let missed = read?;
+        self.pending.extend(missed.deliveries);
+        self.position = missed.position;
+        Poll::Ready(Ok(()))
+    }
+
+    fn begin_reading(&self) -> Result<Reading, Fault> {
+        let state = match &self.source {
             Source::Hub(_) => self.engine.snapshot(),
             Source::Still(state) => state.clone(),
+            Source::Redefined => return Err(Fault::Redefined),
         };
-        let since = self.source.since();
-        if !snapshot.registry.serves(self.selection.kind) {
+        if !state.registry.serves(self.selection.kind) {
             return Err(Fault::Redefined);
         }
-        let kind = snapshot.kind(self.selection.kind);
-        let log = self.engine.log();
-        let began = self.position;
-        let records = log.scan(Some(&kind.storage), began, CATCH_UP_RECORDS)?;
-        let more = records.len() == CATCH_UP_RECORDS;
-        for record in &records {
-            if record.offset() > since {
-                break;
-            }
-            self.position = record.offset();
-            if !record.key.starts_with(&self.selection.prefix) {
-                continue;
-            }
-            let read = |record: &_| {
-                Change::from_record(&snapshot.registry, record)
-                    .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })
-            };
-            let previous = match record.replaces {
-                0 => None,
-                replaces => match log.read(Offset(replaces))? {
-                    Some(previous) if !previous.is_delete() => Some(read(&previous)?.entry),
-                    _ => None,
-                },
-            };
-            let event = Arc::new(Event::new(read(record)?, previous));
-            if let Some(change_type) = event.seen_by(kind, &self.selection) {
-                self.pending.push_back(Delivery { event, change_type });
-            }
-        }
-        // Asked after all was read, for events are let go meanwhile.
-        let oldest = log.oldest()?;
-        #[cfg(feature = "planted")]
-        let oldest = if is(Bug::ForgottenIgnored) { Offset::ZERO } else { oldest };
-        if began < oldest {
-            self.pending.clear();
-            return Err(Fault::Forgotten { asked: began, oldest });
-        }
-        let behind = records.last().is_some_and(|last| last.offset() <= since);
-        if !(more && behind) {
-            self.position = self.position.max(since);
-        }
-        Ok(())
+        let (began, until) = (self.position, self.source.since());
+        let ask = Ask { selection: self.selection.clone(), state, began, until };
+        Ok(ask.begin(self.engine.log().clone(), self.engine.reads()))
     }
 }
 
@@ -269,3 +297,6 @@ fn key_of(entry: &Entry) -> Arc<str> {
     let text = |field: &str| document["metadata"][field].as_str();
     meta::key(text("namespace"), text("name").unwrap_or_default()).into()
 }
+
+#[cfg(test)]
+mod tests;

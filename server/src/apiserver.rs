@@ -11,24 +11,21 @@ use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::registry;
-use holdfast_core::list::TokenKey;
 use holdfast_core::pipeline::Settings;
-use holdfast_engine::{Engine, Options, bootstrap, retention};
-use holdfast_outbound::conversion::Webhooks;
+use holdfast_engine::{Engine, Options, retention};
+use holdfast_service::housekeeping::{self, bootstrap};
+use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, RocksLog, folder};
-use holdfast_transport_http::Metrics;
-use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
-use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
+use holdfast_transport_http::{Builder, Features, Transport};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 
 /// The issuer of tokens when none is named.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -105,37 +102,39 @@ impl Server {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
-            token_key: TokenKey(log.secret()?),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+            ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;
         let runtime = holdfast_chronicle::runtime()?;
-        let outcome = runtime.block_on(async {
+        let served = async {
             let mut signals = Signals::catch()?;
             let listener = TcpListener::bind((bind, args.port()))
                 .await
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
             let forker = Arc::new(ForkHere { log, data_dir: args.data_dir().to_owned() });
-            let api = api(&args, engine.clone(), address, forker)?;
+            let transport = transport(&args, engine.clone(), address, forker)?;
+            let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
                 streams => streams,
             };
-            let serving = tokio::spawn(serve(api.clone(), listener, tls, streams));
-            tokio::spawn(engine.clone().keep_house());
+            let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
+            tokio::spawn(housekeeping::run(service.clone()));
             tokio::spawn(retention::run(Arc::downgrade(&engine), args.history.retention()));
-            make_objects(&args, &engine, address).await?;
-            aggregation::keep(&args, &engine, &api).await?;
-            api.ready.send_replace(true);
+            make_objects(&args, service, address).await?;
+            aggregation::keep(&args, &transport).await?;
+            transport.be_ready();
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
-                api.stopping.send_replace(true);
+                transport.stop();
                 serving.await?.context("serve")?;
             }
             Ok(done)
-        });
+        };
+        let outcome = runtime.block_on(while_it_writes(&engine, served));
         // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
@@ -143,44 +142,48 @@ impl Server {
     }
 }
 
-fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHere>) -> Result<Arc<Api>> {
-    let modes = engine.settings().modes.clone();
-    let mut anonymous = args.anonymous_auth;
-    if anonymous && modes == [Mode::AlwaysAllow] {
-        tracing::warn!("anonymous requests are refused, as everything is allowed to everybody");
-        anonymous = false;
+/// Does the work, unless the writer dies meanwhile: then the process is to end, for nothing can be written any more.
+async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        done = work => done,
+        why = engine.died() => Err(anyhow!("{why}. Nothing can be written any more, so the server ends")),
     }
+}
+
+fn transport(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHere>) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
-        anonymous,
+        anonymous: args.anonymous_auth && !everybody_may(&engine),
         static_tokens: match &args.token_auth_file {
             None => HashMap::new(),
             Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
         },
-        service_accounts: service_accounts(args)?,
+        service_accounts: service_accounts(args)?.map(Arc::new),
         request_headers: aggregation::request_headers(args),
     };
-    let limits = Limits {
-        reading_max: i64::from(args.max_requests_inflight),
-        mutating_max: i64::from(args.max_mutating_requests_inflight),
-        ..Limits::default()
-    };
-    let advertised = SocketAddr::new(advertised(args, address.ip()), address.port());
-    let aggregator = Arc::new(aggregation::aggregator(args, engine.clone())?);
-    engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
-    Ok(Arc::new(Api {
-        engine,
-        aggregator,
+    let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
+    let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
+    let builder = Builder {
         authenticator,
-        modes,
         limits,
         features: features(args)?,
-        metrics: Metrics::default(),
-        documents: Documents::new(advertised.to_string()),
+        aggregation: aggregation::settings(args)?,
+        address,
         forker: Some(forker),
-        stopping: watch::Sender::new(false),
-        sockets: Default::default(),
-        ready: watch::Sender::new(false),
-    }))
+        ..Builder::new(engine)
+    };
+    Ok(builder.build())
+}
+
+/// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
+fn everybody_may(engine: &Engine) -> bool {
+    let allowed = engine.settings().modes.contains(&Mode::AlwaysAllow);
+    if allowed {
+        tracing::warn!(
+            "anonymous requests are refused whatever --anonymous-auth says, because --authorization-mode has AlwaysAllow: \
+             use another mode"
+        );
+    }
+    allowed
 }
 
 fn features(args: &Args) -> Result<Features> {
@@ -212,7 +215,7 @@ fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
         .map_err(|why| anyhow!("service account keys: {why}"))
 }
 
-async fn make_objects(args: &Args, engine: &Arc<Engine>, address: SocketAddr) -> Result<()> {
+async fn make_objects(args: &Args, service: &Arc<Service>, address: SocketAddr) -> Result<()> {
     let mut objects = bootstrap_objects();
     let range = args.service_cluster_ip_range.to_string();
     let advertised = advertised(args, address.ip());
@@ -221,7 +224,7 @@ async fn make_objects(args: &Args, engine: &Arc<Engine>, address: SocketAddr) ->
     let shown = reachable.unwrap_or(advertised);
     let service = kubernetes_service(&[&range], shown, address.port()).map_err(|why| anyhow!(why))?;
     objects.extend(service.into_iter().filter(|object| reachable.is_some() || object["kind"] == "Service"));
-    bootstrap::ensure(engine, objects, bootstrap_policy())
+    bootstrap::ensure(service, objects, bootstrap_policy())
         .await
         .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))
 }
@@ -277,4 +280,35 @@ pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
 pub fn read(file: impl AsRef<Path>) -> Result<String> {
     let file = file.as_ref();
     std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::authz::User;
+    use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
+    use holdfast_engine::memory::{MemoryLog, Planned};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_server_ends_with_an_error_when_its_writer_dies() {
+        let log = Arc::new(MemoryLog::default());
+        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+        let registry = Arc::new(registry().clone());
+        let (kind, _) = registry.iter().find(|(_, kind)| kind.resource == "namespaces").expect("namespaces");
+        let engine = Engine::open(log.clone(), registry, options).expect("it opens");
+        assert_eq!(while_it_writes(&engine, async { Ok(7) }).await.expect("it goes on"), 7);
+        log.plan(Planned::Panic);
+        let request = Request {
+            user: Arc::new(User::new("jane", &[])),
+            verb: Verb::Create,
+            target: Target { kind, version: 0, namespace: None, name: None, subresource: None },
+            options: RequestOptions::default(),
+            body: Body { bytes: r#"{"metadata":{"name":"n"}}"#.into(), format: Format::Json },
+            id: "one".into(),
+        };
+        assert!(engine.mutate(&request).await.is_err());
+        let ended = while_it_writes(&engine, std::future::pending::<Result<()>>()).await;
+        let why = ended.expect_err("it ends").to_string();
+        assert!(why.contains("the writer died: planned panic") && why.contains("the server ends"), "{why}");
+    }
 }

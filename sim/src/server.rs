@@ -67,7 +67,7 @@ impl Server {
         let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
         let commands = waiting.filter_map(|input| match input {
             Input::Commit(command) => Some(command),
-            Input::Stop => None,
+            _ => None,
         });
         commands.take(count).collect()
     }

@@ -20,7 +20,7 @@ use holdfast_core::namespace::Emptying;
 use holdfast_core::pipeline;
 use holdfast_core::state::State;
 use holdfast_engine::retention::{Retention, pass};
-use holdfast_engine::{Clock, EventLog, View};
+use holdfast_engine::{Clock, Log, LogRead, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -170,13 +170,14 @@ enum Step {
     PastWatch,
     PastTime,
     Janitor,
+    Others,
     Wait,
     Fault,
     Forget,
     Crash,
 }
 
-const STEPS: [(usize, Step); 19] = [
+const STEPS: [(usize, Step); 20] = [
     (220, Step::Ask),
     (50, Step::AskDirectly),
     (140, Step::Poll),
@@ -192,6 +193,7 @@ const STEPS: [(usize, Step); 19] = [
     (6, Step::PastWatch),
     (6, Step::PastTime),
     (30, Step::Janitor),
+    (20, Step::Others),
     (10, Step::Wait),
     (6, Step::Fault),
     (3, Step::Forget),
@@ -357,6 +359,7 @@ impl World {
                 self.tidy();
                 Ok(())
             }
+            Step::Others => self.others(),
             Step::Wait => {
                 let milliseconds = match self.dice.below(20) {
                     0 | 1 => 400_000,

@@ -1,113 +1,147 @@
-//! Patch: the newest object, changed as the patch says, then judged as an update.
+//! Candidates that a patch makes of the object as it is: JSON patch, merge patch, strategic merge patch and apply.
 
-use super::{Context, Decision, create, document, update};
-use crate::merge::{apply, json, managed, strategic};
+use super::candidate::{Candidate, Made, Old};
+use super::{Context, Endpoint, Stop, body, decode as documents, manage, scale};
+use crate::merge::{apply as server_side, json, managed, strategic};
 use crate::object::decode;
-use crate::object::meta::{self, Document, metadata, metadata_mut, text};
+use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{Cause, Refusal, Subject};
-use crate::request::{FieldValidation, Format};
+use crate::request::{Body, FieldValidation, Format};
 use crate::schema::layout::Layout;
 use crate::schema::schema;
 use serde_json::Value;
 use std::cell::RefCell;
 
-pub(super) fn decide(context: &Context, scope: update::Scope) -> Result<Decision, Refusal> {
-    if context.request.body.format == Format::ApplyPatch {
-        return decide_apply(context, scope);
-    }
-    let (key, entry) = context.existing()?;
-    let live = context.shown(&entry)?;
-    let patched = patched(context, context.layout()?, &live)?;
+pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let old = context.existing()?;
+    let live = || context.shown(&old);
+    let patched = Patched::new(context, context.layout()?, &live)?;
+    let named = patched.names_version;
     let mut warnings = Vec::new();
     let mut new = checked(context, patched, &mut warnings)?;
-    create::match_namespace(context, metadata_mut(&mut new))?;
-    create::match_name(context, metadata(&new))?;
-    let fixed = update::match_version(context, &entry, metadata(&new))? && names_version(&context.request.body.bytes);
-    let old = context.old(&entry)?;
-    update::replace(context, scope, key, &entry, old, new, fixed, warnings)
+    let meta = metadata_mut(meta::fields_mut(&mut new));
+    body::match_namespace(context, meta)?;
+    body::match_name(context, meta)?;
+    let fixed = body::match_version(context, &old, meta)? && named;
+    Ok(Candidate { fixed, warnings, ..Candidate::replacing(context, old, new) }.into())
 }
 
-/// Whether the patch itself names a resource version: then a stale decision is the client's conflict.
-fn names_version(patch: &[u8]) -> bool {
-    const FIELD: &[u8] = b"resourceVersion";
-    patch.windows(FIELD.len()).any(|window| window == FIELD)
+/// Whether the patch in a body sets the resource version: then a lost race is its client's conflict.
+pub(super) fn names_version(body: &Body) -> bool {
+    match body.format {
+        Format::ApplyPatch => decode::yaml(&body.bytes).is_ok_and(|patch| sets_version(&patch.value)),
+        _ => decode::json(&body.bytes).is_ok_and(|patch| sets_version(&patch.value)),
+    }
+}
+
+/// The same of a patch that has been read. A version in data or annotations is none of the object's.
+fn sets_version(patch: &Value) -> bool {
+    let is_version = |value: &Value| value.as_str().is_some_and(|version| !version.is_empty());
+    match patch {
+        Value::Array(operations) => operations.iter().any(|operation| {
+            if !matches!(operation["op"].as_str(), Some("add" | "replace" | "move" | "copy")) {
+                return false;
+            }
+            let value = &operation["value"];
+            match operation["path"].as_str() {
+                Some("/metadata/resourceVersion") => value.is_null() || is_version(value),
+                Some("/metadata") => is_version(&value["resourceVersion"]),
+                Some("") => is_version(&value["metadata"]["resourceVersion"]),
+                _ => false,
+            }
+        }),
+        patch => is_version(&patch["metadata"]["resourceVersion"]),
+    }
 }
 
 /// A document with a patch on it, not yet checked.
-struct Patched {
+struct Patched<'a> {
+    context: &'a Context<'a>,
+    layout: Layout<'a>,
+    /// Makes the document that the patch is for; it is asked again only to tell of a fault.
+    live: &'a dyn Fn() -> Value,
     document: Value,
-    /// What a complaint about the outcome shows: the whole document, or the patch where it was strategic.
-    shown: String,
     /// What strict reading finds wrong with the patch itself.
     strict_errors: Vec<String>,
-    /// Kubernetes decodes the outcome of the other formats, but fills a Go struct with that of this one.
-    strategic: bool,
+    /// The patch sets the object's resource version.
+    names_version: bool,
 }
 
-fn patched(context: &Context, layout: Layout, live: &Value) -> Result<Patched, Refusal> {
-    let body = &context.request.body;
-    let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
-    let with = |document: Value, strict_errors| {
-        Ok(Patched { shown: document.to_string(), document, strict_errors, strategic: false })
-    };
-    match body.format {
-        Format::JsonPatch => {
-            let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            let document = json::json_patch(live, &patch.value)?;
-            let mut strict_errors = patch.strict_errors();
-            strict_errors.extend(json::unknown_members(&patch.value));
-            with(document, strict_errors.into_iter().map(|error| format!("json patch {error}")).collect())
-        }
-        Format::MergePatch => {
-            let patch = decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?;
-            with(json::merge_patch(live, &patch.value)?, patch.strict_errors())
-        }
-        Format::StrategicMergePatch => {
-            let message = layout.message().ok_or_else(|| {
-                document::unsupported(
-                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-                )
-            })?;
-            let patch = decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?;
-            if !patch.value.is_object() {
-                let found = json::type_name(&patch.value);
-                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-                return Err(Refusal::BadRequest(why));
+impl<'a> Patched<'a> {
+    fn new(context: &'a Context<'a>, layout: Layout<'a>, live: &'a dyn Fn() -> Value) -> Result<Patched<'a>, Refusal> {
+        let body = &context.request.body;
+        let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
+        let mut patched =
+            Patched { context, layout, live, document: Value::Null, strict_errors: Vec::new(), names_version: false };
+        let patch = match body.format {
+            Format::JsonPatch | Format::MergePatch => {
+                decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?
             }
-            let document = strategic::strategic_merge(live, &patch.value, schema(), message)?;
-            let shown = patch.value.as_object().map(strategic::go_map).unwrap_or_default();
-            Ok(Patched { document, shown, strict_errors: patch.strict_errors(), strategic: true })
+            Format::StrategicMergePatch if layout.message().is_some() => {
+                decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?
+            }
+            Format::StrategicMergePatch => {
+                return Err(documents::unsupported(
+                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                ));
+            }
+            Format::Json | Format::Yaml | Format::Protobuf | Format::ApplyPatch => return Err(unknown_format()),
+        };
+        patched.strict_errors = patch.strict_errors();
+        patched.names_version = sets_version(&patch.value);
+        if body.format == Format::JsonPatch {
+            patched.strict_errors.extend(json::unknown_members(&patch.value));
+            patched.strict_errors.iter_mut().for_each(|error| *error = format!("json patch {error}"));
         }
-        Format::Json | Format::Yaml | Format::Protobuf | Format::ApplyPatch => Err(Refusal::UnsupportedMediaType {
-            message: "the body of the request was in an unknown format - accepted media types include: \
-                      application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, \
-                      application/strategic-merge-patch+json"
-                .into(),
-        }),
+        patched.document = patched.apply(patch.value)?;
+        Ok(patched)
     }
-}
 
-impl Patched {
+    fn apply(&self, patch: Value) -> Result<Value, Refusal> {
+        match (self.context.request.body.format, self.layout.message()) {
+            (Format::JsonPatch, _) => json::json_patch((self.live)(), &patch),
+            (Format::MergePatch, _) => json::merge_patch((self.live)(), patch),
+            (_, Some(message)) if patch.is_object() => {
+                strategic::strategic_merge(&(self.live)(), &patch, schema(), message)
+            }
+            _ => {
+                let found = json::type_name(&patch);
+                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+                Err(Refusal::BadRequest(why))
+            }
+        }
+    }
+
+    /// Kubernetes decodes the outcome of the other formats, but fills a Go struct with that of this one.
+    fn is_strategic(&self) -> bool {
+        self.context.request.body.format == Format::StrategicMergePatch
+    }
+
     /// The refusal of an outcome that is no object of its kind. Kubernetes names none.
     fn fault(&self, why: &str) -> Refusal {
-        let cause = Cause::invalid("patch", &Value::from(self.shown.as_str()), why);
+        let cause = Cause::invalid("patch", &Value::from(self.shown()), why);
         Refusal::Invalid { subject: Subject::default(), causes: vec![cause] }
     }
 
+    /// What a complaint about the outcome shows: the patch where it is strategic, else the whole document as it was
+    /// before the check began to prune it, which is made anew for this.
+    fn shown(&self) -> String {
+        let patch = decode::json(&self.context.request.body.bytes).map(|patch| patch.value).unwrap_or_default();
+        if self.is_strategic() {
+            return patch.as_object().map(strategic::go_map).unwrap_or_default();
+        }
+        self.apply(patch).map(|document| document.to_string()).unwrap_or_default()
+    }
+
     /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.
-    fn check(
-        &mut self,
-        layout: Layout,
-        validation: FieldValidation,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Refusal> {
-        let unknown = layout.check(&mut self.document).map_err(|error| match self.strategic {
+    fn check(&mut self, layout: Layout, warnings: &mut Vec<String>) -> Result<(), Refusal> {
+        let unknown = layout.check(&mut self.document).map_err(|error| match self.is_strategic() {
             true => self.fault(&as_converter_says(&error.to_string())),
             false => self.fault(&error.to_string()),
         })?;
         let mut complaints = std::mem::take(&mut self.strict_errors);
-        complaints.extend(document::complaints(Vec::new(), &unknown));
-        match validation {
+        complaints.extend(documents::complaints(Vec::new(), &unknown));
+        match self.context.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => {
                 return Err(self.fault(&format!("strict decoding error: {}", complaints.join(", "))));
             }
@@ -115,6 +149,15 @@ impl Patched {
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
         Ok(())
+    }
+}
+
+fn unknown_format() -> Refusal {
+    Refusal::UnsupportedMediaType {
+        message: "the body of the request was in an unknown format - accepted media types include: \
+                  application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, \
+                  application/strategic-merge-patch+json"
+            .into(),
     }
 }
 
@@ -141,12 +184,12 @@ fn as_converter_says(error: &str) -> String {
 }
 
 /// The patched document, type-checked, in the version of the path.
-fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> Result<Document, Refusal> {
+fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> Result<Value, Stop> {
     let mut patched = patched;
     let own = context.request.target.version;
     let mut version = own;
     // A struct is what it is, whatever the map says that fills it.
-    if !patched.strategic
+    if !patched.is_strategic()
         && let Some(document) = patched.document.as_object()
     {
         let found =
@@ -158,101 +201,111 @@ fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> R
             .filter(|_| kind == context.kind.kind)
             .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind)))?;
     }
-    patched.check(document::layout(context.kind, version)?, context.request.options.field_validation, warnings)?;
-    let Value::Object(mut new) = patched.document else {
-        return Err(patched.fault("the patched object is no object"));
-    };
-    if version != own {
-        new = context.converted(new, version, own)?;
+    patched.check(documents::layout(context.kind, version)?, warnings)?;
+    if !patched.document.is_object() {
+        return Err(patched.fault("the patched object is no object").into());
     }
-    Ok(new)
+    context.converted(patched.document, version, own)
 }
 
 /// The Scale that a patch makes of the live one. Both hold the managed fields of their replicas.
-pub(super) fn scale(context: &Context, live: &Value, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
-    let message = schema().id("io.k8s.api.autoscaling.v1.Scale");
-    let layout = Layout::of(message.ok_or_else(|| Refusal::Internal("the schema has no Scale".into()))?);
+pub(super) fn scale(context: &Context, live: &Value, warnings: &mut Vec<String>) -> Result<Value, Stop> {
+    let layout = documents::layout_of(scale::MESSAGE)?;
     if context.request.body.format == Format::ApplyPatch {
-        let now = context.stamp.rfc3339();
         let config = apply_body(context, "autoscaling/v1", "Scale", warnings)?;
-        let merged = applied(context, Some(live), &config, "autoscaling/v1", &now, layout, None)?;
-        return fitted(merged, &config, layout);
+        let now = &context.stamp.rfc3339();
+        let apply = Apply { live: Some(live), config: &config, api_version: "autoscaling/v1", layout, now };
+        return Ok(fitted(apply.merged(context, None)?, &config, layout)?);
     }
-    let mut patched = patched(context, layout, live)?;
-    patched.check(layout, context.request.options.field_validation, warnings)?;
+    let remake = || live.clone();
+    let mut patched = Patched::new(context, layout, &remake)?;
+    patched.check(layout, warnings)?;
     Ok(patched.document)
 }
 
 /// Server-side apply: creates the object, or merges what the manager wants into it.
-fn decide_apply(context: &Context, scope: update::Scope) -> Result<Decision, Refusal> {
+pub(super) fn apply(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop> {
     let request = context.request;
     let mut warnings = Vec::new();
-    let existing = context.state.get(request.target.kind, &request.key()).cloned();
-    if existing.is_none() && scope != update::Scope::Main {
-        return Err(Refusal::NotFound(context.subject(request.name())));
+    let old = context.find()?;
+    if old.is_none() && !endpoint.may_create() {
+        return Err(Refusal::NotFound(context.subject(request.name())).into());
     }
     let api_version = context.version().api_version();
     let config = apply_body(context, &api_version, &context.kind.kind, &mut warnings)?;
-    let live = existing.as_ref().map(|entry| context.shown(entry)).transpose()?;
-    let (now, missing) = (context.stamp.rfc3339(), RefCell::new(None));
-    let convert = |document: &Value, api_version: &str| convert(context, document, api_version, &missing);
+    let live = old.as_ref().map(|old| context.shown(old));
+    let missing = RefCell::new(None);
+    let convert = |document: &Value, api_version: &str| manage::convert(context, document, api_version, &missing);
     let layout = context.layout()?;
-    let merged = applied(context, live.as_ref(), &config, &api_version, &now, layout, Some(&convert));
-    if let Some(refusal) = missing.take() {
-        return Err(refusal);
+    let now = &context.stamp.rfc3339();
+    let apply = Apply { live: live.as_ref(), config: &config, api_version: &api_version, layout, now };
+    let merged = apply.merged(context, Some(&convert));
+    if let Some(stop) = missing.take() {
+        return Err(stop);
     }
-    let Value::Object(mut merged) = fitted(merged?, &config, layout)? else {
-        return Err(Refusal::Internal("apply made no object".into()));
-    };
-    let uid = meta::uid(&merged);
-    if existing.is_none() && !uid.is_empty() {
-        let message =
-            format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-        return Err(Refusal::Conflict { subject: context.subject(request.name()), message });
-    }
-    create::match_namespace(context, metadata_mut(&mut merged))?;
-    create::match_name(context, metadata(&merged))?;
-    let Some(entry) = existing else {
-        metadata_mut(&mut merged).remove("resourceVersion");
-        return create::create(context, merged, warnings);
-    };
-    let names_version = config["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty());
-    let fixed = update::match_version(context, &entry, metadata(&merged))? && names_version;
-    let old = context.old(&entry)?;
-    update::replace(context, scope, request.key().into(), &entry, old, merged, fixed, warnings)
+    let merged = fitted(merged?, &config, layout)?;
+    Ok(applied(context, old, merged, sets_version(&config), warnings)?.into())
 }
 
-#[allow(clippy::too_many_arguments)]
-fn applied<'a>(
-    context: &'a Context,
+/// The candidate of a document that apply has merged.
+fn applied(
+    context: &Context,
+    old: Option<Old>,
+    merged: Value,
+    names_version: bool,
+    warnings: Vec<String>,
+) -> Result<Candidate, Refusal> {
+    let mut merged = merged;
+    let meta = metadata_mut(meta::fields_mut(&mut merged));
+    let uid = text(meta, "uid");
+    if old.is_none() && !uid.is_empty() {
+        let message =
+            format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        return Err(Refusal::Conflict { subject: context.subject(context.request.name()), message });
+    }
+    body::match_namespace(context, meta)?;
+    body::match_name(context, meta)?;
+    let Some(old) = old else {
+        meta.remove("resourceVersion");
+        return Ok(Candidate { tracked: true, ..body::creating(context, merged, warnings)? });
+    };
+    let fixed = body::match_version(context, &old, meta)? && names_version;
+    Ok(Candidate { fixed, tracked: true, warnings, ..Candidate::replacing(context, old, merged) })
+}
+
+/// What one apply is about.
+struct Apply<'a> {
     live: Option<&'a Value>,
     config: &'a Value,
     api_version: &'a str,
-    now: &'a str,
     layout: Layout<'a>,
-    convert: Option<&'a managed::Convert<'a>>,
-) -> Result<Value, Refusal> {
-    apply::apply(apply::ApplyRequest {
-        live,
-        config,
-        force: context.request.options.force.unwrap_or(false),
-        writer: managed::Writer {
-            layout,
-            api_version,
-            manager: context.request.options.field_manager.as_deref().unwrap_or(""),
-            subresource: context.request.target.subresource.as_deref().unwrap_or(""),
-            now,
-            reset: context.reset_fields(),
-            convert,
-        },
-    })
+    now: &'a str,
+}
+
+impl<'a> Apply<'a> {
+    fn merged(self, context: &'a Context, convert: Option<&'a managed::Convert<'a>>) -> Result<Value, Refusal> {
+        server_side::apply(server_side::ApplyRequest {
+            live: self.live,
+            config: self.config,
+            force: context.request.options.force.unwrap_or(false),
+            writer: managed::Writer {
+                layout: self.layout,
+                api_version: self.api_version,
+                manager: context.request.options.field_manager.as_deref().unwrap_or(""),
+                subresource: context.request.target.subresource.as_deref().unwrap_or(""),
+                now: self.now,
+                reset: context.reset_fields(),
+                convert,
+            },
+        })
+    }
 }
 
 /// The merged document as its types show it: apply compares what was sent, letter by letter.
 fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusal> {
     let mut merged = merged;
     layout.check(&mut merged).map_err(|error| {
-        let (object, kind) = apply::named(config);
+        let (object, kind) = server_side::named(config);
         let why = as_converter_says(&error.to_string());
         Refusal::Unreasoned(format!(
             "failed to convert new object ({object}; {kind}) to proper version: unable to convert unstructured object to \
@@ -263,26 +316,6 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
     Ok(merged)
 }
 
-/// A document of any served version in another version of the same kind; `None`: there is none of that name, or a
-/// webhook has yet to convert it, which is then noted as missing.
-pub(super) fn convert<'a>(
-    context: &'a Context,
-    value: &Value,
-    api_version: &str,
-    missing: &RefCell<Option<Refusal>>,
-) -> Option<(Value, Layout<'a>)> {
-    let to = context.kind.version_named(api_version)?;
-    let document = value.as_object()?.clone();
-    let from = context.kind.version_named(text(&document, "apiVersion")).unwrap_or(context.request.target.version);
-    match context.converted(document, from, to) {
-        Ok(document) => Some((Value::Object(document), document::layout(context.kind, to).ok()?)),
-        Err(refusal) => {
-            missing.borrow_mut().get_or_insert(refusal);
-            None
-        }
-    }
-}
-
 /// The applied configuration: YAML (and so JSON too) of the kind that the path takes. Its types are apply's to check.
 fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
     let body = &context.request.body;
@@ -290,7 +323,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut V
     let decoded = decode::yaml(&body.bytes).map_err(|error| bad(error.to_string()))?;
     let strict_errors = decoded.strict_errors();
     let config = match decoded.value {
-        Value::Null => Value::Object(Document::new()),
+        Value::Null => Value::Object(meta::Document::new()),
         Value::Object(config) => Value::Object(config),
         other => {
             let found = json::type_name(&other);
@@ -301,7 +334,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut V
         }
     };
     if config["apiVersion"].as_str() != Some(api_version) || config["kind"].as_str() != Some(kind) {
-        return Err(Refusal::BadRequest(format!("invalid object type: {}", apply::named(&config).1)));
+        return Err(Refusal::BadRequest(format!("invalid object type: {}", server_side::named(&config).1)));
     }
     // Kubernetes looks for repeated keys when all else is well, which is seen where both are wrong alone.
     if !strict_errors.is_empty() {

@@ -2,10 +2,13 @@
 //!
 //! Most tests drive the writer by hand, so that what happens between two steps can be looked at.
 
+mod collections;
 mod commit;
 mod faults;
-mod housekeeping;
+mod health;
+mod others;
 mod past;
+mod reading;
 mod stage;
 mod watching;
 

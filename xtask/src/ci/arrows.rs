@@ -5,12 +5,16 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+const SERVICE: &str = "holdfast-service";
+const OUTBOUND: &str = "holdfast-outbound";
+
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 6] = [
+const NEVER: [(&str, &[&str]); 7] = [
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*"]),
+    ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
+    (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
     ("holdfast-storage-*", &["hyper", "warp", "holdfast-transport-*"]),
-    ("holdfast-outbound", &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle"]),
+    (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
     ("holdfast-chronicle", &["holdfast", "holdfast-bench", "holdfast-sim"]),
 ];
@@ -75,7 +79,7 @@ fn reached(package: &str) -> anyhow::Result<BTreeSet<String>> {
     Ok(tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_string).collect())
 }
 
-fn output(arguments: &[&str]) -> anyhow::Result<String> {
+pub(super) fn output(arguments: &[&str]) -> anyhow::Result<String> {
     let output = super::command(arguments).output().context("run cargo")?;
     if !output.status.success() {
         bail!("`cargo {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));

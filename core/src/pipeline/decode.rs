@@ -1,0 +1,226 @@
+//! The first stage: bytes become a document that is checked against its schema.
+
+use super::{Answers, Context, Settings};
+use crate::kinds::Kind;
+use crate::object::decode;
+use crate::object::meta::{Document, text};
+use crate::refusal::Refusal;
+use crate::request::{FieldValidation, Format, Request};
+use crate::schema::layout::Layout;
+use crate::schema::{MessageId, schema};
+use crate::stamp::Stamp;
+use crate::state::State;
+use crate::wire::protobuf::codec;
+use serde_json::Value;
+
+/// The body of a request on a kind that is not stored, checked against its schema.
+pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
+    let settings = Settings::default();
+    // Decoding draws nothing from the stamp.
+    let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
+    let kind = state.kind(request.target.kind);
+    let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
+    match context.decode(&mut Vec::new())? {
+        Value::Object(document) => Ok(document),
+        _ => Err(Refusal::Internal("a checked body is no object".into())),
+    }
+}
+
+impl Context<'_> {
+    /// Decodes the body as an object of the path's kind and version, checks and prunes it.
+    /// Unknown and duplicate fields are refused, told of, or passed over in silence, as the client asks.
+    pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
+        let version = self.version();
+        self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?, warnings)
+    }
+
+    /// The same for a body of another kind than the path's (`Scale`, `Eviction`).
+    pub(super) fn decode_as(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+        layout: Layout,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Refusal> {
+        let body = &self.request.body;
+        let decoded = match body.format {
+            Format::Json => decode::json(&body.bytes),
+            Format::Yaml => decode::yaml(&body.bytes),
+            Format::Protobuf if self.kind.custom.is_some() && self.kind.kind == kind => {
+                return Err(unsupported("application/json, application/yaml"));
+            }
+            Format::Protobuf => protobuf(&body.bytes),
+            Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => {
+                return Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf"));
+            }
+        };
+        let decoded = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
+        let strict_errors = decoded.strict_errors();
+        let mut value = decoded.value;
+        if !value.is_object() && !value.is_null() {
+            return Err(self.unrecognized(kind, &not_an_object(&value)));
+        }
+        let api_version = crate::kinds::api_version(group, version);
+        let found = identify(&value, &api_version, kind)?;
+        if (found.0.as_str(), found.1.as_str()) != (api_version.as_str(), kind) {
+            return Err(self.wrong_kind(&found.0, &found.1, group, version, kind));
+        }
+        let cannot = |why: String| {
+            Refusal::BadRequest(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+        };
+        if !value.is_object() {
+            return Err(cannot("the body is not an object".into()));
+        }
+        let unknown = layout.check(&mut value).map_err(|error| cannot(error.to_string()))?;
+        let complaints = complaints(strict_errors, &unknown);
+        match self.request.options.field_validation {
+            FieldValidation::Strict if !complaints.is_empty() => {
+                return Err(cannot(format!("strict decoding error: {}", complaints.join(", "))));
+            }
+            FieldValidation::Warn => warnings.extend(complaints),
+            FieldValidation::Strict | FieldValidation::Ignore => {}
+        }
+        Ok(value)
+    }
+
+    /// The body is no object of the kind that is asked for.
+    fn unrecognized(&self, kind: &str, why: &str) -> Refusal {
+        let shown = summary(&self.request.body.bytes);
+        // JSON is looked at for its kind first; the other forms tell of themselves.
+        let stage = match self.request.body.format {
+            Format::Json => "couldn't get version/kind; json parse error: ",
+            _ => "",
+        };
+        Refusal::BadRequest(format!(
+            "the object provided is unrecognized (must be of type {kind}): {stage}{why} ({shown})"
+        ))
+    }
+
+    /// The body is an object of another kind or version than the path's.
+    fn wrong_kind(&self, found_version: &str, found_kind: &str, group: &str, version: &str, kind: &str) -> Refusal {
+        let (found_group, found_short) = split_version(found_version);
+        let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
+        let expected = crate::kinds::api_version(group, version);
+        if known && found_version != expected && found_kind == kind {
+            return Refusal::BadRequest(format!(
+                "the API version in the data ({found_version}) does not match the expected API version ({expected})"
+            ));
+        }
+        let why = self.cannot_become(found_version, found_kind, group, kind);
+        Refusal::BadRequest(format!("{found_kind} in version \"{found_short}\" cannot be handled as a {kind}: {why}"))
+    }
+
+    /// Why an object of another kind is none of the path's.
+    pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> String {
+        self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
+    }
+
+    fn cannot_become(&self, found_version: &str, found_kind: &str, group: &str, kind: &str) -> String {
+        let (found_group, found_short) = split_version(found_version);
+        if self.state.registry.find_kind(found_group, found_short, found_kind).is_none() {
+            return format!("no kind \"{found_kind}\" is registered for version \"{found_version}\"");
+        }
+        let to = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+        format!("converting ({found_short}.{found_kind}) to ({to}.{kind}): unknown conversion")
+    }
+}
+
+/// How documents of a version look.
+pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
+    match &kind.versions[version].custom {
+        Some(custom) => Ok(Layout::Custom(custom.layout())),
+        None => message(kind, version).map(Layout::of),
+    }
+}
+
+pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
+    let name = &kind.versions[version].message;
+    schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
+}
+
+/// How documents of a message of the built-in API look.
+pub(super) fn layout_of(message: &str) -> Result<Layout<'static>, Refusal> {
+    let id = schema().id(message).ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?;
+    Ok(Layout::of(id))
+}
+
+/// Unknown and duplicate fields as strict decoding words them.
+pub(super) fn complaints(duplicates: Vec<String>, unknown: &[String]) -> Vec<String> {
+    unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
+}
+
+/// The refusal of a body in a form that the endpoint does not take.
+pub(super) fn unsupported(accepted: &str) -> Refusal {
+    let message =
+        format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+    Refusal::UnsupportedMediaType { message }
+}
+
+fn split_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// The apiVersion and kind that the body claims; what it leaves out is the path's.
+fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
+    let Some(document) = value.as_object() else {
+        if value.is_null() {
+            return Ok((api_version.into(), kind.into()));
+        }
+        return Err(Refusal::BadRequest(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
+             json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            type_name(value)
+        )));
+    };
+    for field in ["apiVersion", "kind"] {
+        if document.get(field).is_some_and(|v| !v.is_string() && !v.is_null()) {
+            return Err(Refusal::BadRequest(format!(
+                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+                 error: json: cannot unmarshal {} into Go struct field .{field} of type string",
+                type_name(&document[field])
+            )));
+        }
+    }
+    let or = |found: &str, default: &str| if found.is_empty() { default.to_owned() } else { found.to_owned() };
+    Ok((or(text(document, "apiVersion"), api_version), or(text(document, "kind"), kind)))
+}
+
+/// As Go words it, which looks for these two fields first.
+fn not_an_object(value: &Value) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+         Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        type_name(value)
+    )
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A Protobuf body as the document that it stands for.
+fn protobuf(bytes: &[u8]) -> Result<decode::Decoded, decode::DecodeError> {
+    let value = codec().decode_object(bytes).map_err(|error| decode::DecodeError(error.to_string()))?;
+    Ok(decode::Decoded::without_duplicates(value))
+}
+
+/// A short look at what was sent: text when it looks like JSON, else hexadecimal.
+fn summary(body: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 30;
+    let cut = &body[..body.len().min(SHOWN_BYTES)];
+    let more = if body.len() > SHOWN_BYTES { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(cut)),
+        Some(_) => format!("{}{more}", cut.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    }
+}

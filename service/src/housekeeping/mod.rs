@@ -1,0 +1,133 @@
+//! What the server does by itself: finishes the deletion of namespaces, gathers the rules of aggregated roles, lets old
+//! Events go, and makes what every cluster has ([`bootstrap`], [`registrar`]).
+//!
+//! The plans are the core's; these loops make their requests, whenever a commit may have changed something, or when
+//! time may have. Each request comes through the door under a name of its own, and the roles say what it may do.
+
+pub mod bootstrap;
+pub mod registrar;
+
+use crate::Service;
+use holdfast_core::authz::upkeep as roles;
+use holdfast_core::event::Offset;
+use holdfast_core::expiry;
+use holdfast_core::namespace::{Emptying, Step};
+use holdfast_core::pipeline;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long commits are gathered before the plan is made again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How many plans are made one after the other.
+const ROUNDS_MAX: usize = 64;
+/// How often Events are looked through: a twentieth of their time, within these bounds.
+const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
+const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
+
+/// Keeps house for as long as somebody else holds the service.
+pub async fn run(service: Arc<Service>) {
+    let hub = service.engine().hub().clone();
+    if let Some(ttl) = service.engine().settings().event_ttl {
+        tokio::spawn(expire(Arc::downgrade(&service), ttl));
+    }
+    let service: Weak<Service> = {
+        let weak = Arc::downgrade(&service);
+        drop(service);
+        weak
+    };
+    let mut work = Work::default();
+    loop {
+        let committed = hub.committed().notified();
+        tokio::pin!(committed);
+        committed.as_mut().enable();
+        let again = {
+            let Some(service) = service.upgrade() else { return };
+            work.go_on(&service).await
+        };
+        match again {
+            Some(again) => _ = tokio::time::timeout(again, committed).await,
+            None => committed.await,
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Lets Events go that have not changed for `ttl`.
+async fn expire(service: Weak<Service>, ttl: Duration) {
+    let period = (ttl / 20).clamp(EXPIRY_PERIOD_MIN, EXPIRY_PERIOD_MAX);
+    loop {
+        tokio::time::sleep(period).await;
+        let Some(service) = service.upgrade() else { return };
+        let mut after = None;
+        loop {
+            let now_ms = service.engine().stamp().time.as_millisecond();
+            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after.as_deref());
+            let mut requests = tokio::task::JoinSet::new();
+            for step in due.steps {
+                let service = service.clone();
+                requests.spawn(async move { service.act(step.request).await.is_ok() });
+            }
+            // Those that were refused changed meanwhile, or the disk is full: either way there is no hurry.
+            requests.join_all().await;
+            after = due.rest;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+}
+
+/// What is kept from one plan to the next.
+#[derive(Default)]
+struct Work {
+    emptying: Emptying,
+    /// The roles have been gathered up to here.
+    gathered: Offset,
+}
+
+impl Work {
+    /// Makes the plans' requests until there are none left. Answers when to plan again though nothing is written.
+    async fn go_on(&mut self, service: &Arc<Service>) -> Option<Duration> {
+        // Each round removes something or is the last, but a request may fail: then the next commit tries again.
+        for _ in 0..ROUNDS_MAX {
+            let snapshot = service.engine().snapshot();
+            let stamp = service.engine().stamp();
+            let now_ms = stamp.time.as_millisecond();
+            let namespaces = self.emptying.plan(&snapshot, stamp);
+            let mut steps: Vec<Step> = namespaces.steps;
+            if !snapshot.definitions.unsettled.is_empty() {
+                steps.extend(pipeline::plan_definitions(&snapshot));
+            }
+            if snapshot.rbac_offset > self.gathered {
+                steps.extend(roles::plan(&snapshot));
+                if steps.is_empty() {
+                    self.gathered = snapshot.rbac_offset;
+                }
+            }
+            let wait_ms = namespaces.again_ms.map(|again_ms| u64::try_from(again_ms - now_ms).unwrap_or(0));
+            if steps.is_empty() && wait_ms != Some(0) {
+                return wait_ms.map(Duration::from_millis);
+            }
+            make(service, steps).await;
+        }
+        Some(PAUSE)
+    }
+}
+
+/// Makes requests all at once, so that they share a few fsyncs.
+async fn make(service: &Arc<Service>, steps: Vec<Step>) {
+    let mut requests = tokio::task::JoinSet::new();
+    for step in steps {
+        let service = service.clone();
+        requests.spawn(async move {
+            let refused = service.act(step.request).await.err();
+            if let Some(refusal) = &refused {
+                tracing::debug!(?refusal, "a step of keeping house was refused");
+            }
+            refused.is_some()
+        });
+    }
+    if requests.join_all().await.contains(&true) {
+        tokio::time::sleep(PAUSE).await;
+    }
+}

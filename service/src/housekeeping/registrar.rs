@@ -1,0 +1,164 @@
+//! Keeps what tells of this server: the APIServices of what it answers itself, and whom other servers may trust.
+//!
+//! The plans are the core's; everything is compared at the start, and from then on what an event touches.
+
+use crate::Service;
+use holdfast_core::Refusal;
+use holdfast_core::apiservices::local::{self, Custom};
+use holdfast_core::apiservices::trust::{self, Trust};
+use holdfast_core::apiservices::{self, GroupVersion};
+use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_core::event::Offset;
+use holdfast_core::list::Selection;
+use holdfast_core::namespace::Step;
+use holdfast_core::request::{Options, Request, Target, Verb};
+use holdfast_engine::{Delivery, Engine, Fault, Watch, WatchStart};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon something that was refused is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often what others are told is looked at, whatever happens.
+const TRUST_PERIOD: Duration = Duration::from_secs(60);
+
+/// What this server answers itself, as far as it has been followed.
+pub struct Registrar {
+    custom: Custom,
+    followed: Offset,
+}
+
+/// Makes sure of every APIService that there should be, and of no other.
+pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
+    let state = service.engine().snapshot();
+    let mut custom = Custom::default();
+    if let Some((kind, _)) = state.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") {
+        for (name, entry) in state.scan(kind, "", None) {
+            custom.note(name, Some(&entry.document()));
+        }
+    }
+    // All at once, so that they share a few fsyncs.
+    let mut writes = tokio::task::JoinSet::new();
+    for Step { request } in local::plan_all(&state, &custom) {
+        let service = service.clone();
+        writes.spawn(async move { service.act(request).await.map(|_| ()) });
+    }
+    for written in writes.join_all().await {
+        match written {
+            // Somebody was quicker; the event leads back here.
+            Ok(()) | Err(Refusal::AlreadyExists(_) | Refusal::Conflict { .. } | Refusal::NotFound(_)) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(Registrar { custom, followed: state.offset })
+}
+
+impl Registrar {
+    /// Runs as long as the engine does.
+    pub async fn run(mut self, service: Arc<Service>) {
+        loop {
+            if let Err(fault) = self.follow(&service).await {
+                tracing::warn!(%fault, "custom resource definitions are followed anew");
+            }
+            tokio::time::sleep(RETRY).await;
+            match ensure(&service).await {
+                Ok(anew) => self = anew,
+                Err(refusal) => tracing::debug!(?refusal, "APIServices could not be made"),
+            }
+        }
+    }
+
+    async fn follow(&mut self, service: &Arc<Service>) -> Result<(), Fault> {
+        let engine = service.engine();
+        let start = WatchStart::After(self.followed);
+        let mut definitions = follow(engine, "apiextensions.k8s.io", "v1", "customresourcedefinitions", start)?;
+        let mut services = follow(engine, apiservices::GROUP, "v1", "apiservices", start)?;
+        // What is to be looked at, and what was refused.
+        let mut open: BTreeSet<GroupVersion> = BTreeSet::new();
+        loop {
+            let mut touched = Vec::new();
+            tokio::select! {
+                event = definitions.next() => {
+                    let Delivery { event, .. } = event?;
+                    let change = &event.change;
+                    let definition = (!change.deleted).then(|| change.entry.document());
+                    touched = self.custom.note(&change.key, definition.as_ref());
+                }
+                event = services.next() => touched.extend(GroupVersion::of_name(&event?.event.change.key)),
+                () = tokio::time::sleep(RETRY), if !open.is_empty() => touched.extend(std::mem::take(&mut open)),
+            }
+            for served in touched {
+                let step = local::plan(&engine.snapshot(), &self.custom, &served, false);
+                if let Some(Step { request }) = step
+                    && let Err(refusal) = service.act(request).await
+                {
+                    tracing::debug!(?refusal, "an APIService could not be written");
+                    open.insert(served);
+                }
+            }
+        }
+    }
+}
+
+/// Tells other servers whom to trust, as long as the engine runs.
+pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
+    let engine = service.engine();
+    loop {
+        let followed = engine.snapshot().offset;
+        let selection = select(engine, ("", "v1", "configmaps"), Some((trust::NAMESPACE, trust::NAME)));
+        let mut maps = match selection {
+            Ok(selection) => engine.watch(selection, WatchStart::After(followed)),
+            Err(fault) => return tracing::warn!(%fault, "nobody is told whom to trust"),
+        };
+        loop {
+            if let Some(Step { request }) = trust::plan(&engine.snapshot(), &trust)
+                && let Err(refusal) = service.act(request).await
+            {
+                tracing::debug!(?refusal, "whom to trust could not be told");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+            match tokio::time::timeout(TRUST_PERIOD, maps.next()).await {
+                Ok(Ok(_)) | Err(_) => {}
+                Ok(Err(_)) => break,
+            }
+        }
+    }
+}
+
+/// Follows the objects of a kind in all namespaces.
+pub fn follow(
+    engine: &Arc<Engine>,
+    group: &str,
+    version: &str,
+    resource: &str,
+    start: WatchStart,
+) -> Result<Watch, Fault> {
+    let selection = select(engine, (group, version, resource), None)?;
+    Ok(engine.watch(selection, start))
+}
+
+fn select(
+    engine: &Engine,
+    (group, version, resource): (&str, &str, &str),
+    object: Option<(&str, &str)>,
+) -> Result<Selection, Fault> {
+    let state = engine.snapshot();
+    let unknown = || Fault::Unreadable { what: format!("{resource} are not served") };
+    let (kind, version) = state.registry.find(group, version, resource).ok_or_else(unknown)?;
+    let request = Request {
+        user: Arc::new(User::new(apiservices::USER, &[PRIVILEGED_GROUP])),
+        verb: Verb::Watch,
+        target: Target {
+            kind,
+            version,
+            namespace: object.map(|(namespace, _)| namespace.to_owned()),
+            name: object.map(|(_, name)| name.to_owned()),
+            subresource: None,
+        },
+        options: Options::default(),
+        body: Default::default(),
+        id: apiservices::USER.into(),
+    };
+    Selection::new(&state, &request).map_err(|_| unknown())
+}

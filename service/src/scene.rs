@@ -1,0 +1,179 @@
+//! What of the cluster's history a call is about: the present, or a moment of the past.
+//!
+//! A moment is named by the call (a view of the whole API, in which nothing can be written and nothing happens), by
+//! the parameter `at` of one read, or by `resourceVersion` with `resourceVersionMatch=Exact`.
+
+use holdfast_core::Refusal;
+use holdfast_core::event::Offset;
+use holdfast_core::list::{self, Continue, Freshness};
+use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::request::{Options, Request, Verb};
+use holdfast_core::state::State;
+use holdfast_engine::{Engine, View};
+use std::sync::Arc;
+
+/// What a call sees.
+#[derive(Clone)]
+pub enum Scene {
+    Present(Arc<State>),
+    /// A moment that stands still.
+    Past(View),
+    /// The same for a single read, which the parameter names.
+    Read(Arc<State>, View),
+}
+
+impl Scene {
+    /// What the call says.
+    pub(crate) async fn of(engine: &Arc<Engine>, moment: Option<&str>) -> Result<Scene, Refusal> {
+        match moment {
+            None => Ok(Scene::Present(engine.snapshot())),
+            Some(moment) => Ok(Scene::Past(engine.past(engine.moment(moment).await?).await?)),
+        }
+    }
+
+    /// What the parameter `at` says.
+    pub(crate) async fn named(
+        self,
+        engine: &Arc<Engine>,
+        at: Option<&str>,
+        verb: Verb,
+        options: &Options,
+    ) -> Result<Scene, Refusal> {
+        let Some(moment) = at.filter(|moment| !moment.is_empty()) else { return Ok(self) };
+        let conflict = if !matches!(verb, Verb::Get | Verb::List) {
+            Some("at is only for get and list")
+        } else if options.resource_version.as_deref().is_some_and(|version| !version.is_empty()) {
+            Some("at is forbidden together with resourceVersion: both name a version")
+        } else if options.continue_token.as_deref().is_some_and(|token| !token.is_empty()) {
+            Some("at is forbidden together with continue, which goes on at the version of the first page")
+        } else if matches!(self, Scene::Past(_)) {
+            Some("at is forbidden in a view of the past, which has its version already")
+        } else {
+            None
+        };
+        if let Some(why) = conflict {
+            let subject = Subject::new("meta.k8s.io", "ListOptions", "");
+            return Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("at", why)] });
+        }
+        let view = engine.past(engine.moment(moment).await?).await?;
+        Ok(Scene::Read(self.state().clone(), view))
+    }
+
+    /// The state that paths are looked up in; of a view of the past it has the kinds alone.
+    pub fn state(&self) -> &Arc<State> {
+        match self {
+            Scene::Present(state) | Scene::Read(state, _) => state,
+            Scene::Past(view) => view.state(),
+        }
+    }
+
+    pub fn is_past(&self) -> bool {
+        matches!(self, Scene::Past(_))
+    }
+
+    /// Whether its kinds are those of now.
+    pub fn has_kinds_of_now(&self) -> bool {
+        match self {
+            Scene::Past(view) => view.has_kinds_of_now(),
+            Scene::Present(_) | Scene::Read(..) => true,
+        }
+    }
+
+    /// The moment, if it is not the present.
+    pub(crate) fn past(&self) -> Option<&View> {
+        match self {
+            Scene::Present(_) => None,
+            Scene::Past(view) | Scene::Read(_, view) => Some(view),
+        }
+    }
+
+    pub(crate) fn view(&self) -> View {
+        match self {
+            Scene::Present(state) => View::of(state.clone()),
+            Scene::Past(view) | Scene::Read(_, view) => view.clone(),
+        }
+    }
+
+    /// The whole state, for what looks at more of it than one kind.
+    pub(crate) async fn whole(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
+        match self {
+            Scene::Present(_) | Scene::Read(..) => Ok(engine.snapshot()),
+            Scene::Past(view) => engine.state_at(view.offset()).await,
+        }
+    }
+
+    /// Refuses what a view of the past cannot do.
+    pub(crate) fn writable(&self, engine: &Engine) -> Result<(), Refusal> {
+        let Scene::Past(view) = self else { return Ok(()) };
+        Err(Refusal::Forbidden {
+            subject: Subject::default(),
+            message: format!(
+                "this is a read-only view of the cluster as it was at version {}, of {} now: write to the server itself, \
+                 or fork the cluster at that version (holdfast fork)",
+                view.offset(),
+                engine.snapshot().offset
+            ),
+            causes: Vec::new(),
+        })
+    }
+
+    /// The version that a get asks for.
+    pub(crate) fn freshness(request: &Request) -> Result<Freshness, Refusal> {
+        let options = &request.options;
+        let version = match options.resource_version.as_deref() {
+            None | Some("" | "0") => None,
+            Some(version) => Some(list::parse_version(version)?),
+        };
+        let exact = match options.resource_version_match.as_deref().unwrap_or("") {
+            "" | "NotOlderThan" => false,
+            "Exact" => true,
+            other => {
+                let cause = Cause::not_supported("resourceVersionMatch", &other.into(), &["Exact", "NotOlderThan"]);
+                let subject = Subject::new("meta.k8s.io", "GetOptions", "");
+                return Err(Refusal::Invalid { subject, causes: vec![cause] });
+            }
+        };
+        match version {
+            None if exact => {
+                let subject = Subject::new("meta.k8s.io", "GetOptions", "");
+                let why = "resourceVersionMatch=Exact is forbidden unless resourceVersion names a version";
+                Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("resourceVersionMatch", why)] })
+            }
+            None => Ok(Freshness::Newest),
+            Some(version) if exact => Ok(Freshness::Exact(version)),
+            Some(version) => Ok(Freshness::NotOlderThan(version)),
+        }
+    }
+
+    /// What a read reads. Whatever version it waits for has come.
+    pub(crate) async fn read(
+        &self,
+        engine: &Arc<Engine>,
+        freshness: Freshness,
+        from: Option<&Continue>,
+    ) -> Result<View, Refusal> {
+        let Some(view) = self.past() else { return engine.view_for(freshness, from).await };
+        let newest = view.offset();
+        let asked = match (from, freshness) {
+            (Some(token), _) => Offset(token.version),
+            (None, Freshness::Newest) => return Ok(view.clone()),
+            (None, Freshness::NotOlderThan(version)) => version,
+            (None, Freshness::Exact(version)) => version,
+        };
+        if asked > newest {
+            return Err(too_large(asked, newest));
+        }
+        match (from, freshness) {
+            (None, Freshness::NotOlderThan(_)) => Ok(view.clone()),
+            _ => engine.past(asked).await,
+        }
+    }
+}
+
+/// In a view of the past nothing newer will ever come.
+pub(crate) fn too_large(asked: Offset, newest: Offset) -> Refusal {
+    Refusal::Timeout {
+        message: format!("Too large resource version: {asked}, current: {newest}"),
+        retry_after_seconds: 1,
+    }
+}
