@@ -1,6 +1,7 @@
-//! Events are news: they go some time after their last change.
+//! Objects of some kinds (Events) are news: they go some time after their last change.
 
 use crate::authz::{PRIVILEGED_GROUP, User};
+use crate::kinds::KindId;
 use crate::namespace::Step;
 use crate::object::meta;
 use crate::request::{Body, DeleteOptions, Options, Request, Target, Verb};
@@ -16,23 +17,22 @@ const STEPS_MAX: usize = 512;
 /// A part of the deletions that are due.
 pub struct Due {
     pub steps: Vec<Step>,
-    /// The key behind which the next part begins; `None`: this was the last.
-    pub rest: Option<Arc<str>>,
+    /// The object behind which the next part begins; `None`: this was the last.
+    pub rest: Option<(KindId, Arc<str>)>,
 }
 
-/// The deletions that are due, of Events behind the key `after`.
+/// The deletions that are due, of objects behind `after`.
 ///
-/// Only the time of each Event is looked at, once a pass: the parts of a pass go on one behind the other.
-pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<&str>) -> Due {
+/// Only the time of each object is looked at, once a pass: the parts of a pass go on one behind the other.
+pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<&(KindId, Arc<str>)>) -> Due {
     let mut due = Due { steps: Vec::new(), rest: None };
-    let Some((kind, version)) = state.registry.find("", "v1", "events") else { return due };
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
-    let deletion = |key: &str, version_seen: String| {
+    let deletion = |kind: KindId, key: &str, version_seen: String| {
         let (namespace, name) = meta::split_key(key);
         let target = Target {
             kind,
-            version,
+            version: 0,
             namespace: namespace.map(str::to_owned),
             name: Some(name.to_owned()),
             subresource: None,
@@ -45,14 +45,18 @@ pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<&str>) -> D
             request: Request { user, verb: Verb::Delete, target, options, body: Body::default(), id: "expiry".into() },
         }
     };
-    for (key, entry) in state.scan(kind, "", after) {
-        if now_ms.saturating_sub(entry.time_ms) < ttl_ms {
-            continue;
-        }
-        due.steps.push(deletion(key, entry.offset.to_string()));
-        if due.steps.len() == STEPS_MAX {
-            due.rest = Some(key.clone());
-            break;
+    let expiring = state.registry.iter().filter(|(_, kind)| kind.expires).map(|(id, _)| id);
+    for kind in expiring.skip_while(|id| after.is_some_and(|(first, _)| id < first)) {
+        let after = after.filter(|(first, _)| *first == kind).map(|(_, key)| &**key);
+        for (key, entry) in state.scan(kind, "", after) {
+            if now_ms.saturating_sub(entry.time_ms) < ttl_ms {
+                continue;
+            }
+            due.steps.push(deletion(kind, key, entry.offset.to_string()));
+            if due.steps.len() == STEPS_MAX {
+                due.rest = Some((kind, key.clone()));
+                return due;
+            }
         }
     }
     due

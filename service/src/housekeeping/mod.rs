@@ -61,7 +61,7 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
         let mut after = None;
         loop {
             let now_ms = service.engine().stamp().time.as_millisecond();
-            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after.as_deref());
+            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after.as_ref());
             let mut requests = tokio::task::JoinSet::new();
             for step in due.steps {
                 let service = service.clone();
