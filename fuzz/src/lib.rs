@@ -13,7 +13,8 @@ pub use expressions::{cel, cel_made, structural, structural_made};
 
 use base64::Engine as _;
 use holdfast_core::authz::rbac::RbacIndex;
-use holdfast_core::authz::{Attributes, Authorizer, Mode, User, escalation};
+use holdfast_core::authz::escalation::{self, Authorize, Grant};
+use holdfast_core::authz::{Attributes, Authorizer, Mode, User};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::apply_defaults;
 use holdfast_core::kinds::rbac::RoleKind;
