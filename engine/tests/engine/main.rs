@@ -2,10 +2,10 @@
 //!
 //! Most tests drive the writer by hand, so that what happens between two steps can be looked at.
 
+mod collections;
 mod commit;
 mod faults;
 mod health;
-mod housekeeping;
 mod others;
 mod past;
 mod reading;

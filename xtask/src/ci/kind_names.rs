@@ -91,10 +91,11 @@ const ALLOWED: &[Allowed] = &[
         words: &["EndpointSlice", "PodDisruptionBudget", "RuntimeClass"],
         why: "feature gates that are called so",
     },
+    Allowed { within: "chronicle/src/", words: &["events"], why: "a count of the log's events in a report" },
     Allowed {
-        within: "/src/",
+        within: "storage-rocks/src/key.rs",
         words: &["events"],
-        why: "a count of the log's events in a report, and their place in the store",
+        why: "where the log's events stand in the store",
     },
 ];
 
@@ -188,6 +189,11 @@ fn literals(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_outside_the_kinds_names_one() {
+        check().expect("the sources of this checkout");
+    }
 
     #[test]
     fn names_are_found_as_whole_literals_of_production_code() {

@@ -110,6 +110,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_core_stands_in_layers() {
+        check().expect("the sources of this checkout");
+    }
+
+    #[test]
     fn a_part_of_a_module_may_have_a_layer_of_its_own() {
         let below = |low: &str, high: &str| layer(low).expect(low) < layer(high).expect(high);
         assert!(below("authz/user", "kinds/core/pod"));
