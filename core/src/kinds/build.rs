@@ -190,8 +190,13 @@ impl Kind {
     }
 
     /// What a write of the status leaves as it was, where that is more than the spec.
-    pub fn status_resets(mut self, fields: FieldPaths) -> Self {
-        for part in self.subresources.iter_mut().filter(|part| part.name == "status") {
+    pub fn status_resets(self, fields: FieldPaths) -> Self {
+        self.part_resets("status", fields)
+    }
+
+    /// What a write of a part leaves as it was, where that is not what it is for most.
+    pub fn part_resets(mut self, part: &str, fields: FieldPaths) -> Self {
+        for part in self.subresources.iter_mut().filter(|found| found.name == part) {
             part.reset_fields = fields;
         }
         self

@@ -435,6 +435,36 @@ fn a_scale_is_a_view_of_the_object() {
 }
 
 #[test]
+fn a_scale_obeys_the_schema_and_the_rules_of_its_object() {
+    let mut world = World::new();
+    let count = json!({"type": "integer", "maximum": 10});
+    let run = json!({
+        "type": "object",
+        "properties": {"count": count, "mode": {"type": "string", "default": "slow"}},
+        "x-kubernetes-validations": [{"rule": "self.count != 7", "message": "seven is bad luck"}],
+    });
+    let mut one = version("v1", &json!({"run": run}));
+    one["subresources"]["scale"] =
+        json!({"specReplicasPath": ".spec.run.count", "statusReplicasPath": ".status.count"});
+    world.create(DEFINITIONS, &definition("widgets", "Widget", &[], &[one])).good();
+    let path = things("v1", "widgets");
+    world.create(&path, &thing("v1", "Widget", "a", &json!({"run": {"count": 2}}))).good();
+    world.create(&path, &thing("v1", "Widget", "bare", &json!({}))).good();
+    let scale = format!("{path}/a/scale");
+    for (replicas, words_of_it) in [(11, "should be less than or equal to 10"), (7, "seven is bad luck")] {
+        let refusal = world.merge(&scale, &json!({"spec": {"replicas": replicas}})).expect_err("against the rules");
+        assert!(words(&refusal).contains(words_of_it), "{refusal:?}");
+    }
+    world.merge(&scale, &json!({"spec": {"replicas": 10}})).good();
+    assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["run"]["count"], 10);
+    // What the write brings into being has its defaults.
+    world.merge(&format!("{path}/bare/scale"), &json!({"spec": {"replicas": 1}})).good();
+    let spec = world.get(&format!("{path}/bare")).good()["spec"].clone();
+    assert_eq!(spec, json!({"run": {"count": 1, "mode": "slow"}}));
+    world.check_history();
+}
+
+#[test]
 fn without_a_webhook_versions_differ_in_name_only() {
     let mut world = World::new();
     let first = version("v1", &json!({"both": {"type": "string"}, "one": {"type": "string", "default": "1"}}));

@@ -10,6 +10,7 @@ mod others;
 mod past;
 mod reading;
 mod stage;
+mod turns;
 mod watching;
 
 /// Every file beside this one is part of it.

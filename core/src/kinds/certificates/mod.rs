@@ -49,6 +49,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::request)
             .view("approval")
             .validate_part("approval", validate::approval)
+            .part_resets("approval", &[&["spec"]])
             .status()
             .validate_part("status", validate::status)
             .select("spec.signerName")
