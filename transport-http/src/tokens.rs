@@ -151,8 +151,8 @@ impl ServiceAccountTokens {
         // The node of a pod's token is told, and not asked about: the pod is what counts.
         let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
         let objects = [(known::POD, namespace, bound.pod.as_ref()), (known::SECRET, namespace, bound.secret.as_ref())];
-        for (kind, namespace, reference) in objects.into_iter().chain([(known::NODE, None, node)]) {
-            if reference.is_some_and(|reference| !exists(state, kind, namespace, reference, now)) {
+        for (known, namespace, reference) in objects.into_iter().chain([(known::NODE, None, node)]) {
+            if reference.is_some_and(|reference| !exists(state, known, namespace, reference, now)) {
                 return None;
             }
         }

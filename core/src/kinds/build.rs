@@ -3,11 +3,12 @@
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
 use super::lookup::{api_version_is, scalar};
-use super::rbac::RoleKind;
 use super::{
     Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Question, Read, ScalePaths, Scope, Selectable,
     Shown, Subresource, Validate, Version, Warnings,
 };
+use crate::authz::escalation::Authorize;
+use crate::authz::role::RoleKind;
 use crate::authz::user::User;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
@@ -60,6 +61,7 @@ impl Kind {
             shown: Shown::default(),
             generation: false,
             create_on_update: false,
+            deleted_first: false,
             unconditional_update: true,
             returns_deleted: false,
             name_rule: NameRule::Subdomain,
@@ -296,6 +298,11 @@ impl Kind {
         self
     }
 
+    pub fn deleted_first(mut self) -> Self {
+        self.deleted_first = true;
+        self
+    }
+
     pub fn create_on_update(mut self) -> Self {
         self.create_on_update = true;
         self
@@ -309,6 +316,11 @@ impl Kind {
 
     pub fn sign(mut self, hook: fn(&mut Value, &User)) -> Self {
         self.hooks.sign = Some(hook);
+        self
+    }
+
+    pub fn authorize(mut self, hook: Authorize) -> Self {
+        self.hooks.authorize = Some(hook);
         self
     }
 
