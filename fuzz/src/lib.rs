@@ -17,7 +17,7 @@ use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::{Attributes, Authorizer, Mode, User};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::apply_defaults;
-use holdfast_core::kinds::rbac::RoleKind;
+use holdfast_core::authz::role::RoleKind;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Continue, Selection, TokenKey};
 use holdfast_core::merge::{FieldSet, apply, json as patches, managed, strategic};

@@ -1,8 +1,8 @@
 //! The default policy as data (shape, counts, what must never be granted), and its reconciliation.
 
 use super::*;
+use crate::authz::role::RoleKind;
 use crate::authz::{Attributes, Authorizer, Mode, RbacIndex, ResourceTarget, User};
-use crate::kinds::rbac::RoleKind;
 use std::collections::BTreeSet;
 
 fn index() -> RbacIndex {

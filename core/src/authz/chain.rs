@@ -102,7 +102,7 @@ pub fn all_rules() -> [PolicyRule; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::rbac::RoleKind;
+    use crate::authz::role::RoleKind;
     use serde_json::json;
 
     #[test]

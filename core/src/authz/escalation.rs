@@ -6,13 +6,12 @@
 
 use super::chain::{Authorizer, all_rules};
 use super::rbac::joined_errors;
+use super::role::{GROUP, RoleKind};
 use super::rule::{PolicyRule, compacted, uncovered};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
 use crate::refusal::{Refusal, Subject};
 use serde_json::Value;
 use std::collections::BTreeSet;
-
-const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A write that may grant something, with what is needed to judge it.
 pub struct Grant<'a> {
@@ -67,10 +66,10 @@ impl Grant<'_> {
 
 /// Whether a ClusterRole may be written.
 pub fn cluster_role(grant: &Grant<'_>) -> Result<(), Refusal> {
-    role(grant, "clusterroles")?;
+    role(grant, RoleKind::ClusterRole)?;
     // Gathering is open-ended: whoever sets it could come to grant anything.
     let gathers = grant.new.get("aggregationRule").is_some_and(Value::is_object);
-    if gathers && !may_escalate(grant, "clusterroles") && missing(grant, &all_rules()).is_some() {
+    if gathers && !may_escalate(grant, RoleKind::ClusterRole) && missing(grant, &all_rules()).is_some() {
         return Err(grant.forbidden("must have cluster-admin privileges to use the aggregationRule"));
     }
     Ok(())
@@ -78,11 +77,11 @@ pub fn cluster_role(grant: &Grant<'_>) -> Result<(), Refusal> {
 
 /// Whether a Role may be written.
 pub fn namespaced_role(grant: &Grant<'_>) -> Result<(), Refusal> {
-    role(grant, "roles")
+    role(grant, RoleKind::Role)
 }
 
-fn role(grant: &Grant<'_>, resource: &str) -> Result<(), Refusal> {
-    if may_escalate(grant, resource) {
+fn role(grant: &Grant<'_>, kind: RoleKind) -> Result<(), Refusal> {
+    if may_escalate(grant, kind) {
         return Ok(());
     }
     match missing(grant, &PolicyRule::list_from(grant.new)) {
@@ -91,7 +90,8 @@ fn role(grant: &Grant<'_>, resource: &str) -> Result<(), Refusal> {
     }
 }
 
-fn may_escalate(grant: &Grant<'_>, resource: &str) -> bool {
+fn may_escalate(grant: &Grant<'_>, kind: RoleKind) -> bool {
+    let (resource, _) = kind.resource();
     grant.only_lets_go() || grant.allows_in(grant.namespace, "escalate", GROUP, resource, grant.name)
 }
 
@@ -99,22 +99,21 @@ fn may_escalate(grant: &Grant<'_>, resource: &str) -> bool {
 pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     let text = |pointer: &str| grant.new.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/roleRef/kind"), text("/roleRef/name"));
-    let may_bind = |resource: &str| grant.allows_in(grant.namespace, "bind", GROUP, resource, name);
-    let may_bind = match kind {
-        "ClusterRole" => may_bind("clusterroles"),
-        "Role" => may_bind("roles"),
-        _ => grant.user.is_privileged(),
+    let role = RoleKind::of_reference(kind);
+    let may_bind = match role {
+        Some(role) => grant.allows_in(grant.namespace, "bind", GROUP, role.resource().0, name),
+        None => grant.user.is_privileged(),
     };
     if may_bind || grant.only_lets_go() {
         return Ok(());
     }
-    let rules = match kind {
-        "ClusterRole" | "Role" => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
+    let rules = match role {
+        Some(role) => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
             // Kubernetes finds roles through its own cache, which names them in the singular.
-            Refusal::NotFound(Subject::new(GROUP, &kind.to_ascii_lowercase(), name))
+            Refusal::NotFound(Subject::new(GROUP, role.resource().1, name))
         })?,
         // The rules of the kind refuse it in better words.
-        _ => Vec::new(),
+        None => Vec::new(),
     };
     match missing(grant, &rules) {
         Some(message) => Err(grant.forbidden(message)),
@@ -150,7 +149,6 @@ pub fn escalation(authorizer: &Authorizer<'_>, user: &User, namespace: &str, rul
 mod tests {
     use super::*;
     use crate::authz::{Mode, RbacIndex};
-    use crate::kinds::rbac::RoleKind;
     use serde_json::json;
 
     /// `jane` holds `rules` in the namespace `work`, and `joe` everything everywhere.

@@ -11,6 +11,7 @@ pub mod chain;
 pub mod escalation;
 pub mod rbac;
 pub mod reviews;
+pub mod role;
 pub mod rule;
 mod table;
 pub mod upkeep;

@@ -4,10 +4,9 @@
 //! A question touches only the bindings that name the user or one of its groups.
 
 use super::aggregation::{ClusterRole, RuleBlock, flattened, gathered};
+use super::role::{GROUP, RoleKind, SERVICE_ACCOUNT};
 use super::rule::PolicyRule;
 use super::{Attributes, Target, User, Verdict, quoted, service_account_user};
-use crate::kinds::known;
-use crate::kinds::rbac::{GROUP, RoleKind};
 use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -260,7 +259,7 @@ impl Binding {
             match subject.get("kind")?.as_str()? {
                 "User" => Some(Subject::User(name)),
                 "Group" => Some(Subject::Group(name)),
-                kind if kind == known::SERVICE_ACCOUNT.kind => {
+                SERVICE_ACCOUNT => {
                     let own = text(subject, "namespace");
                     let namespace = if own.is_empty() { namespace.to_owned() } else { own };
                     // Without a namespace, in a ClusterRoleBinding, nobody is meant.

@@ -3,7 +3,7 @@
 use super::chain::Authorizer;
 use super::rbac::joined_errors;
 use super::{Attributes, ResourceTarget, User, Verdict};
-use crate::kinds::{Kind, Unstored};
+use crate::kinds::{Kind, Question};
 use crate::refusal::{Cause, Refusal, Subject};
 use serde_json::{Map, Value, json};
 
@@ -12,24 +12,24 @@ use serde_json::{Map, Value, json};
 /// A local review carries its namespace in its metadata.
 pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
-    let causes = kind.unstored.map_or_else(Vec::new, |question| causes_against(question, body));
+    let causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
     if !causes.is_empty() {
         return Err(Refusal::Invalid { subject: Subject::new(&kind.hub().group, &kind.kind, name_of(body)), causes });
     }
-    let status = match kind.unstored {
-        Some(Unstored::SubjectAccessReview | Unstored::LocalSubjectAccessReview) => {
+    let status = match kind.question {
+        Some(Question::SubjectAccessReview | Question::LocalSubjectAccessReview) => {
             access_status(spec, &user_of(spec), authorizer)
         }
-        Some(Unstored::SelfSubjectAccessReview) => access_status(spec, user, authorizer),
-        Some(Unstored::SelfSubjectRulesReview) => {
+        Some(Question::SelfSubjectAccessReview) => access_status(spec, user, authorizer),
+        Some(Question::SelfSubjectRulesReview) => {
             let namespace = text(spec, "namespace");
             if namespace.is_empty() {
                 return Err(Refusal::BadRequest("no namespace on request".into()));
             }
             rules_status(user, namespace, authorizer)
         }
-        Some(Unstored::SelfSubjectReview) => json!({"userInfo": user_info(user)}),
-        Some(Unstored::TokenReview | Unstored::Binding | Unstored::ComponentStatus) | None => {
+        Some(Question::SelfSubjectReview) => json!({"userInfo": user_info(user)}),
+        Some(Question::TokenReview | Question::Binding | Question::ComponentStatus) | None => {
             return Err(Refusal::Internal(format!("{} is no review of access", kind.kind)));
         }
     };
@@ -69,12 +69,12 @@ pub fn user_info(user: &User) -> Value {
     Value::Object(info)
 }
 
-fn causes_against(question: Unstored, body: &Value) -> Vec<Cause> {
+fn causes_against(question: Question, body: &Value) -> Vec<Cause> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
     let mut causes = Vec::new();
     let asks_access = matches!(
         question,
-        Unstored::SubjectAccessReview | Unstored::LocalSubjectAccessReview | Unstored::SelfSubjectAccessReview
+        Question::SubjectAccessReview | Question::LocalSubjectAccessReview | Question::SelfSubjectAccessReview
     );
     if !asks_access {
         return causes;
@@ -93,7 +93,7 @@ fn causes_against(question: Unstored, body: &Value) -> Vec<Cause> {
         _ => {}
     }
     let groups = spec.get("groups").and_then(Value::as_array).is_some_and(|groups| !groups.is_empty());
-    if question != Unstored::SelfSubjectAccessReview && text(spec, "user").is_empty() && !groups {
+    if question != Question::SelfSubjectAccessReview && text(spec, "user").is_empty() && !groups {
         causes.push(Cause::required("spec.user", "at least one of user or group must be specified"));
     }
     if let Some(resource) = resource {
@@ -101,7 +101,7 @@ fn causes_against(question: Unstored, body: &Value) -> Vec<Cause> {
             causes.extend(selector_causes(resource, selector));
         }
     }
-    let local = question == Unstored::LocalSubjectAccessReview;
+    let local = question == Question::LocalSubjectAccessReview;
     causes.extend(metadata_cause(local, body));
     if local {
         let own = body.get("metadata").map(|metadata| text(metadata, "namespace")).unwrap_or_default();

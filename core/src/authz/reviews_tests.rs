@@ -1,8 +1,8 @@
 //! Tables for the review kinds.
 
 use super::*;
+use crate::authz::role::RoleKind;
 use crate::authz::{Mode, RbacIndex};
-use crate::kinds::rbac::RoleKind;
 use crate::kinds::registry;
 
 fn index() -> RbacIndex {

@@ -2,29 +2,24 @@
 //!
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
-use super::rbac::RoleKind;
+use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown,
-    Subresource, Unstored, Validate, Version, Warnings, api_version,
+    Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Question, Read, ScalePaths, Scope, Selectable,
+    Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
+use crate::authz::role::RoleKind;
 use crate::authz::user::User;
-use crate::event::Offset;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::schema::layout::Layout;
-use crate::schema::schema;
+use crate::refusal::Refusal;
 use serde_json::Value;
-use std::sync::{Arc, LazyLock};
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Verbs of a subresource that shows a part of its object.
 pub(super) const VIEW: [&str; 3] = ["get", "patch", "update"];
-
-/// More versions than any kind has, so that indexes into them hold.
-const GONE_VERSIONS: usize = 256;
 
 /// What a write of the status leaves alone, where it may touch metadata; most kinds let it.
 const STATUS_RESETS: FieldPaths = &[&["spec"]];
@@ -48,7 +43,7 @@ impl Kind {
         Self::new(kind, resource, Scope::Cluster)
     }
 
-    fn new(kind: &str, resource: &str, scope: Scope) -> Self {
+    pub(super) fn new(kind: &str, resource: &str, scope: Scope) -> Self {
         Self {
             kind: kind.into(),
             resource: resource.into(),
@@ -73,7 +68,7 @@ impl Kind {
             immortal: &[],
             expires: false,
             role: None,
-            unstored: None,
+            question: None,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -104,7 +99,7 @@ impl Kind {
         self
     }
 
-    fn push_version(&mut self, group: &str, package: &str, version: &str, convert: Option<Convert>) {
+    pub(super) fn push_version(&mut self, group: &str, package: &str, version: &str, convert: Option<Convert>) {
         let message = format!("{package}.{version}.{}", self.kind);
         self.versions.push(Version {
             group: group.into(),
@@ -128,9 +123,9 @@ impl Kind {
     }
 
     /// Objects of this kind are never stored, only asked; these verbs are all there is.
-    pub fn unstored<const N: usize>(mut self, question: Unstored, verbs: [&'static str; N]) -> Self {
+    pub fn unstored<const N: usize>(mut self, question: Question, verbs: [&'static str; N]) -> Self {
         self.stored = false;
-        self.unstored = Some(question);
+        self.question = Some(question);
         self.verbs(verbs)
     }
 
@@ -389,141 +384,14 @@ impl Kind {
         self
     }
 
-    pub fn export(mut self, hook: fn(&mut Document)) -> Self {
-        self.hooks.export = Some(hook);
+    pub fn unreachable(mut self, hook: fn(&Value, &str) -> Refusal) -> Self {
+        self.hooks.unreachable = Some(hook);
         self
     }
 
-    /// The version that objects are stored in.
-    pub fn hub(&self) -> &Version {
-        &self.versions[0]
-    }
-
-    pub fn is_namespaced(&self) -> bool {
-        self.scope == Scope::Namespaced
-    }
-
-    /// The subresources of one version: those of a custom kind may differ between them.
-    pub fn subresources(&self, version: usize) -> &[Subresource] {
-        self.versions[version].custom.as_ref().map_or(&self.subresources, |custom| &custom.subresources)
-    }
-
-    pub fn subresource(&self, version: usize, name: &str) -> Option<&Subresource> {
-        self.subresources(version).iter().find(|subresource| subresource.name == name)
-    }
-
-    /// How one version looks in a table.
-    pub fn shown(&self, version: usize) -> &Shown {
-        self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
-    }
-
-    /// What is left of a kind that is no longer served, for those who still hold its number.
-    pub fn retired(&self) -> Kind {
-        let mut retired = Kind::new(&self.kind, &self.resource, self.scope);
-        retired.singular.clone_from(&self.singular);
-        retired.storage.clone_from(&self.storage);
-        retired.stored = self.stored;
-        let version = |version: &Version| Version {
-            group: version.group.clone(),
-            version: version.version.clone(),
-            message: version.message.clone(),
-            convert: version.convert,
-            orphans_dependents: version.orphans_dependents,
-            custom: None,
-        };
-        retired.versions = self.versions.iter().map(version).collect();
-        let selectable =
-            |field: &Selectable| Selectable { field: field.field.clone(), group: None, read: Read::at("", "") };
-        retired.selectable = self.selectable.iter().map(selectable).collect();
-        retired
-    }
-
-    /// Stands for all kinds that went long ago.
-    pub fn gone() -> Arc<Kind> {
-        static GONE: LazyLock<Arc<Kind>> = LazyLock::new(|| {
-            let mut gone = Kind::cluster("", "").verbs([]);
-            gone.stored = false;
-            for _ in 0..GONE_VERSIONS {
-                gone.push_version("", "", "", None);
-            }
-            Arc::new(gone)
-        });
-        Arc::clone(&GONE)
-    }
-
-    /// The selectable field that requests of a version call `field`, by its place among the kind's.
-    pub fn selectable_in(&self, version: usize, field: &str) -> Option<usize> {
-        let Version { group, custom, .. } = &self.versions[version];
-        if custom.as_ref().is_some_and(|custom| custom.selectable.iter().all(|known| known != field)) {
-            return None;
-        }
-        self.selectable.iter().position(|s| s.field == field && s.group.as_ref().is_none_or(|only| only == group))
-    }
-
-    /// Whether an object of this version of the log may be stored otherwise than it is to be shown.
-    pub fn is_stale(&self, offset: Offset) -> bool {
-        self.custom.as_ref().is_some_and(|custom| custom.is_stale(offset))
-    }
-
-    /// Tells this shape of the kind from those that it had before.
-    pub fn since(&self) -> Offset {
-        self.custom.as_ref().map_or(Offset::ZERO, |custom| custom.since)
-    }
-
-    /// The version of this name: `apps/v1`.
-    pub fn version_named(&self, api_version: &str) -> Option<usize> {
-        self.versions.iter().position(|version| api_version_is(version, api_version))
-    }
-
-    /// How documents of a version look.
-    pub fn layout(&self, version: usize) -> Option<Layout<'_>> {
-        let version = &self.versions[version];
-        match &version.custom {
-            Some(custom) => Some(Layout::Custom(custom.layout())),
-            None => schema().id(&version.message).map(Layout::of),
-        }
-    }
-}
-
-impl Version {
-    /// `apps/v1`, or `v1` in the core group.
-    pub fn api_version(&self) -> String {
-        api_version(&self.group, &self.version)
-    }
-
-    pub fn is_served(&self) -> bool {
-        self.custom.as_ref().is_none_or(|custom| custom.served)
-    }
-}
-
-impl Read {
-    pub fn at(path: &str, unset: &'static str) -> Read {
-        Read::At { path: path.split('.').map(str::to_owned).collect(), unset }
-    }
-
-    pub fn of(&self, object: &Value) -> String {
-        match self {
-            Self::With(read) => read(object),
-            Self::At { path, unset } => {
-                let found = path.iter().try_fold(object, |value, field| value.get(field));
-                found.map(scalar).filter(|found| !found.is_empty()).unwrap_or_else(|| (*unset).to_owned())
-            }
-        }
-    }
-}
-
-fn scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        scalar @ (Value::Bool(_) | Value::Number(_)) => scalar.to_string(),
-        _ => String::new(),
-    }
-}
-
-fn api_version_is(version: &Version, api_version: &str) -> bool {
-    match api_version.rsplit_once('/') {
-        Some((group, name)) => version.group == group && version.version == name,
-        None => version.group.is_empty() && version.version == api_version,
+    pub fn export(mut self, hook: fn(&mut Document)) -> Self {
+        self.hooks.export = Some(hook);
+        self
     }
 }
 

@@ -27,6 +27,7 @@ pub mod flowcontrol;
 mod groups;
 pub mod internal_apiserver;
 pub mod known;
+mod lookup;
 pub mod networking;
 pub mod node;
 pub mod policy;
@@ -49,11 +50,12 @@ pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, registry};
 
 use crate::authz::escalation::Authorize;
+use crate::authz::role::RoleKind;
 use crate::authz::user::User;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Refusal};
 use serde_json::{Map, Value};
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.
@@ -97,9 +99,9 @@ pub struct Kind {
     /// Its objects go some time after their last change.
     pub expires: bool,
     /// Its part in role-based access control.
-    pub role: Option<rbac::RoleKind>,
+    pub role: Option<RoleKind>,
     /// What a kind that is never stored asks for.
-    pub unstored: Option<Unstored>,
+    pub question: Option<Question>,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
@@ -157,7 +159,7 @@ pub type FieldPaths = &'static [&'static [&'static str]];
 
 /// What a kind that is never stored asks for: whoever answers it is told by this which kind it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unstored {
+pub enum Question {
     /// A pod's assignment to a node, posted as an object of its own.
     Binding,
     /// Whether the cluster's parts are healthy.
@@ -270,6 +272,8 @@ pub struct Hooks {
     pub begin_delete: Option<fn(&mut Document, &str)>,
     /// Whether something beside the finalizers of the metadata holds back an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
+    /// What is told of an object that cannot be reached through a subresource, which leads to a node: `proxy`, `log`.
+    pub unreachable: Option<fn(&Value, &str) -> Refusal>,
     /// What an export leaves out, because this one cluster had given it.
     pub export: Option<fn(&mut Document)>,
 }

@@ -326,7 +326,7 @@ fn storage_version_hash(kind: &Kind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::Unstored;
+    use crate::kinds::Question;
     use serde_json::{Value, json};
 
     fn sample() -> Registry {
@@ -346,7 +346,7 @@ mod tests {
             Kind::cluster("Namespace", "namespaces").versions("", "test", ["v1"]),
             Kind::cluster("TokenReview", "tokenreviews")
                 .versions("authentication.k8s.io", "test", ["v1"])
-                .unstored(Unstored::TokenReview, ["create"]),
+                .unstored(Question::TokenReview, ["create"]),
         ];
         for kind in kinds {
             registry.add(kind);

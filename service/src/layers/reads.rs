@@ -8,7 +8,7 @@ use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::kinds::{Kind, known};
+use holdfast_core::kinds::Kind;
 use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::{Request, Verb};
@@ -234,7 +234,9 @@ impl Found {
         let served = self.kind.subresource(target.version, first).ok_or(Refusal::NoSuchPath)?;
         if matches!(first, "log" | "exec" | "attach" | "portforward" | "proxy") {
             let object = self.scene.view().find(&self.request).await?.document();
-            return Err(unreachable_node(&self.kind, first, &object));
+            // No node is connected, and what leads to one says in its words that it is not reached.
+            let unreachable = self.kind.hooks.unreachable.ok_or(Refusal::NoSuchPath)?;
+            return Err(unreachable(&object, first));
         }
         if !rest.is_empty() {
             return Err(Refusal::NoSuchPath);
@@ -247,25 +249,5 @@ impl Found {
             });
         }
         Ok(first)
-    }
-}
-
-/// The answer of subresources that lead to a node, while no node is connected.
-fn unreachable_node(kind: &Kind, subresource: &str, object: &serde_json::Value) -> Refusal {
-    let name = object["metadata"]["name"].as_str().unwrap_or("");
-    match kind.kind.as_str() {
-        pod if pod == known::POD.kind => match object["spec"]["nodeName"].as_str().unwrap_or("") {
-            "" => Refusal::BadRequest(format!("pod {name} does not have a host assigned")),
-            node if subresource == "proxy" => {
-                Refusal::Unavailable(format!("error trying to reach service: the node {node:?} is not connected"))
-            }
-            node => Refusal::Internal(format!(
-                "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {subresource}"
-            )),
-        },
-        service if service == known::SERVICE.kind => {
-            Refusal::Unavailable(format!("no endpoints available for service {name:?}"))
-        }
-        _ => Refusal::Unavailable(format!("error trying to reach service: the node {name:?} is not connected")),
     }
 }

@@ -3,7 +3,7 @@
 pub mod columns;
 pub mod defaults;
 
-use super::{ApiGroup, Kind, Unstored};
+use super::{ApiGroup, Kind, Question};
 
 const GROUP: &str = "authentication.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authentication";
@@ -20,10 +20,10 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("TokenReview", "tokenreviews")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("TokenReview"))
-            .unstored(Unstored::TokenReview, ["create"]),
+            .unstored(Question::TokenReview, ["create"]),
         Kind::cluster("SelfSubjectReview", "selfsubjectreviews")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("SelfSubjectReview"))
-            .unstored(Unstored::SelfSubjectReview, ["create"]),
+            .unstored(Question::SelfSubjectReview, ["create"]),
     ]
 }

@@ -4,7 +4,7 @@ pub mod columns;
 mod convert;
 pub mod defaults;
 
-use super::{ApiGroup, Kind, Unstored};
+use super::{ApiGroup, Kind, Question};
 
 const GROUP: &str = "authorization.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authorization";
@@ -15,17 +15,17 @@ pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
-        review(Kind::cluster("SubjectAccessReview", "subjectaccessreviews"), Unstored::SubjectAccessReview),
-        review(Kind::cluster("SelfSubjectAccessReview", "selfsubjectaccessreviews"), Unstored::SelfSubjectAccessReview),
-        review(Kind::cluster("SelfSubjectRulesReview", "selfsubjectrulesreviews"), Unstored::SelfSubjectRulesReview),
+        review(Kind::cluster("SubjectAccessReview", "subjectaccessreviews"), Question::SubjectAccessReview),
+        review(Kind::cluster("SelfSubjectAccessReview", "selfsubjectaccessreviews"), Question::SelfSubjectAccessReview),
+        review(Kind::cluster("SelfSubjectRulesReview", "selfsubjectrulesreviews"), Question::SelfSubjectRulesReview),
         review(
             Kind::namespaced("LocalSubjectAccessReview", "localsubjectaccessreviews"),
-            Unstored::LocalSubjectAccessReview,
+            Question::LocalSubjectAccessReview,
         ),
     ]
 }
 
-fn review(kind: Kind, question: Unstored) -> Kind {
+fn review(kind: Kind, question: Question) -> Kind {
     let columns = columns::of(&kind.kind);
     kind.versions(GROUP, PACKAGE, ["v1"])
         .converted(GROUP, PACKAGE, "v1beta1", convert::GROUPS)

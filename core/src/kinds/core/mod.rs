@@ -13,7 +13,7 @@ pub(in crate::kinds) mod validate;
 mod volume;
 
 use super::build::drop_from_spec;
-use super::{ApiGroup, Kind, Unstored};
+use super::{ApiGroup, Kind, Question};
 
 pub use service::ServiceRange;
 
@@ -28,12 +28,12 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Binding", "bindings")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Binding"))
-            .unstored(Unstored::Binding, ["create"]),
+            .unstored(Question::Binding, ["create"]),
         Kind::cluster("ComponentStatus", "componentstatuses")
             .versions("", PACKAGE, ["v1"])
             .short(["cs"])
             .columns(columns::of("ComponentStatus"))
-            .unstored(Unstored::ComponentStatus, ["get", "list"]),
+            .unstored(Question::ComponentStatus, ["get", "list"]),
         Kind::namespaced("ConfigMap", "configmaps")
             .versions("", PACKAGE, ["v1"])
             .short(["cm"])

@@ -2,7 +2,8 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{drop_from_spec, keep_old};
+use crate::kinds::build::{drop_from_spec, keep_old, text};
+use crate::refusal::Refusal;
 use serde_json::{Value, json};
 
 pub fn kind() -> Kind {
@@ -22,6 +23,10 @@ pub fn kind() -> Kind {
         .prepare_update(|new, old| {
             keep_old(new, old, "status");
             pair_addresses(new);
+        })
+        .unreachable(|node, _| {
+            let name = text(node, "/metadata/name");
+            Refusal::Unavailable(format!("error trying to reach service: the node {name:?} is not connected"))
         })
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
 }

@@ -4,6 +4,7 @@ use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::object::meta::Document;
+use crate::refusal::Refusal;
 use serde_json::{Map, Value, json};
 
 pub fn kind() -> Kind {
@@ -56,6 +57,7 @@ pub fn kind() -> Kind {
         .select("status.nominatedNodeName")
         .prepare_create(prepare_create)
         .grace_period(grace_period)
+        .unreachable(unreachable)
         .export(|pod| drop_from_spec(pod, &["nodeName"]))
 }
 
@@ -64,6 +66,19 @@ fn completed(pod: &Value) -> Option<(&'static str, &'static str)> {
         "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
         "Failed" => Some(("Failed", "The pod failed.")),
         _ => None,
+    }
+}
+
+/// No node is connected.
+fn unreachable(pod: &Value, part: &str) -> Refusal {
+    match text(pod, "/spec/nodeName").as_str() {
+        "" => Refusal::BadRequest(format!("pod {} does not have a host assigned", text(pod, "/metadata/name"))),
+        node if part == "proxy" => {
+            Refusal::Unavailable(format!("error trying to reach service: the node {node:?} is not connected"))
+        }
+        node => Refusal::Internal(format!(
+            "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {part}"
+        )),
     }
 }
 

@@ -7,9 +7,10 @@ pub use range::ServiceRange;
 
 use super::{PACKAGE, columns, status, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{drop_from_spec, keep_old};
+use crate::kinds::build::{drop_from_spec, keep_old, text};
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
+use crate::refusal::Refusal;
 use serde_json::{Map, Value};
 
 pub fn kind() -> Kind {
@@ -25,6 +26,10 @@ pub fn kind() -> Kind {
         .claims(allocate::claims)
         .allocate(allocate::allocate)
         .export(export)
+        .unreachable(|service, _| {
+            let name = text(service, "/metadata/name");
+            Refusal::Unavailable(format!("no endpoints available for service {name:?}"))
+        })
         .create_on_update()
         .proxy("ServiceProxyOptions")
         .status()
