@@ -6,7 +6,6 @@
 use super::client::Client;
 use crate::clock::SystemClock;
 use anyhow::{Result, anyhow};
-use bytes::Bytes;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::decide::Settings;
@@ -20,14 +19,10 @@ use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::{Metrics, memory};
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use kube::client::Body;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tower::ServiceExt;
 
 /// An opened folder; what was written is whole when this is dropped.
 pub struct Local {
@@ -86,17 +81,7 @@ fn client(engine: Arc<Engine>) -> kube::Client {
     });
     // Whoever may write the folder's files may do anything with them.
     let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
-    let service = memory::service(api, Arc::new(user));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let service = service.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body: Bytes = body.collect().await?.to_bytes();
-            let answer = service.oneshot(Request::from_parts(parts, Full::new(body))).await;
-            Ok::<_, kube::Error>(answer.unwrap_or_else(|never| match never {}))
-        }
-    });
-    kube::Client::new(service, "default")
+    kube::Client::new(memory::service(api, Arc::new(user)), "default")
 }
 
 /// As which the events of the folder's own user are told.
