@@ -7,7 +7,7 @@ use crate::files::{Readers, Writing, keep_others_out};
 use anyhow::{Context, Result, bail};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::moment::{Unknown, resolve};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use holdfast_storage_rocks::folder::make_private;
 use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_transport_http::forks::{self, Forked, Forker, Unmade};
@@ -67,7 +67,7 @@ pub fn of_folder(from: &Path, at: Option<&str>, to: &Path) -> Result<Forked> {
     complete(fork, version, from, to)
 }
 
-fn version(log: &dyn EventLog, at: Option<Moment>) -> Result<holdfast_core::event::Offset, Unknown> {
+fn version(log: &dyn LogRead, at: Option<Moment>) -> Result<holdfast_core::event::Offset, Unknown> {
     match at {
         None => Ok(log.last()?),
         Some(moment) => resolve(log, moment),

@@ -1,6 +1,6 @@
 //! The state machine of Holdfast, pure: no I/O, clock, randomness, thread or log line.
 //!
-//! Start at [`decide`](mod@decide) (a request against a snapshot gives a decision or a refusal) and
+//! Start at [`pipeline`](mod@pipeline) (a request against a snapshot gives a decision or a refusal) and
 //! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
 //! `merge` the patches, `select` the selectors, `authz` who may do what, `wire` what goes out.
@@ -10,7 +10,6 @@ pub mod apiservices;
 pub mod apply;
 pub mod authz;
 pub mod cel;
-pub mod decide;
 pub mod digest;
 pub mod event;
 pub mod expiry;
@@ -20,6 +19,7 @@ pub mod list;
 pub mod merge;
 pub mod namespace;
 pub mod object;
+pub mod pipeline;
 pub mod refusal;
 pub mod request;
 pub mod schema;

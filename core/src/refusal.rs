@@ -2,7 +2,6 @@
 //!
 //! The core returns refusals as data; only the transport turns one into a `Status` document.
 
-use crate::kinds::custom::Conversion;
 use std::fmt;
 
 /// The resource that a refusal speaks of.
@@ -87,6 +86,11 @@ pub enum Refusal {
         message: String,
         retry_after_seconds: u32,
     },
+    /// An eviction that the pod's budget has no disruption for, or not yet. Zero seconds: nobody knows when.
+    DisruptionBudget {
+        cause: Cause,
+        retry_after_seconds: u32,
+    },
     Timeout {
         message: String,
         retry_after_seconds: u32,
@@ -95,12 +99,16 @@ pub enum Refusal {
     /// A fault that Kubernetes tells of without a reason: 500 and the text alone.
     Unreasoned(String),
     Unavailable(String),
-    /// A webhook has to convert this first. The engine has it done and decides again; no client ever sees it.
-    Unconverted(Box<Conversion>),
-    /// The kind changed between the look for it and the decision. The transport looks again.
-    Redefined,
     /// The disk under the log is full: reads go on, writes wait for room.
     InsufficientStorage(String),
+}
+
+impl Refusal {
+    /// The client fixed a version, and the object has moved on.
+    pub fn modified(subject: Subject) -> Refusal {
+        let message = "the object has been modified; please apply your changes to the latest version and try again";
+        Refusal::Conflict { subject, message: message.into() }
+    }
 }
 
 /// One broken rule and the field that breaks it.
@@ -129,6 +137,8 @@ pub enum CauseReason {
     FieldManagerConflict,
     UnexpectedServerResponse,
     NamespaceTerminating,
+    /// The budget that protects a pod from eviction.
+    DisruptionBudget,
 }
 
 impl CauseReason {
@@ -148,6 +158,7 @@ impl CauseReason {
             Self::FieldManagerConflict => "FieldManagerConflict",
             Self::UnexpectedServerResponse => "UnexpectedServerResponse",
             Self::NamespaceTerminating => "NamespaceTerminating",
+            Self::DisruptionBudget => "DisruptionBudget",
         }
     }
 }

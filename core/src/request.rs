@@ -1,8 +1,10 @@
 //! What a client asks for, in terms that every transport shares.
 
 use crate::authz::User;
-use crate::kinds::KindId;
+use crate::kinds::{Kind, KindId, Registry};
+use crate::refusal::Refusal;
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// One request on a resource.
@@ -121,6 +123,20 @@ impl Request {
 
     pub fn namespace(&self) -> Option<&str> {
         self.target.namespace.as_deref()
+    }
+
+    /// The request on its kind as `registry` has it. `kind` is what the target was resolved to: its definition may have
+    /// changed since, or the registry be that of another moment.
+    pub fn retarget(&self, registry: &Registry, kind: &Arc<Kind>) -> Result<Cow<'_, Request>, Refusal> {
+        let target = &self.target;
+        if registry.serves(target.kind) && Arc::ptr_eq(&registry.share(target.kind), kind) {
+            return Ok(Cow::Borrowed(self));
+        }
+        let version = kind.versions.get(target.version).ok_or(Refusal::NoSuchPath)?;
+        let found = registry.find(&version.group, &version.version, &kind.resource).ok_or(Refusal::NoSuchPath)?;
+        let mut request = self.clone();
+        (request.target.kind, request.target.version) = found;
+        Ok(Cow::Owned(request))
     }
 
     /// The object's key within its kind.

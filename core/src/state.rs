@@ -382,7 +382,7 @@ impl Entry {
         if version != 0
             && let Value::Object(document) = &mut value
         {
-            crate::decide::from_hub(kind, version, document);
+            crate::pipeline::from_hub(kind, version, document);
         }
         value
     }

@@ -7,11 +7,11 @@ use holdfast_core::apiservices::trust::{self, FrontProxy, Trust};
 use holdfast_core::apiservices::{ApiService, GroupVersion};
 use holdfast_core::apply::apply;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_core::decide::{self, Decision, Settings};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::registry;
 use holdfast_core::namespace::Step;
 use holdfast_core::object::meta;
+use holdfast_core::pipeline::{self, Decision, Settings};
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -47,7 +47,7 @@ impl World {
 
     fn carry_out(&mut self, request: &Request) {
         self.commands += 1;
-        let decided = decide::decide(&self.state, &Settings::default(), request, self.stamp());
+        let decided = pipeline::decide(&self.state, &Settings::default(), request, self.stamp());
         let Decision { writes, .. } = decided.unwrap_or_else(|refusal| panic!("{request:?}: {refusal:?}"));
         for write in writes {
             let offset = self.state.offset.next();
@@ -58,7 +58,7 @@ impl World {
                 key: write.key.to_string(),
                 replaces: write.expect.map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
-                actor: decide::actor(request),
+                actor: pipeline::actor(request),
                 object: write.draft.seal(offset),
             };
             let change = Change::from_record(&self.state.registry, &record).unwrap();

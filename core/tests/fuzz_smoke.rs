@@ -12,6 +12,11 @@ use std::path::PathBuf;
 /// Inputs of a sort for each target. One run of all takes a few seconds.
 const CASES: u32 = 300;
 
+/// For longer runs: how many inputs instead, and a number that chooses other ones.
+fn asked(name: &str) -> Option<u32> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 /// The seeds of a target, by name.
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus-seeds").join(target);
@@ -151,8 +156,12 @@ fn every_target_holds_on_noise() {
 
 /// The smallest of the inputs that a target does not hold on.
 fn failure(name: &str, target: targets::Target, inputs: impl Strategy<Value = Vec<u8>>) -> Option<String> {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let generator = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let cases = asked("HOLDFAST_FUZZ_CASES").unwrap_or(CASES);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let generator = match asked("HOLDFAST_FUZZ_SEED") {
+        Some(number) => TestRng::from_seed(RngAlgorithm::ChaCha, &number.to_le_bytes().repeat(8)),
+        None => TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    };
     let run = TestRunner::new_with_rng(config, generator).run(&inputs, |bytes| {
         target(&bytes);
         Ok(())

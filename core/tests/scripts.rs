@@ -14,11 +14,11 @@ mod words;
 use holdfast_core::Refusal;
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{self, Answer, Decision, Settings, View};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::namespace;
+use holdfast_core::pipeline::{self, Answer, Decision, Representation, Settings};
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -121,7 +121,7 @@ impl World {
                             .subresource(version, line.option("sub").unwrap_or(""))
                             .and_then(|sub| sub.scale.clone());
                         if let Some(paths) = scale {
-                            document = Value::Object(decide::scale_of(&paths, &document));
+                            document = Value::Object(pipeline::scale_of(&paths, &document));
                         }
                         self.renderer.object(line, &document, None)
                     }
@@ -141,7 +141,7 @@ impl World {
 
     /// Decides, and folds in what comes of it.
     fn judge(&mut self, line: &Line, request: &Request) -> String {
-        let decision = match decide::decide(&self.state, &self.settings, request, self.stamp()) {
+        let decision = match pipeline::decide(&self.state, &self.settings, request, self.stamp()) {
             Ok(decision) => decision,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
@@ -165,7 +165,7 @@ impl World {
                 key: write.key.to_string(),
                 replaces: write.expect.map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
-                actor: decide::actor(request),
+                actor: pipeline::actor(request),
                 object: write.draft.seal(offset),
             };
             let read = Record::decode_record(&record.encode_record()).unwrap();
@@ -192,9 +192,9 @@ impl World {
     fn answer(&mut self, line: &Line, answer: &Answer, fixed: bool, warnings: &[String]) -> String {
         let mut out = String::new();
         match answer {
-            Answer::Written { code, view, .. } => out += &format!("-> {code}{}", shown(*view)),
-            Answer::Entry { code, view, entry } => {
-                out += &format!("-> {code}{}, unchanged at {}", shown(*view), entry.offset);
+            Answer::Written { code, representation, .. } => out += &format!("-> {code}{}", shown(*representation)),
+            Answer::Entry { code, representation, entry } => {
+                out += &format!("-> {code}{}, unchanged at {}", shown(*representation), entry.offset);
             }
             Answer::Document { code, document } => {
                 let document = Value::Object(document.clone());
@@ -203,6 +203,7 @@ impl World {
                     out += &format!("\n{}", self.renderer.object(line, &document, None).trim_end());
                 }
             }
+            Answer::Success { code } => out += &format!("-> {code} done"),
             Answer::Deleted { subject, uid } => out += &format!("-> deleted {subject} {}", self.renderer.short(uid)),
         }
         out += if fixed { ", version fixed\n" } else { "\n" };
@@ -356,8 +357,8 @@ impl World {
     }
 }
 
-fn shown(view: View) -> &'static str {
-    if view == View::Scale { " Scale" } else { "" }
+fn shown(representation: Representation) -> &'static str {
+    if representation == Representation::Scale { " Scale" } else { "" }
 }
 
 /// A refusal of any kind has words for it.

@@ -36,7 +36,7 @@ async fn all(
     }
     while let Some(result) = tasks.join_next().await {
         match result.map_err(|error| Refusal::Internal(error.to_string()))? {
-            Ok(Reply::Object { .. } | Reply::Document { .. } | Reply::Deleted { .. }) => {}
+            Ok(_) => {}
             Err(Refusal::AlreadyExists(_)) => {}
             Err(refusal) => return Err(refusal),
         }

@@ -1,46 +1,53 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
 use crate::hub::Hub;
-use crate::log::{EventLog, Fault};
+use crate::log::{Fault, Log, LogRead, Wake};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted};
+use crate::reads::Reads;
+use crate::turns::Turns;
 use crate::watch::{Watch, WatchStart};
-use crate::writer::{Command, Input, Rejection, Work, Writer};
+use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
-use holdfast_core::decide::{self, Answer, Conversions, Decision, Settings, View as Shown};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
-use holdfast_core::object::meta::{Document, metadata_mut};
-use holdfast_core::refusal::Subject;
-use holdfast_core::request::{Request, Verb};
+use holdfast_core::object::meta::Document;
+use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, Write};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// How many decisions may wait for the writer before the server says that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// How often a decision that has gone stale is made again before the writer is asked to make it.
-const RACES_MAX: usize = 4;
-/// How many objects a webhook is given at a time.
-const CONVERSIONS_MAX: usize = 500;
+/// How often a question looks whether a full queue has room.
+const QUEUE_LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// How long a read of a version that is not there yet waits for it.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
 /// Where time and seeds come from.
 pub trait Clock: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
+
+    /// Resolves after this long. A clock that goes when it is told to may never let it.
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(duration))
+    }
 }
 
 pub struct Options {
@@ -48,9 +55,9 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Brings objects into another version of their kind where only a webhook can.
+/// What decisions need from outside, and only the shell can do.
 #[async_trait]
-pub trait Converter: Send + Sync + 'static {
+pub trait Outside: Send + Sync + 'static {
     /// The objects in the version asked for, in the same order. `webhook` is the definition's
     /// `spec.conversion.webhook`.
     async fn convert(
@@ -60,69 +67,145 @@ pub trait Converter: Send + Sync + 'static {
         to: &str,
         objects: Vec<Value>,
     ) -> Result<Vec<Document>, Refusal>;
+
+    /// A token that says this.
+    async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
 }
 
 pub struct Engine {
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
-    log: Arc<dyn EventLog>,
-    commands: Sender<Input>,
+    log: Arc<dyn Log>,
+    commands: Arc<Sender<Input>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// What the writer died of.
+    died: watch::Sender<Option<String>>,
     pins: Pins,
     past: Memory,
+    reads: Reads,
     built_in: Arc<Registry>,
     options: Options,
-    converter: OnceLock<Arc<dyn Converter>>,
+    outside: OnceLock<Arc<dyn Outside>>,
+    turns: Turns,
 }
 
-/// What a mutation came to.
-pub enum Reply {
-    Object { entry: Arc<Entry>, code: u16, view: Shown, warnings: Vec<String> },
-    Document { document: Document, code: u16, warnings: Vec<String> },
-    Deleted { subject: Subject, uid: String, warnings: Vec<String> },
+/// How the writer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    Well,
+    /// It lives, and the log takes no writes.
+    ReadOnly(String),
+    /// It has died, or does not answer.
+    Dead(String),
 }
 
 impl Engine {
     /// Folds the log into a state and starts the writer.
-    pub fn open(log: Arc<dyn EventLog>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
-        let (engine, writer, queue) = Engine::assemble(log, registry, options, Hub::default(), QUEUE_COMMANDS_MAX)?;
+    pub fn open(log: Arc<dyn Log>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
+        let hub = Hub::default();
+        let (engine, writer, queue) =
+            Engine::assembled(log, registry, options, hub, (QUEUE_COMMANDS_MAX, Reads::default()))?;
+        let died = engine.died.clone();
+        let serve = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&queue)));
+            if let Err(panic) = outcome {
+                let why = format!("the writer died: {}", words(panic.as_ref()));
+                tracing::error!("{why}");
+                died.send_replace(Some(why));
+            }
+            // Whoever waits in the queue is answered as it goes.
+        };
         let writer = std::thread::Builder::new()
             .name("writer".into())
-            .spawn(move || writer.run(queue))
+            .spawn(serve)
             .map_err(|error| Fault::io("start the writer", error))?;
         *engine.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(writer);
         Ok(engine)
     }
 
     /// The same without a thread: the caller takes commands from the queue, which holds so many at most, and hands them
-    /// to the writer.
+    /// to the writer; the log is read where it is asked for.
     pub fn assemble(
-        log: Arc<dyn EventLog>,
+        log: Arc<dyn Log>,
         registry: Arc<Registry>,
         options: Options,
         hub: Hub,
         commands_max: usize,
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
+        Engine::assembled(log, registry, options, hub, (commands_max, Reads::Here))
+    }
+
+    fn assembled(
+        log: Arc<dyn Log>,
+        registry: Arc<Registry>,
+        mut options: Options,
+        hub: Hub,
+        (commands_max, reads): (usize, Reads),
+    ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
+        options.settings.token_key = TokenKey(log.secret()?);
         let built_in = registry.clone();
         let state = load(log.as_ref(), registry)?;
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (commands, queue) = bounded(commands_max);
+        let commands = Arc::new(commands);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
+        log.wake_by(waking(&writer, &commands));
         let engine = Engine {
             published,
             hub,
             log,
             commands,
             writer: Mutex::new(None),
+            died: watch::Sender::new(None),
             pins: Pins::default(),
             past: Memory::default(),
+            reads,
             built_in,
             options,
-            converter: OnceLock::new(),
+            outside: OnceLock::new(),
+            turns: Turns::default(),
         };
         Ok((Arc::new(engine), writer, queue))
+    }
+
+    /// Resolves when the writer has died, and says of what. Nothing can be written any more: the process should end.
+    pub async fn died(&self) -> String {
+        let mut died = self.died.subscribe();
+        match died.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            // The engine itself holds the other end.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks the writer how it is.
+    pub async fn health(&self, patience: Duration) -> Health {
+        let asked = async {
+            let (answer, answered) = oneshot::channel();
+            let mut question = Input::Ask(answer);
+            // A queue that is full moves on, if the writer lives.
+            while let Err(error) = self.commands.try_send(question) {
+                match error {
+                    TrySendError::Full(again) => question = again,
+                    TrySendError::Disconnected(_) => return Health::Dead(self.gone()),
+                }
+                tokio::time::sleep(QUEUE_LOOK_PERIOD).await;
+            }
+            match answered.await {
+                Ok(None) => Health::Well,
+                Ok(Some(why)) => Health::ReadOnly(why),
+                Err(_) => Health::Dead(self.gone()),
+            }
+        };
+        let late = |_| Health::Dead(format!("the writer has not answered for {} s", patience.as_secs_f32()));
+        tokio::time::timeout(patience, asked).await.unwrap_or_else(late)
+    }
+
+    /// Why there is no writer.
+    fn gone(&self) -> String {
+        self.died.borrow().clone().unwrap_or_else(|| "the server is stopping".into())
     }
 
     /// Lets the writer finish what it was handed, and ends it: later writes are refused.
@@ -145,8 +228,13 @@ impl Engine {
         &self.hub
     }
 
-    pub fn log(&self) -> &Arc<dyn EventLog> {
+    pub fn log(&self) -> &Arc<dyn Log> {
         &self.log
+    }
+
+    /// Where the log is read, for whoever reads it.
+    pub fn reads(&self) -> &Reads {
+        &self.reads
     }
 
     pub fn stamp(&self) -> Stamp {
@@ -157,199 +245,53 @@ impl Engine {
         &self.options.settings
     }
 
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.options.clock.as_ref()
+    }
+
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// Has done there from now on what decisions need from outside. Whoever does it needs the engine first.
+    pub fn set_outside(&self, outside: Arc<dyn Outside>) {
+        // The first one stays; a server has one.
+        let _ = self.outside.set(outside);
+    }
+
+    pub(crate) fn outside(&self) -> Option<&Arc<dyn Outside>> {
+        self.outside.get()
+    }
+
+    /// Hands writes to the writer and waits until they are durable.
+    pub(crate) async fn commit(
+        &self,
+        writes: Vec<Write>,
+        expects: Vec<Expectation>,
+        actor: Actor,
+        stamp: Stamp,
+    ) -> Result<Vec<Arc<Entry>>, Rejection> {
+        let (sender, receiver) = oneshot::channel();
+        let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
+        self.commands.try_send(Input::Commit(command)).map_err(|error| match error {
+            TrySendError::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
+            TrySendError::Disconnected(_) => Rejection::Poisoned(self.gone()),
+        })?;
+        let stopped = |_| Err(Rejection::Failed("the writer stopped before it answered".into()));
+        receiver.await.unwrap_or_else(stopped)
+    }
+
     /// What seals continue tokens.
     pub fn token_key(&self) -> &TokenKey {
         &self.options.settings.token_key
     }
 
-    /// Judges a mutation and makes it durable, deciding again whenever the state moved on in between.
-    pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
-        let stamp = self.stamp();
-        let mut conversions = Conversions::default();
-        let mut races = 0;
-        while races < RACES_MAX {
-            let snapshot = self.snapshot();
-            let decision = self.decide(&snapshot, request, stamp, &mut conversions).await?;
-            #[cfg(feature = "planted")]
-            let rehearses = request.options.dry_run && !is(Bug::DryRunWrites);
-            #[cfg(not(feature = "planted"))]
-            let rehearses = request.options.dry_run;
-            if rehearses {
-                return Ok(rehearse(decision));
-            }
-            races += 1;
-            let fixed = decision.fixed;
-            #[cfg(feature = "planted")]
-            let fixed = fixed || is(Bug::RaceRefused);
-            match self.submit(decision, decide::actor(request), stamp).await {
-                Ok(reply) => return Ok(reply),
-                Err(Rejection::Stale) if !self.snapshot().registry.serves(request.target.kind) => continue,
-                Err(Rejection::Stale) if fixed => return Err(stale(&snapshot, request)),
-                Err(Rejection::Stale) => continue,
-                Err(rejection) => return Err(refusal(rejection)),
-            }
-        }
-        self.mutate_in_turn(request, stamp, conversions).await
-    }
-
-    /// Has webhooks called from now on: whoever calls them needs the engine to find them.
-    pub fn convert_with(&self, converter: Arc<dyn Converter>) {
-        // The first one stays; a server has one.
-        let _ = self.converter.set(converter);
-    }
-
-    async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
-        let webhook = kind.custom.as_ref().and_then(|custom| custom.webhook.as_ref());
-        match webhook.zip(self.converter.get()) {
-            Some((webhook, converter)) => converter.convert(kind, webhook, to, objects).await,
-            None => Err(Refusal::Unreasoned(format!(
-                "conversion webhook for {to}, Kind={} failed: no webhook can be called from here",
-                kind.kind
-            ))),
-        }
-    }
-
-    /// Has everything converted that is not yet, so that the objects can be shown in this version.
-    pub async fn prepare(&self, kind: &Kind, version: usize, entries: &[Arc<Entry>]) -> Result<(), Refusal> {
-        if kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
-            return Ok(());
-        }
-        for batch in entries.chunks(CONVERSIONS_MAX) {
-            let (mut waiting, mut objects, mut to) = (Vec::new(), Vec::new(), String::new());
-            for entry in batch {
-                if let Some(conversion) = entry.awaits(kind, version) {
-                    waiting.push(entry);
-                    objects.push(conversion.object);
-                    to = conversion.to;
-                }
-            }
-            if waiting.is_empty() {
-                continue;
-            }
-            let converted = self.convert(kind, &to, objects).await?;
-            waiting.iter().zip(&converted).for_each(|(entry, converted)| entry.keep(kind, version, converted));
-        }
-        Ok(())
-    }
-
-    /// The same for a document in the version that objects are stored in, which nobody keeps.
-    pub async fn prepare_document(&self, kind: &Kind, version: usize, document: Document) -> Result<Document, Refusal> {
-        if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
-            let mut document = document;
-            if version != 0 {
-                decide::from_hub(kind, version, &mut document);
-            }
-            return Ok(document);
-        }
-        let to = kind.versions[version].api_version();
-        let converted = self.convert(kind, &to, vec![Value::Object(document)]).await?;
-        converted.into_iter().next().ok_or_else(|| Refusal::Internal("the webhook converted nothing".into()))
-    }
-
-    /// Lets the writer decide, where no race can be lost.
-    async fn mutate_in_turn(
-        &self,
-        request: &Request,
-        stamp: Stamp,
-        conversions: Conversions,
-    ) -> Result<Reply, Refusal> {
-        let (told, tells) = oneshot::channel();
-        let (settings, undecided) = (self.options.settings.clone(), request.clone());
-        let work = Work::Undecided(Box::new(move |state| {
-            let decided = decide::decide_with(state, &settings, &undecided, stamp, &conversions);
-            let (writes, told_of) = match decided {
-                Ok(Decision { writes, answer, warnings, .. }) => (writes, Ok((answer, warnings))),
-                Err(refusal) => (Vec::new(), Err(refusal)),
-            };
-            // A client that has gone away does not mind.
-            let _ = told.send(told_of);
-            writes
-        }));
-        let entries = self.commit(work, decide::actor(request), stamp).await.map_err(refusal)?;
-        let told_of = tells.await.map_err(|_| Refusal::Internal("the writer did not decide".into()))?;
-        match told_of {
-            // Others changed it again, and the writer cannot wait for a webhook.
-            Err(Refusal::Unconverted(_)) => Err(Refusal::TooManyRequests {
-                message: "the object changes faster than its webhook converts it; please try again".into(),
-                retry_after_seconds: 1,
-            }),
-            told_of => told_of.map(|(answer, warnings)| reply(answer, &entries, warnings)),
-        }
-    }
-
-    /// Hands a decision to the writer and waits until it is durable.
-    pub async fn submit(&self, decision: Decision, actor: Actor, stamp: Stamp) -> Result<Reply, Rejection> {
-        let Decision { writes, expects, answer, warnings, .. } = decision;
-        if writes.is_empty() {
-            return Ok(reply(answer, &[], warnings));
-        }
-        let entries = self.commit(Work::Decided { writes, expects }, actor, stamp).await?;
-        Ok(reply(answer, &entries, warnings))
-    }
-
-    async fn commit(&self, work: Work, actor: Actor, stamp: Stamp) -> Result<Vec<Arc<Entry>>, Rejection> {
-        let (sender, receiver) = oneshot::channel();
-        let command = Command { work, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
-        self.commands.try_send(Input::Commit(command)).map_err(|error| match error {
-            TrySendError::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
-            TrySendError::Disconnected(_) => Rejection::Poisoned("the server is stopping".into()),
-        })?;
-        match receiver.await {
-            Ok(result) => result,
-            Err(_) => Err(Rejection::Failed("the writer stopped before it answered".into())),
-        }
-    }
-
-    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
-    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
-        decide::validate_delete_options(&request.options.delete)?;
-        let snapshot = self.snapshot();
-        if !snapshot.registry.serves(request.target.kind) {
-            #[cfg(feature = "planted")]
-            if is(Bug::MassDeletionOfOldKind) {
-                return Ok(0);
-            }
-            return Err(Refusal::Redefined);
-        }
-        let selection = Selection::new(&snapshot, request)?;
-        let page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
-        #[cfg(feature = "planted")]
-        let page = {
-            let mut page = page;
-            if is(Bug::MassDeletionMissesLast) {
-                page.entries.pop();
-            }
-            page
-        };
-        let mut deletions = tokio::task::JoinSet::new();
-        let mut count = 0;
-        for entry in page.entries {
-            let document = entry.document();
-            let meta = &document["metadata"];
-            let mut one = request.clone();
-            one.verb = Verb::Delete;
-            one.target.name = meta["name"].as_str().map(str::to_owned);
-            one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
-            let engine = self.clone();
-            deletions.spawn(async move { engine.mutate(&one).await });
-            count += 1;
-            if deletions.len() >= 256 {
-                settle(deletions.join_next().await)?;
-            }
-        }
-        while let Some(result) = deletions.join_next().await {
-            settle(Some(result))?;
-        }
-        Ok(count)
-    }
-
     /// What a list wants to read, and where in it to go on.
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         match (from, freshness) {
-            (Some(token), _) => self.view_of(token),
-            #[cfg(feature = "planted")]
-            (None, Freshness::Newest) if is(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
-                self.past(Offset(self.snapshot().offset.0 - 1))
+            (Some(token), _) => self.view_of(token).await,
+            (None, Freshness::Newest) if planted(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
+                self.past(Offset(self.snapshot().offset.0 - 1)).await
             }
             (None, Freshness::Newest) => Ok(View::of(self.snapshot())),
             (None, Freshness::NotOlderThan(offset)) => {
@@ -358,16 +300,18 @@ impl Engine {
             }
             (None, Freshness::Exact(offset)) => {
                 self.reach(offset).await?;
-                self.kept(offset).map_or_else(|| self.past(offset), |state| Ok(View::of(state).named(true)))
+                match self.kept(offset) {
+                    Some(state) => Ok(View::of(state).named(true)),
+                    None => self.past(offset).await,
+                }
             }
         }
     }
 
     /// What a list goes on with. One that began with the newest state must go on soon, whatever the log remembers.
-    fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
+    async fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
         let offset = Offset(token.version);
-        #[cfg(feature = "planted")]
-        if is(Bug::TokenOfNewest) {
+        if planted(Bug::TokenOfNewest) {
             return Ok(View::of(self.snapshot()).named(token.past));
         }
         if let Some(state) = self.kept(offset) {
@@ -381,13 +325,15 @@ impl Engine {
             return Err(expired());
         }
         if !token.past {
-            let since = self.log.scan(None, offset, 1).map_err(|fault| Refusal::Internal(fault.to_string()))?;
+            let log = self.log.clone();
+            let since = self.reads.run(move || log.scan(None, offset, 1)).await;
+            let since = since.map_err(|fault| Refusal::Internal(fault.to_string()))?;
             let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
             if since.first().is_some_and(|record| record.time_ms < limit_ms) {
                 return Err(expired());
             }
         }
-        Ok(self.past(offset)?.named(token.past))
+        Ok(self.past(offset).await?.named(token.past))
     }
 
     /// The newest state or one that was kept, if it is of this version.
@@ -434,35 +380,13 @@ impl Engine {
     }
 
     /// Follows what the selection picks up to the version of the view, behind which nothing comes.
-    pub fn watch_past(self: &Arc<Self>, view: View, selection: Selection, start: WatchStart) -> Result<Watch, Refusal> {
-        Watch::still(self.clone(), view, selection, start)
-    }
-
-    /// What a mutation would come to in this state.
-    pub async fn rehearse(&self, state: &State, request: &Request) -> Result<Reply, Refusal> {
-        let mut conversions = Conversions::default();
-        self.decide(state, request, self.stamp(), &mut conversions).await.map(rehearse)
-    }
-
-    /// Judges a mutation, and has converted what only a webhook can.
-    async fn decide(
-        &self,
-        state: &State,
-        request: &Request,
-        stamp: Stamp,
-        conversions: &mut Conversions,
-    ) -> Result<Decision, Refusal> {
-        loop {
-            match decide::decide_with(state, &self.options.settings, request, stamp, conversions) {
-                Err(Refusal::Unconverted(conversion)) => {
-                    let kind = state.kind(request.target.kind);
-                    let object = conversion.object.clone();
-                    let converted = self.convert(kind, &conversion.to, vec![object]).await?;
-                    converted.into_iter().for_each(|converted| conversions.add(*conversion.clone(), converted));
-                }
-                decided => return decided,
-            }
-        }
+    pub async fn watch_past(
+        self: &Arc<Self>,
+        view: View,
+        selection: Selection,
+        start: WatchStart,
+    ) -> Result<Watch, Refusal> {
+        Watch::still(self.clone(), view, selection, start).await
     }
 
     /// Cleans up behind namespaces that are going away and Events that are old, for as long as the engine lives.
@@ -474,8 +398,26 @@ impl Engine {
     }
 }
 
+/// What a log calls when others have appended to it. It keeps no engine alive.
+fn waking(writer: &Writer, commands: &Arc<Sender<Input>>) -> Wake {
+    let (others, commands) = (writer.others().clone(), Arc::downgrade(commands));
+    Arc::new(move || {
+        others.store(true, Ordering::Release);
+        if let Some(commands) = commands.upgrade() {
+            // A writer with a full queue is awake, and looks at the tail on its way.
+            let _ = commands.try_send(Input::Tail);
+        }
+    })
+}
+
+/// What somebody panicked with.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
+}
+
 /// Folds what the log holds now.
-pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault> {
+pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> {
     let mut changes = Vec::new();
     let mut custom = Vec::new();
     let mut orphans = 0;
@@ -489,8 +431,7 @@ pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault>
         Ok(())
     })?;
     changes.sort_unstable_by_key(|change| change.offset);
-    #[cfg(feature = "planted")]
-    if is(Bug::LoadMissesLast) {
+    if planted(Bug::LoadMissesLast) {
         changes.pop();
     }
     let mut state = State::new(registry);
@@ -514,64 +455,4 @@ pub fn load(log: &dyn EventLog, registry: Arc<Registry>) -> Result<State, Fault>
     }
     state.offset = log.last()?;
     Ok(state)
-}
-
-fn settle(result: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
-    match result {
-        Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
-        Some(Ok(Err(refusal))) => Err(refusal),
-        Some(Err(error)) => Err(Refusal::Internal(error.to_string())),
-    }
-}
-
-/// The same answer, from a decision that is thrown away.
-fn rehearse(decision: Decision) -> Reply {
-    let entries: Vec<Arc<Entry>> = decision
-        .writes
-        .into_iter()
-        .map(|write| {
-            let version = write.expect.unwrap_or(Offset::ZERO);
-            Arc::new(Entry::new(write.draft.seal(version), write.draft.head(), version, 0, write.index))
-        })
-        .collect();
-    match reply(decision.answer, &entries, decision.warnings) {
-        // What was never stored has no version.
-        Reply::Object { entry, code, view: Shown::Object, warnings } if entry.offset == Offset::ZERO => {
-            let mut document = match entry.document() {
-                Value::Object(document) => document,
-                _ => Document::new(),
-            };
-            metadata_mut(&mut document).remove("resourceVersion");
-            Reply::Document { document, code, warnings }
-        }
-        other => other,
-    }
-}
-
-fn reply(answer: Answer, entries: &[Arc<Entry>], warnings: Vec<String>) -> Reply {
-    match answer {
-        Answer::Written { index, code, view } => Reply::Object { entry: entries[index].clone(), code, view, warnings },
-        Answer::Entry { entry, code, view } => Reply::Object { entry, code, view, warnings },
-        Answer::Document { document, code } => Reply::Document { document, code, warnings },
-        Answer::Deleted { subject, uid } => Reply::Deleted { subject, uid, warnings },
-    }
-}
-
-/// A decision on a version that the client fixed has gone stale.
-fn stale(snapshot: &State, request: &Request) -> Refusal {
-    let kind = snapshot.kind(request.target.kind);
-    let group = &kind.versions[request.target.version].group;
-    Refusal::Conflict {
-        subject: Subject::new(group, &kind.resource, request.name()),
-        message: "the object has been modified; please apply your changes to the latest version and try again".into(),
-    }
-}
-
-fn refusal(rejection: Rejection) -> Refusal {
-    match rejection {
-        Rejection::Full(why) => Refusal::InsufficientStorage(why),
-        Rejection::Failed(why) => Refusal::Internal(why),
-        Rejection::Poisoned(why) => Refusal::Unavailable(why),
-        Rejection::Stale => Refusal::Internal("a stale decision is decided again".into()),
-    }
 }

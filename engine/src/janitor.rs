@@ -5,10 +5,10 @@
 
 use crate::engine::Engine;
 use holdfast_core::authz::upkeep as roles;
-use holdfast_core::decide;
 use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{self, Step};
+use holdfast_core::pipeline;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn work(engine: &Arc<Engine>, gathered: &mut Offset) {
         let snapshot = engine.snapshot();
         let mut steps: Vec<Step> = namespace::plan(&snapshot, engine.stamp());
         if !snapshot.definitions.unsettled.is_empty() {
-            steps.extend(decide::plan_definitions(&snapshot));
+            steps.extend(pipeline::plan_definitions(&snapshot));
         }
         if snapshot.rbac_offset > *gathered {
             steps.extend(roles::plan(&snapshot));

@@ -1,7 +1,7 @@
 //! Runs the core: one writer, group commit, snapshots by pointer swap, and the watch hub.
 //!
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
-//! the engine knows neither HTTP nor any storage product; it owns the trait [`EventLog`] and nothing behind it.
+//! the engine knows neither HTTP nor any storage product; it owns the trait [`Log`] and nothing behind it.
 
 pub mod bootstrap;
 mod engine;
@@ -9,18 +9,23 @@ pub mod hub;
 mod janitor;
 pub mod log;
 pub mod memory;
+mod missed;
 pub mod moment;
+mod mutate;
 mod past;
 mod pins;
-#[cfg(feature = "planted")]
 pub mod planted;
+mod reads;
 pub mod registrar;
 pub mod retention;
+mod turns;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Converter, Engine, Options, Reply, load};
+pub use engine::{Clock, Engine, Health, Options, Outside, load};
 pub use hub::{ChangeType, Delivery, Hub};
-pub use log::{EventLog, Fault, Size};
+pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
+pub use mutate::Reply;
 pub use past::View;
+pub use reads::Reads;
 pub use watch::{Watch, WatchStart};

@@ -1,19 +1,22 @@
 //! The log that everything else is a projection of, as the engine needs it.
+//!
+//! [`LogRead`] is what every log can tell; [`Log`] adds what its one writer in this process does to it. Others may
+//! append to the same log: then an append may come back [`Append::Behind`], and what they wrote comes by
+//! [`Log::tail`].
 
 use holdfast_core::event::{Damage, Offset, Record};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-/// An append-only, durable sequence of records with dense offsets from 1.
+/// How many records are read at a time where all of many are asked for.
+const PIECE: usize = 1024;
+
+/// A durable sequence of records in the order of their offsets, to read.
 ///
 /// Every backend passes the same suite. The trait holds what every backend can do, and no more.
-pub trait EventLog: Send + Sync + 'static {
-    /// Appends the batch and makes it durable: when this returns, no crash loses it. All of it or nothing.
-    ///
-    /// The batch's offsets follow the log's last one without a gap. After a fault it is not known whether the
-    /// batch is there: the caller must [`recover`](Self::recover) before it appends again.
-    fn append(&self, batch: &[Record]) -> Result<(), Fault>;
-
+pub trait LogRead: Send + Sync + 'static {
     /// The last offset, zero when the log is empty.
     fn last(&self) -> Result<Offset, Fault>;
 
@@ -29,7 +32,6 @@ pub trait EventLog: Send + Sync + 'static {
     /// Visits every record after `after`, in order, until `visit` has enough: for who reads on and on, and holds no more
     /// than it keeps. What comes while it is under way may be visited or not.
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
-        const PIECE: usize = 1024;
         let mut after = after;
         loop {
             let records = self.scan(None, after, PIECE)?;
@@ -44,7 +46,6 @@ pub trait EventLog: Send + Sync + 'static {
     /// The offsets of one object's events, in order. Takes the time of all events on the resource, unless the backend
     /// knows better.
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
-        const PIECE: usize = 1024;
         let (mut found, mut after) = (Vec::new(), Offset::ZERO);
         loop {
             let records = self.scan(Some(resource), after, PIECE)?;
@@ -66,54 +67,31 @@ pub trait EventLog: Send + Sync + 'static {
         Ok(self.read(*found)?.filter(|record| !record.is_delete()).map(|record| record.offset()))
     }
 
-    /// What was there at a version that the log remembers: the objects of a resource whose keys begin with `prefix` and
-    /// come after `after`, in the order of their keys, each with its newest event, until `visit` has enough. Takes the
-    /// time of all events on the resource, unless the backend knows better.
-    fn as_of(
-        &self,
-        resource: &str,
-        prefix: &str,
-        after: Option<&str>,
-        at: Offset,
-        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
-    ) -> Result<(), Fault> {
-        const PIECE: usize = 1024;
+    /// What was there: the objects that are asked for, in the order of their keys, each with its newest event, until
+    /// `visit` has enough. Takes the time of all events on the resource, unless the backend knows better.
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
         let mut present = BTreeMap::new();
         let mut position = Offset::ZERO;
-        loop {
-            let records = self.scan(Some(resource), position, PIECE)?;
+        while position < asked.at {
+            let records = self.scan(Some(asked.resource), position, PIECE)?;
             let Some(last) = records.last() else { break };
             position = last.offset();
-            for record in records {
-                if record.offset() <= at
-                    && record.key.starts_with(prefix)
-                    && after.is_none_or(|after| *record.key > *after)
-                {
-                    match record.is_delete() {
-                        true => present.remove(&record.key),
-                        false => present.insert(record.key.clone(), record.offset()),
-                    };
-                }
-            }
-            if position >= at {
-                break;
+            for record in records.into_iter().filter(|record| asked.concerns(record)) {
+                match record.is_delete() {
+                    true => present.remove(&record.key),
+                    false => present.insert(record.key.clone(), record.offset()),
+                };
             }
         }
         let _ = present.iter().try_for_each(|(key, offset)| visit(key, *offset));
         Ok(())
     }
 
-    /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and
-    /// every event since, stays. So does the event at `through` itself, be it a deletion: it says when that version
-    /// was. Takes the time of the events since the last time; writers are not held up.
-    fn forget(&self, through: Offset) -> Result<(), Fault>;
-
     /// From this version on everything is there; zero when nothing was ever let go.
     fn oldest(&self) -> Result<Offset, Fault>;
 
     /// What the log takes, and what was let go. Takes the time of the whole log, unless the backend knows better.
     fn size(&self) -> Result<Size, Fault> {
-        const PIECE: usize = 1024;
         let (mut size, mut after) = (Size::default(), Offset::ZERO);
         loop {
             let records = self.scan(None, after, PIECE)?;
@@ -125,13 +103,6 @@ pub trait EventLog: Send + Sync + 'static {
         }
     }
 
-    /// Gives back the room of what was let go, where that is worth the work, or `always`. It may take long, and holds
-    /// nobody up meanwhile.
-    fn compact(&self, always: bool) -> Result<(), Fault> {
-        let _ = always;
-        Ok(())
-    }
-
     /// Which log this is; nothing for one without a name.
     fn identity(&self) -> Result<Identity, Fault> {
         Ok(Identity::default())
@@ -141,9 +112,85 @@ pub trait EventLog: Send + Sync + 'static {
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }
+}
+
+/// Which objects are asked for, and as of which version that the log remembers.
+#[derive(Debug, Clone, Copy)]
+pub struct AsOf<'a> {
+    pub resource: &'a str,
+    /// What their keys begin with.
+    pub prefix: &'a str,
+    /// Only those whose keys come after this one.
+    pub after: Option<&'a str>,
+    pub at: Offset,
+}
+
+impl<'a> AsOf<'a> {
+    /// All objects of a resource.
+    pub fn all(resource: &'a str, at: Offset) -> AsOf<'a> {
+        AsOf { resource, prefix: "", after: None, at }
+    }
+
+    fn concerns(&self, record: &Record) -> bool {
+        record.offset() <= self.at
+            && record.key.starts_with(self.prefix)
+            && self.after.is_none_or(|after| *record.key > *after)
+    }
+}
+
+/// A log that this process writes to, through one writer.
+///
+/// A log that nobody else appends to numbers its records densely from 1, never says [`Append::Behind`] and never wakes
+/// anybody: the defaults of [`tail`](Self::tail) and [`wake_by`](Self::wake_by) are enough for it.
+pub trait Log: LogRead {
+    /// Appends the batch and makes it durable: when this returns, no crash loses it. All of it or nothing.
+    ///
+    /// The batch's offsets follow the log's last one without a gap. After a fault it is not known whether the
+    /// batch is there: the caller must [`recover`](Self::recover) before it appends again.
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault>;
+
+    /// The next events after `after`, in order, whoever appended them; none when there are none yet. It reads what is
+    /// there, and does not wait.
+    fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
+        self.scan(None, after, PIECE)
+    }
+
+    /// Has `wake` called, from any thread, whenever others have appended. It is called again for what comes while
+    /// the writer reads the [`tail`](Self::tail), so that nothing is left lying.
+    fn wake_by(&self, wake: Wake) {
+        drop(wake);
+    }
+
+    /// Random bytes that are this log's own, made with it and the same at every start. All who append to one log
+    /// have the same.
+    fn secret(&self) -> Result<[u8; 32], Fault>;
+
+    /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and
+    /// every event since, stays. So does the event at `through` itself, be it a deletion: it says when that version
+    /// was. Takes the time of the events since the last time; writers are not held up.
+    fn forget(&self, through: Offset) -> Result<(), Fault>;
+
+    /// Gives back the room of what was let go, where that is worth the work, or `always`. It may take long, and holds
+    /// nobody up meanwhile.
+    fn compact(&self, always: bool) -> Result<(), Fault> {
+        let _ = always;
+        Ok(())
+    }
 
     /// Makes the log writable again after a fault, if the cause is gone.
     fn recover(&self) -> Result<(), Fault>;
+}
+
+/// Called when there is something in the tail.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// What came of an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Append {
+    /// The batch is durable.
+    Appended,
+    /// Somebody else was first, and nothing of the batch is in the log. Their events come by [`Log::tail`].
+    Behind,
 }
 
 /// What a log takes on its disk.
@@ -177,10 +224,11 @@ pub struct Origin {
 pub enum Fault {
     #[error("the disk under the log is full ({operation})")]
     Full { operation: &'static str },
-    #[error("the log's event {offset} is damaged: {damage}. {way_out}")]
-    Damaged { offset: Offset, damage: Damage, way_out: String },
-    #[error("the log is damaged after its event {after}: {what}. {way_out}")]
-    DamagedStore { after: Offset, what: String, way_out: String },
+    /// `path` is the folder of a log that is kept in one.
+    #[error("the log's event {offset} is damaged: {damage}")]
+    Damaged { offset: Offset, damage: Damage, path: Option<PathBuf> },
+    #[error("the log is damaged after its event {after}: {what}")]
+    DamagedStore { after: Offset, what: String, path: PathBuf },
     #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
     InUse { path: String, holder: String },
     #[error("too old resource version: {asked} ({oldest})")]

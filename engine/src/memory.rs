@@ -1,14 +1,19 @@
-//! A log in memory, with faults on demand: for tests, simulation, and the naive twin of the real ones.
+//! A log in memory, with faults and a second appender on demand: for tests, and the naive twin of the real ones.
 
-use crate::log::{EventLog, Fault, Size};
+use crate::log::{Append, Fault, Log, LogRead, Size, Wake};
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, OnceLock};
 
 #[derive(Default)]
 pub struct MemoryLog {
     inner: Mutex<Inner>,
+    wake: Mutex<Option<Wake>>,
+    secret: Secret,
 }
+
+type Secret = Arc<OnceLock<[u8; 32]>>;
 
 #[derive(Default)]
 struct Inner {
@@ -24,7 +29,14 @@ struct Inner {
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
+    /// The last event that somebody else appended.
+    others: u64,
+    /// What somebody else appends just before the next batch.
+    first: Option<First>,
 }
+
+/// Makes somebody's next records, after the last offset.
+type First = Box<dyn FnOnce(Offset) -> Vec<Record> + Send>;
 
 /// A fault that the next append meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +47,8 @@ pub enum Planned {
     Lost,
     /// All of the batch becomes durable, but the writer is told that it failed.
     Unacknowledged,
+    /// The log panics, and nothing of the batch becomes durable.
+    Panic,
 }
 
 impl MemoryLog {
@@ -64,7 +78,21 @@ impl MemoryLog {
         let inner = self.lock();
         let (records, forgotten) = (inner.records.clone(), inner.forgotten.clone());
         let survivor = Inner { records, forgotten, oldest: inner.oldest, ..Inner::default() };
-        MemoryLog { inner: Mutex::new(survivor) }
+        MemoryLog { inner: Mutex::new(survivor), wake: Mutex::default(), secret: self.secret.clone() }
+    }
+
+    /// Appends as another process would, and wakes who follows the tail. The records' offsets follow the last one.
+    pub fn append_as_other(&self, records: &[Record]) {
+        self.lock().push_of_other(records);
+        let wake = self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Lets another process append just before the next batch, which comes back as behind.
+    pub fn be_overtaken(&self, records: impl FnOnce(Offset) -> Vec<Record> + Send + 'static) {
+        self.lock().first = Some(Box::new(records));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -82,34 +110,22 @@ impl Inner {
         Record::decode_record(&self.records[index]).map_err(|damage| Fault::Damaged {
             offset: Offset(index as u64 + 1),
             damage,
-            way_out: "A log in memory has no backup.".into(),
+            path: None,
         })
+    }
+
+    fn push(&mut self, record: &Record) {
+        assert_eq!(record.offset, self.records.len() as u64 + 1, "offsets are dense");
+        self.records.push(record.encode_record());
+    }
+
+    fn push_of_other(&mut self, records: &[Record]) {
+        records.iter().for_each(|record| self.push(record));
+        self.others = self.records.len() as u64;
     }
 }
 
-impl EventLog for MemoryLog {
-    fn append(&self, batch: &[Record]) -> Result<(), Fault> {
-        let mut inner = self.lock();
-        let failed = || Fault::io("append", std::io::Error::other("planned fault"));
-        if inner.broken {
-            return Err(failed());
-        }
-        let fault = inner.fault.take();
-        if !matches!(fault, Some(Planned::Full | Planned::Lost)) {
-            for record in batch {
-                assert_eq!(record.offset, inner.records.len() as u64 + 1, "offsets are dense");
-                inner.records.push(record.encode_record());
-            }
-        }
-        inner.broken = fault.is_some();
-        inner.full = fault == Some(Planned::Full);
-        match fault {
-            None => Ok(()),
-            Some(Planned::Full) => Err(Fault::Full { operation: "append" }),
-            Some(Planned::Lost | Planned::Unacknowledged) => Err(failed()),
-        }
-    }
-
+impl LogRead for MemoryLog {
     fn last(&self) -> Result<Offset, Fault> {
         Ok(Offset(self.lock().records.len() as u64))
     }
@@ -154,6 +170,59 @@ impl EventLog for MemoryLog {
         Ok(found)
     }
 
+    fn size(&self) -> Result<Size, Fault> {
+        let inner = self.lock();
+        let bytes = inner.kept(Offset::ZERO).map(|index| inner.records[index].len() as u64).sum();
+        Ok(Size { bytes, let_go_events: inner.forgotten.len() as u64, let_go_bytes: inner.let_go_bytes })
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        Ok(self.lock().oldest)
+    }
+}
+
+impl Log for MemoryLog {
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+        let mut inner = self.lock();
+        let failed = || Fault::io("append", std::io::Error::other("planned fault"));
+        if inner.broken {
+            return Err(failed());
+        }
+        if let Some(first) = inner.first.take() {
+            let records = first(Offset(inner.records.len() as u64));
+            inner.push_of_other(&records);
+        }
+        if batch.first().is_some_and(|record| record.offset <= inner.others) {
+            return Ok(Append::Behind);
+        }
+        let fault = inner.fault.take();
+        assert!(fault != Some(Planned::Panic), "planned panic");
+        if !matches!(fault, Some(Planned::Full | Planned::Lost)) {
+            batch.iter().for_each(|record| inner.push(record));
+        }
+        inner.broken = fault.is_some();
+        inner.full = fault == Some(Planned::Full);
+        match fault {
+            None => Ok(Append::Appended),
+            Some(Planned::Full) => Err(Fault::Full { operation: "append" }),
+            Some(_) => Err(failed()),
+        }
+    }
+
+    fn wake_by(&self, wake: Wake) {
+        *self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(wake);
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        Ok(*self.secret.get_or_init(|| {
+            let mut secret = [0; 32];
+            for piece in secret.chunks_mut(8) {
+                piece.copy_from_slice(&RandomState::new().hash_one(0).to_le_bytes());
+            }
+            secret
+        }))
+    }
+
     fn forget(&self, through: Offset) -> Result<(), Fault> {
         let mut inner = self.lock();
         let through = through.min(Offset(inner.records.len() as u64));
@@ -173,16 +242,6 @@ impl EventLog for MemoryLog {
         }
         inner.oldest = begin.max(through);
         Ok(())
-    }
-
-    fn size(&self) -> Result<Size, Fault> {
-        let inner = self.lock();
-        let bytes = inner.kept(Offset::ZERO).map(|index| inner.records[index].len() as u64).sum();
-        Ok(Size { bytes, let_go_events: inner.forgotten.len() as u64, let_go_bytes: inner.let_go_bytes })
-    }
-
-    fn oldest(&self) -> Result<Offset, Fault> {
-        Ok(self.lock().oldest)
     }
 
     fn recover(&self) -> Result<(), Fault> {

@@ -1,6 +1,6 @@
 //! The version of a log that a moment means, or why it has none.
 
-use crate::log::{EventLog, Fault};
+use crate::log::{Fault, LogRead};
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{Moment, version_at};
 
@@ -16,7 +16,7 @@ pub enum Unknown {
 }
 
 /// The version of the log that the moment means.
-pub fn resolve(log: &dyn EventLog, moment: Moment) -> Result<Offset, Unknown> {
+pub fn resolve(log: &dyn LogRead, moment: Moment) -> Result<Offset, Unknown> {
     let (newest, oldest) = (log.last()?, log.oldest()?);
     let asked = match moment {
         Moment::Version(asked) if asked > newest => return Err(Unknown::Future { asked, newest }),
@@ -30,7 +30,7 @@ pub fn resolve(log: &dyn EventLog, moment: Moment) -> Result<Offset, Unknown> {
 }
 
 /// The version before the first event that is later.
-pub fn at_time(log: &dyn EventLog, time_ms: i64, newest: Offset) -> Result<Offset, Fault> {
+pub fn at_time(log: &dyn LogRead, time_ms: i64, newest: Offset) -> Result<Offset, Fault> {
     version_at(time_ms, newest, |offset| {
         let found = log.scan(None, Offset(offset.0.saturating_sub(1)), 1)?;
         Ok(found.first().map(|record| (record.offset(), record.time_ms)))

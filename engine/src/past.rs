@@ -2,13 +2,13 @@
 //!
 //! A past version costs what is looked at, whatever happened since and however large the cluster is: the log's index of
 //! versions says which event each object stood at, and most objects still stand there, so that the newest state has
-//! them. What does not is read from the log, and kept for a while.
+//! them. What does not is read from the log, and kept for a while. Whatever reads the log does so where the engine has
+//! [its reads](crate::reads) made, and never on an async worker.
 
 use crate::engine::Engine;
-use crate::log::Fault;
+use crate::log::{AsOf, Fault};
 use crate::moment::{self, Unknown};
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
@@ -101,15 +101,43 @@ impl View {
     }
 
     /// The object that the path names.
-    pub fn find(&self, request: &Request) -> Result<Arc<Entry>, Refusal> {
-        self.get(request.target.kind, &request.key())?.ok_or_else(|| list::missing(&self.state, request))
+    pub async fn find(&self, request: &Request) -> Result<Arc<Entry>, Refusal> {
+        let found = self.get(request.target.kind, &request.key()).await?;
+        found.ok_or_else(|| list::missing(&self.state, request))
     }
 
-    pub fn get(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
+    pub async fn get(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
         let Some(past) = &self.past else { return Ok(self.state.get(kind, key).cloned()) };
-        let at = self.state.offset;
-        #[cfg(feature = "planted")]
-        let at = if is(Bug::PastOffByOne) { at.next() } else { at };
+        let (view, key) = (self.clone(), key.to_owned());
+        past.engine.reads().run(move || view.read(kind, &key)).await
+    }
+
+    /// One page of what the selection picks; see [`list::page`]. Of a past version nobody counts how many follow.
+    pub async fn page(
+        &self,
+        selection: &Selection,
+        limit: Option<u64>,
+        from: Option<&Continue>,
+    ) -> Result<Page, Refusal> {
+        let mut page = match &self.past {
+            None => list::page(&self.state, selection, limit, from),
+            Some(past) => {
+                let (view, selection, from) = (self.clone(), selection.clone(), from.cloned());
+                past.engine.reads().run(move || view.read_page(&selection, limit, from.as_ref())).await?
+            }
+        };
+        if planted(Bug::PageSkips) && page.next.is_some() {
+            page.entries.pop();
+        }
+        if let Some(next) = &mut page.next {
+            next.past = self.named;
+        }
+        Ok(page)
+    }
+
+    fn read(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
+        let Some(past) = &self.past else { return Ok(self.state.get(kind, key).cloned()) };
+        let at = if planted(Bug::PastOffByOne) { self.state.offset.next() } else { self.state.offset };
         let kind = self.state.kind(kind);
         let present = past.present(kind);
         if let Some(entry) = present.and_then(|present| past.newest.get(present, key))
@@ -125,22 +153,10 @@ impl View {
         Ok(found)
     }
 
-    /// One page of what the selection picks; see [`list::page`]. Of a past version nobody counts how many follow.
-    pub fn page(&self, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Result<Page, Refusal> {
-        let mut page = match &self.past {
-            None => list::page(&self.state, selection, limit, from),
-            Some(past) => self.past_page(past, selection, limit, from)?,
-        };
-        #[cfg(feature = "planted")]
-        if is(Bug::PageSkips) && page.next.is_some() {
-            page.entries.pop();
-        }
-        if let Some(next) = &mut page.next {
-            next.past = self.named;
-        }
-        if let Some(past) = &self.past {
-            past.remembers(self.state.offset)?;
-        }
+    fn read_page(&self, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Result<Page, Refusal> {
+        let Some(past) = &self.past else { return Ok(list::page(&self.state, selection, limit, from)) };
+        let page = self.past_page(past, selection, limit, from)?;
+        past.remembers(self.state.offset)?;
         Ok(page)
     }
 
@@ -155,7 +171,7 @@ impl View {
         let at = self.state.offset;
         let mut page = Page { offset: at, entries: Vec::new(), next: None, remaining: None };
         if let Some(key) = &selection.key {
-            let found = self.get(selection.kind, key)?;
+            let found = self.read(selection.kind, key)?;
             page.entries.extend(found.filter(|entry| selection.matches(kind, key, entry)));
             return Ok(page);
         }
@@ -171,7 +187,8 @@ impl View {
                 if found.len() > room { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             let log = past.engine.log();
-            log.as_of(&kind.storage, &selection.prefix, after.as_deref(), at, &mut gather).map_err(fault)?;
+            let asked = AsOf { resource: &kind.storage, prefix: &selection.prefix, after: after.as_deref(), at };
+            log.as_of(&asked, &mut gather).map_err(fault)?;
             let goes_on = found.len() > room;
             found.truncate(room);
             for (key, offset) in &found {
@@ -234,7 +251,7 @@ impl View {
                 found.push((key.to_owned(), offset));
                 ControlFlow::Continue(())
             };
-            past.engine.log().as_of(&kind.storage, "", None, at, &mut gather).map_err(fault)?;
+            past.engine.log().as_of(&AsOf::all(&kind.storage, at), &mut gather).map_err(fault)?;
             let present = past.present(kind);
             for (key, offset) in found {
                 let entry = self.entry(past, kind, present, &key, offset)?;
@@ -263,12 +280,13 @@ impl Past {
 
 impl Engine {
     /// The version that a version, a time or a time ago means, which the log must remember.
-    pub fn moment(&self, text: &str) -> Result<Offset, Refusal> {
+    pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
         // What is durable and not yet served is of the future.
         let newest = self.snapshot().offset;
-        match moment::resolve(self.log().as_ref(), moment) {
+        let log = self.log().clone();
+        match self.reads().run(move || moment::resolve(log.as_ref(), moment)).await {
             Ok(version) if version <= newest => Ok(version),
             Ok(version) => Err(Refusal::BadRequest(moment::Unknown::Future { asked: version, newest }.to_string())),
             Err(Unknown::LetGo { asked, oldest }) => Err(let_go(asked, Ok(oldest))),
@@ -278,7 +296,12 @@ impl Engine {
     }
 
     /// The cluster as it was at a version that there is.
-    pub fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
+    pub async fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
+        let engine = self.clone();
+        self.reads().run(move || engine.read_past(at)).await
+    }
+
+    pub(crate) fn read_past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
         let newest = self.snapshot();
         if newest.offset == at {
             return Ok(View::of(newest).named(true));
@@ -302,11 +325,12 @@ impl Engine {
     }
 
     /// The whole state at a version, for what looks at more than can be said beforehand.
-    pub fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
+    pub async fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
         if let Some(state) = self.kept(at) {
             return Ok(state);
         }
-        let state = self.past(at)?.whole()?;
+        let engine = self.clone();
+        let state = self.reads().run(move || engine.read_past(at)?.whole()).await?;
         self.pin(&state);
         Ok(state)
     }
@@ -314,8 +338,7 @@ impl Engine {
     /// The kinds that there were: those of now, unless a definition has changed since.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
         let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
-        #[cfg(feature = "planted")]
-        if is(Bug::PastKindsOfNow) {
+        if planted(Bug::PastKindsOfNow) {
             return Ok(newest.registry.clone());
         }
         let storage = &newest.kind(definitions).storage;
@@ -332,7 +355,7 @@ impl Engine {
             offsets.push(offset);
             ControlFlow::Continue(())
         };
-        self.log().as_of(storage, "", None, at, &mut gather).map_err(fault)?;
+        self.log().as_of(&AsOf::all(storage, at), &mut gather).map_err(fault)?;
         offsets.sort_unstable();
         let mut state = State::new(self.built_in().clone());
         for offset in offsets {

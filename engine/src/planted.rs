@@ -1,8 +1,10 @@
 //! Deliberate bugs, one at a time, for proving that the simulation finds each. Never in a normal build.
 //!
-//! A bug is active in the thread that planted it. Where one is planted the code says `#[cfg(feature = "planted")]`.
+//! A bug is active in the thread that planted it. Where one is planted the code asks `planted(Bug::…)`, which is
+//! `false` at compile time without the feature `planted`, so that nothing of it is left. Bugs in the order of a commit
+//! are not marked in the writer: [`order`] is asked for its steps.
 
-use std::cell::Cell;
+use crate::writer::Step;
 
 /// A mistake that somebody could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub enum Bug {
     FaultAcknowledged,
     /// After a fault the writer goes on without reading what had become durable: offsets are given out twice.
     OffsetsReused,
+    /// A batch that others were faster than is acknowledged, and is not in the log.
+    OvertakenAcknowledged,
     /// A start misses the newest event.
     LoadMissesLast,
     /// What is being deleted goes at once, whatever finalizers it has.
@@ -66,7 +70,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 29] = [
         Bug::AnswerBeforeAppend,
         Bug::PublishBeforeAppend,
         Bug::AnswerBeforePublish,
@@ -78,6 +82,7 @@ impl Bug {
         Bug::HalfBatchAfterFault,
         Bug::FaultAcknowledged,
         Bug::OffsetsReused,
+        Bug::OvertakenAcknowledged,
         Bug::LoadMissesLast,
         Bug::FinalizersIgnored,
         Bug::DryRunWrites,
@@ -98,15 +103,40 @@ impl Bug {
     ];
 }
 
+#[cfg(feature = "planted")]
 thread_local! {
-    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Plants a bug in this thread, or takes it away.
+#[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
 }
 
-pub(crate) fn is(bug: Bug) -> bool {
+/// Whether this bug is planted in this thread.
+#[cfg(feature = "planted")]
+pub(crate) fn planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
+}
+
+/// Until the hub and the watch are marked in the new way, too.
+#[cfg(feature = "planted")]
+pub(crate) use self::planted as is;
+
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}
+
+/// The steps of a commit as they are taken: in the right order, unless a bug is planted.
+pub(crate) fn order(right: [Step; 4]) -> [Step; 4] {
+    use Step::{Answer, Append, Deliver, Publish};
+    match () {
+        () if planted(Bug::AnswerBeforeAppend) => [Answer, Append, Publish, Deliver],
+        () if planted(Bug::PublishBeforeAppend) => [Publish, Append, Deliver, Answer],
+        () if planted(Bug::AnswerBeforePublish) => [Append, Answer, Publish, Deliver],
+        () if planted(Bug::DeliverBeforePublish) => [Append, Deliver, Publish, Answer],
+        () => right,
+    }
 }

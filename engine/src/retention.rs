@@ -1,10 +1,10 @@
 //! Lets old history go, by age and by size, beside traffic.
 //!
-//! What the state was at the new beginning stays, and so does every event since; see [`EventLog::forget`]. A pass goes
+//! What the state was at the new beginning stays, and so does every event since; see [`Log::forget`]. A pass goes
 //! on a thread of its own, in steps, so that neither writers nor readers wait for it.
 
 use crate::engine::Engine;
-use crate::log::{EventLog, Fault, Size};
+use crate::log::{Fault, Log, Size};
 use crate::moment::at_time;
 use holdfast_core::event::Offset;
 use std::sync::Weak;
@@ -41,8 +41,13 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         let Some(engine) = engine.upgrade() else { return };
         let newest = engine.snapshot().offset;
         // Where what is current is too much already, looking more often helps nobody.
-        let is_full =
-            !too_large && retention.bytes.is_some_and(|most| engine.log().size().is_ok_and(|size| size.bytes > most));
+        let is_full = match retention.bytes {
+            Some(most) if !too_large => {
+                let log = engine.log().clone();
+                engine.reads().run(move || log.size().is_ok_and(|size| size.bytes > most)).await
+            }
+            _ => false,
+        };
         if looked.elapsed() < period && newest.0.saturating_sub(seen.0) < MUCH_EVENTS && !is_full {
             continue;
         }
@@ -95,7 +100,7 @@ pub struct Pass {
 }
 
 /// Lets go of what the retention does not keep.
-pub fn pass(log: &dyn EventLog, retention: Retention, now_ms: i64) -> Result<Pass, Fault> {
+pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64) -> Result<Pass, Fault> {
     let before = log.size()?;
     let newest = log.last()?;
     if let Some(age) = retention.age {
@@ -122,6 +127,7 @@ pub fn pass(log: &dyn EventLog, retention: Retention, now_ms: i64) -> Result<Pas
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{Append, LogRead};
     use crate::memory::MemoryLog;
     use holdfast_core::event::{Operation, Record};
 
@@ -138,7 +144,7 @@ mod tests {
             object: vec![b'x'; 100].into(),
             ..Record::default()
         };
-        log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written");
+        assert_eq!(log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written"), Append::Appended);
         log
     }
 

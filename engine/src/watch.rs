@@ -6,6 +6,7 @@
 use crate::engine::Engine;
 use crate::hub::{ChangeType, Delivery, Event, Subscription};
 use crate::log::Fault;
+use crate::missed::{Ask, Reading};
 use crate::past::View;
 #[cfg(feature = "planted")]
 use crate::planted::{Bug, is};
@@ -16,11 +17,10 @@ use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
 use holdfast_core::state::{Change, Entry, State};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use tokio::sync::mpsc::error::TryRecvError;
-
-/// How many records are read from the log at a time.
-const CATCH_UP_RECORDS: usize = 256;
 
 /// Where a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Watch {
     /// Read from the log or the snapshot, not given out yet.
     pending: VecDeque<Delivery>,
     position: Offset,
+    /// What is being read of the log. Nothing is pending meanwhile, and the position stays.
+    reading: Option<Reading>,
     /// The version whose objects are the first events; `None` once they are given out.
     initial: Option<Offset>,
 }
@@ -90,7 +92,7 @@ impl Watch {
     }
 
     /// A watch in which nothing comes behind the version of the view.
-    pub(crate) fn still(
+    pub(crate) async fn still(
         engine: Arc<Engine>,
         view: View,
         selection: Selection,
@@ -100,7 +102,7 @@ impl Watch {
         match start {
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
-                let page = view.page(&watch.selection, None, None)?;
+                let page = view.page(&watch.selection, None, None).await?;
                 watch.position = view.offset();
                 let kind = watch.selection.kind;
                 watch.pending = page.entries.into_iter().map(|entry| added(kind, key_of(&entry), entry)).collect();
@@ -111,7 +113,15 @@ impl Watch {
     }
 
     fn begin(engine: Arc<Engine>, selection: Selection, source: Source) -> Watch {
-        Watch { engine, selection, source, pending: VecDeque::new(), position: Offset::ZERO, initial: None }
+        Watch {
+            engine,
+            selection,
+            source,
+            pending: VecDeque::new(),
+            position: Offset::ZERO,
+            reading: None,
+            initial: None,
+        }
     }
 
     /// Whether the events that tell what was there at the beginning have all been given out; true once.
@@ -125,6 +135,10 @@ impl Watch {
             if let Some(delivery) = self.next_ready()? {
                 return Ok(delivery);
             }
+            if self.reading.is_some() {
+                poll_fn(|context| self.poll_catch_up(context)).await?;
+                continue;
+            }
             let Source::Hub(subscription) = &mut self.source else { return std::future::pending().await };
             match subscription.queue.recv().await {
                 Some(delivery) => {
@@ -137,14 +151,17 @@ impl Watch {
         }
     }
 
-    /// The next event if there is one already.
+    /// The next event if there is one already, and it need not be waited for until it is read from the log.
     pub fn next_ready(&mut self) -> Result<Option<Delivery>, Fault> {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 return Ok(Some(delivery));
             }
             if self.position < self.source.since() {
-                self.catch_up()?;
+                match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(read) => read?,
+                    Poll::Pending => return Ok(None),
+                }
                 continue;
             }
             let Source::Hub(subscription) = &mut self.source else { return Ok(None) };
@@ -176,6 +193,7 @@ impl Watch {
                 self.pending.push_front(delivery);
                 Ok(None)
             }
+            None if self.reading.is_some() => Ok(None),
             None => {
                 self.position = self.position.max(delivered);
                 Ok(Some(self.position))
@@ -204,57 +222,31 @@ impl Watch {
         Ok(())
     }
 
-    fn catch_up(&mut self) -> Result<(), Fault> {
-        let snapshot = match &self.source {
+    /// Takes in the next of what the log has of the gap, as soon as it is read.
+    fn poll_catch_up(&mut self, context: &mut Context) -> Poll<Result<(), Fault>> {
+        if self.reading.is_none() {
+            self.reading = Some(self.begin_reading()?);
+        }
+        let Some(reading) = &mut self.reading else { return Poll::Pending };
+        let read = ready!(reading.as_mut().poll(context));
+        self.reading = None;
+        let missed = read?;
+        self.pending.extend(missed.deliveries);
+        self.position = missed.position;
+        Poll::Ready(Ok(()))
+    }
+
+    fn begin_reading(&self) -> Result<Reading, Fault> {
+        let state = match &self.source {
             Source::Hub(_) => self.engine.snapshot(),
             Source::Still(state) => state.clone(),
         };
-        let since = self.source.since();
-        if !snapshot.registry.serves(self.selection.kind) {
+        if !state.registry.serves(self.selection.kind) {
             return Err(Fault::Redefined);
         }
-        let kind = snapshot.kind(self.selection.kind);
-        let log = self.engine.log();
-        let began = self.position;
-        let records = log.scan(Some(&kind.storage), began, CATCH_UP_RECORDS)?;
-        let more = records.len() == CATCH_UP_RECORDS;
-        for record in &records {
-            if record.offset() > since {
-                break;
-            }
-            self.position = record.offset();
-            if !record.key.starts_with(&self.selection.prefix) {
-                continue;
-            }
-            let read = |record: &_| {
-                Change::from_record(&snapshot.registry, record)
-                    .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })
-            };
-            let previous = match record.replaces {
-                0 => None,
-                replaces => match log.read(Offset(replaces))? {
-                    Some(previous) if !previous.is_delete() => Some(read(&previous)?.entry),
-                    _ => None,
-                },
-            };
-            let event = Arc::new(Event::new(read(record)?, previous));
-            if let Some(change_type) = event.seen_by(kind, &self.selection) {
-                self.pending.push_back(Delivery { event, change_type });
-            }
-        }
-        // Asked after all was read, for events are let go meanwhile.
-        let oldest = log.oldest()?;
-        #[cfg(feature = "planted")]
-        let oldest = if is(Bug::ForgottenIgnored) { Offset::ZERO } else { oldest };
-        if began < oldest {
-            self.pending.clear();
-            return Err(Fault::Forgotten { asked: began, oldest });
-        }
-        let behind = records.last().is_some_and(|last| last.offset() <= since);
-        if !(more && behind) {
-            self.position = self.position.max(since);
-        }
-        Ok(())
+        let (began, until) = (self.position, self.source.since());
+        let ask = Ask { selection: self.selection.clone(), state, began, until };
+        Ok(ask.begin(self.engine.log().clone(), self.engine.reads()))
     }
 }
 

@@ -1,25 +1,28 @@
 //! The single writer: the order of a commit, written once.
 //!
-//! 1. Check each decision's expectations against the newest state, decisions before it in the batch included.
-//! 2. Number the writes that hold.
-//! 3. Append them to the log, durable, with one fsync for the batch.
-//! 4. Publish the new state.
-//! 5. Wake the watchers.
-//! 6. Answer.
+//! 1. Check each decision's expectations against the newest state, decisions before it in the batch included, and
+//!    number the writes of those that hold ([`Batch::check`]).
+//! 2. Append them to the log, durable, with one fsync for the batch. Where somebody else was first, take over what
+//!    they wrote and begin again with 1.
+//! 3. Publish the new state.
+//! 4. Wake the watchers.
+//! 5. Answer.
 //!
-//! Nothing is answered, shown to a reader or sent to a watcher before it is durable.
+//! Nothing is answered, shown to a reader or sent to a watcher before it is durable. The writer runs no rules: it
+//! compares versions and claims, and what went stale is decided again by who asked for it.
 
 use crate::hub::Hub;
-use crate::log::{EventLog, Fault};
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::log::{Append, Fault, Log};
+use crate::planted::{Bug, order, planted};
 use arc_swap::ArcSwap;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::apply;
-use holdfast_core::decide::{Expectation, Write};
 use holdfast_core::event::{Actor, Operation, Record};
+use holdfast_core::kinds::KindId;
+use holdfast_core::pipeline::{Expectation, Write};
 use holdfast_core::state::{Change, Entry, State};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -33,34 +36,31 @@ const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
 /// What the writer is handed.
 pub enum Input {
     Commit(Command),
+    /// Others have appended to the log.
+    Tail,
+    /// Why writes are not taken, if they are not.
+    Ask(oneshot::Sender<Option<String>>),
     /// After what was handed over before.
     Stop,
 }
 
-/// A decision on its way into the log.
+/// A decision on its way into the log: good as long as what it counted on is still so.
 pub struct Command {
-    pub work: Work,
+    pub writes: Vec<Write>,
+    pub expects: Vec<Expectation>,
     pub actor: Actor,
     pub time_ms: i64,
     pub answer: oneshot::Sender<Outcome>,
 }
 
-pub enum Work {
-    /// Decided on a snapshot, and good as long as what was counted on is still so.
-    Decided { writes: Vec<Write>, expects: Vec<Expectation> },
-    /// To be decided by the writer, on the newest state: for requests that lost too many races against others.
-    /// Nothing can come in between, and all other commands wait meanwhile.
-    Undecided(Decide),
-}
-
-/// Makes the writes of a state.
-pub type Decide = Box<dyn FnOnce(&State) -> Vec<Write> + Send>;
+/// What becomes of a decision.
+pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
 
 /// Why a decision did not make it into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejection {
     /// Something it counted on has changed: decide again.
-    Stale,
+    Stale(Contested),
     /// The disk is full.
     Full(String),
     /// The log failed; it is not known whether the write is durable.
@@ -69,52 +69,104 @@ pub enum Rejection {
     Poisoned(String),
 }
 
+/// What a decision lost to another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Contested {
+    /// The object has another version, or is there, or is gone.
+    Object { kind: KindId, key: Arc<str> },
+    /// Another object holds it.
+    Claim(Arc<str>),
+    /// The kind was redefined, or is gone.
+    Kind(KindId),
+}
+
+/// A step of a commit, once its batch is numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Append,
+    Publish,
+    Deliver,
+    Answer,
+}
+
+const ORDER: [Step; 4] = [Step::Append, Step::Publish, Step::Deliver, Step::Answer];
+
 /// Owns the newest state and is alone in changing it.
 pub struct Writer {
     state: State,
-    log: Arc<dyn EventLog>,
+    log: Arc<dyn Log>,
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
+    /// Set when others have appended, and taken back before the tail is read.
+    others: Arc<AtomicBool>,
     /// Why the log may not be appended to; `None` when all is well.
-    poison: Option<(bool, String)>,
+    poison: Option<Poison>,
+}
+
+#[derive(Debug, Clone)]
+struct Poison {
+    is_full: bool,
+    why: String,
+}
+
+impl From<&Fault> for Poison {
+    fn from(fault: &Fault) -> Poison {
+        Poison { is_full: fault.is_full(), why: fault.to_string() }
+    }
+}
+
+impl Poison {
+    /// For a write that was not tried.
+    fn rejection(&self) -> Rejection {
+        if self.is_full { Rejection::Full(self.why.clone()) } else { Rejection::Poisoned(self.why.clone()) }
+    }
 }
 
 impl Writer {
-    pub fn new(state: State, log: Arc<dyn EventLog>, published: Arc<ArcSwap<State>>, hub: Arc<Hub>) -> Writer {
-        Writer { state, log, published, hub, poison: None }
+    pub fn new(state: State, log: Arc<dyn Log>, published: Arc<ArcSwap<State>>, hub: Arc<Hub>) -> Writer {
+        Writer { state, log, published, hub, others: Arc::default(), poison: None }
+    }
+
+    /// Set by whoever sees that others have appended.
+    pub fn others(&self) -> &Arc<AtomicBool> {
+        &self.others
     }
 
     /// Serves commands until it is told to stop or every sender is gone.
-    pub fn run(mut self, commands: Receiver<Input>) {
+    pub fn run(mut self, inputs: &Receiver<Input>) {
         let mut batch = Vec::with_capacity(BATCH_COMMANDS_MAX);
         loop {
-            match commands.recv_timeout(RECOVERY_PERIOD) {
-                Ok(Input::Commit(command)) => batch.push(command),
-                Ok(Input::Stop) => return,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.heal();
-                    continue;
-                }
+            let mut next = match inputs.recv_timeout(RECOVERY_PERIOD) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if next.is_none() {
+                self.heal();
             }
-            let mut bytes = 0;
-            let mut stop = false;
-            while batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
-                match commands.try_recv() {
-                    Ok(Input::Commit(command)) => {
-                        if let Work::Decided { writes, .. } = &command.work {
-                            bytes += writes.iter().map(|write| write.draft.len()).sum::<usize>();
-                        }
+            let (mut bytes, mut questions, mut stop) = (0, Vec::new(), false);
+            while let Some(input) = next {
+                match input {
+                    Input::Commit(command) => {
+                        bytes += command.bytes();
                         batch.push(command);
                     }
-                    Ok(Input::Stop) => {
-                        stop = true;
-                        break;
-                    }
-                    Err(_) => break,
+                    Input::Tail => {}
+                    Input::Ask(answer) => questions.push(answer),
+                    Input::Stop => stop = true,
                 }
+                let has_room = !stop && batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX;
+                next = if has_room { inputs.try_recv().ok() } else { None };
             }
-            self.commit(&mut batch);
+            if batch.is_empty() {
+                self.follow()
+            } else {
+                self.commit(&mut batch)
+            }
+            for answer in questions {
+                // Who asked may have lost patience.
+                let _ = answer.send(self.trouble());
+            }
             if stop {
                 return;
             }
@@ -122,94 +174,97 @@ impl Writer {
     }
 
     /// Commits a batch and answers every command in it.
-    pub fn commit(&mut self, batch: &mut Vec<Command>) {
+    pub fn commit(&mut self, commands: &mut Vec<Command>) {
         self.heal();
-        if let Some((full, why)) = &self.poison {
-            for command in batch.drain(..) {
-                let rejection = if *full { Rejection::Full(why.clone()) } else { Rejection::Poisoned(why.clone()) };
-                let _ = command.answer.send(Err(rejection));
-            }
+        self.follow();
+        if let Some(poison) = &self.poison {
+            commands.drain(..).for_each(|command| command.answer(Err(poison.rejection())));
             return;
         }
-        let mut next = self.state.clone();
-        let mut records = Vec::with_capacity(batch.len());
-        let mut changes = Vec::with_capacity(batch.len());
-        let mut answers = Vec::with_capacity(batch.len());
-        for command in batch.drain(..) {
-            let writes = match command.work {
-                Work::Undecided(decide) => decide(&next),
-                Work::Decided { writes, .. } if writes.iter().any(|write| !next.registry.serves(write.kind)) => {
-                    answers.push((command.answer, Err(Rejection::Stale)));
-                    continue;
-                }
-                Work::Decided { writes, expects } if holds(&next, &writes, &expects) => writes,
-                Work::Decided { .. } => {
-                    // Told only when the batch is durable: what made it stale may be in this very batch.
-                    answers.push((command.answer, Err(Rejection::Stale)));
-                    continue;
-                }
+        let mut batch = Batch::check(&self.state, commands.drain(..));
+        if batch.records.is_empty() {
+            return batch.answer();
+        }
+        for step in order(ORDER) {
+            match step {
+                Step::Append => match self.append(batch) {
+                    Ok(appended) => batch = appended,
+                    Err(()) => return,
+                },
+                Step::Publish => self.published.store(Arc::new(batch.next.clone())),
+                Step::Deliver => self.hub.deliver(&batch.next, std::mem::take(&mut batch.changes)),
+                Step::Answer => batch.answer(),
+            }
+        }
+    }
+
+    /// Takes over what others have appended, if there is any.
+    pub fn follow(&mut self) {
+        if self.others.swap(false, Ordering::AcqRel)
+            && self.poison.is_none()
+            && let Err(fault) = self.take_over()
+        {
+            tracing::error!(%fault, "what others appended to the log cannot be read");
+            self.poison = Some(Poison::from(&fault));
+        }
+    }
+
+    /// Why writes are not taken, if they are not.
+    pub fn trouble(&self) -> Option<String> {
+        self.poison.as_ref().map(|poison| poison.why.clone())
+    }
+
+    /// Makes the batch durable, and the state with it the newest. Decisions that others were faster than are checked
+    /// again, so what is appended in the end may be less.
+    fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
+        loop {
+            let appended = match batch.records.is_empty() {
+                true => Ok(Append::Appended),
+                false => self.log.append(&batch.records),
             };
-            let mut entries = Vec::with_capacity(writes.len());
-            for write in writes {
-                let (record, change) = number(&next, write, &command.actor, command.time_ms);
-                let previous = next.get(change.kind, &change.key).cloned();
-                apply(&mut next, &change);
-                entries.push(change.entry.clone());
-                records.push(record);
-                changes.push((change, previous));
-            }
-            answers.push((command.answer, Ok(entries)));
-        }
-        if records.is_empty() {
-            answer_all(answers);
-            return;
-        }
-        #[cfg(feature = "planted")]
-        {
-            if is(Bug::AnswerBeforeAppend) {
-                answer_all(std::mem::take(&mut answers));
-            }
-            if is(Bug::PublishBeforeAppend) {
-                self.published.store(Arc::new(next.clone()));
-            }
-        }
-        if let Err(fault) = self.log.append(&records) {
-            tracing::error!(%fault, "the log did not take a batch of {} events", records.len());
-            #[cfg(feature = "planted")]
-            {
-                if is(Bug::HalfBatchAfterFault) {
-                    apply(&mut self.state, &changes[0].0);
-                    self.published.store(Arc::new(self.state.clone()));
+            match appended.and_then(|appended| self.after(appended)) {
+                Ok(Append::Behind) if !planted(Bug::OvertakenAcknowledged) => {
+                    batch = Batch::check(&self.state, batch.take_back());
                 }
-                if is(Bug::FaultAcknowledged) {
-                    answer_all(std::mem::take(&mut answers));
+                Ok(_) => {
+                    self.state = batch.next.clone();
+                    return Ok(batch);
+                }
+                Err(fault) => {
+                    self.refuse(batch, &fault);
+                    return Err(());
                 }
             }
-            let why = fault.to_string();
-            self.poison = Some((fault.is_full(), why.clone()));
-            for (answer, outcome) in answers {
-                let rejection = match outcome {
-                    _ if fault.is_full() => Rejection::Full(why.clone()),
-                    Ok(_) => Rejection::Failed(why.clone()),
-                    Err(_) => Rejection::Poisoned(why.clone()),
-                };
-                let _ = answer.send(Err(rejection));
-            }
-            return;
         }
-        self.state = next;
-        #[cfg(feature = "planted")]
-        {
-            if is(Bug::DeliverBeforePublish) {
-                self.hub.deliver(&self.state, std::mem::take(&mut changes));
-            }
-            if is(Bug::AnswerBeforePublish) {
-                answer_all(std::mem::take(&mut answers));
-            }
+    }
+
+    /// After a write that somebody else was faster than, what they wrote is taken over first.
+    fn after(&mut self, appended: Append) -> Result<Append, Fault> {
+        if appended == Append::Behind {
+            self.take_over()?;
         }
-        self.published.store(Arc::new(self.state.clone()));
-        self.hub.deliver(&self.state, changes);
-        answer_all(answers);
+        Ok(appended)
+    }
+
+    /// The log did not take the batch, or did not say so.
+    fn refuse(&mut self, mut batch: Batch, fault: &Fault) {
+        tracing::error!(%fault, "the log did not take a batch of {} events", batch.records.len());
+        if planted(Bug::HalfBatchAfterFault) {
+            apply(&mut self.state, &batch.changes[0].0);
+            self.published.store(Arc::new(self.state.clone()));
+        }
+        if planted(Bug::FaultAcknowledged) {
+            batch.answer();
+        }
+        let poison = Poison::from(fault);
+        for (command, outcome) in batch.decided {
+            command.answer(Err(match outcome {
+                Ok(_) if !poison.is_full => Rejection::Failed(poison.why.clone()),
+                // What it clashed with in the batch has not happened either.
+                _ => poison.rejection(),
+            }));
+        }
+        self.poison = Some(poison);
     }
 
     /// After a fault: makes the log work again if it can, and takes over what had become durable after all.
@@ -217,23 +272,23 @@ impl Writer {
         if self.poison.is_none() {
             return;
         }
-        match self.catch_up() {
+        let healed = self.log.recover().and_then(|()| match planted(Bug::OffsetsReused) {
+            true => Ok(()),
+            false => self.take_over(),
+        });
+        match healed {
             Ok(()) => {
                 tracing::info!(offset = %self.state.offset, "the log takes writes again");
                 self.poison = None;
             }
-            Err(fault) => self.poison = Some((fault.is_full(), fault.to_string())),
+            Err(fault) => self.poison = Some(Poison::from(&fault)),
         }
     }
 
-    fn catch_up(&mut self) -> Result<(), Fault> {
-        self.log.recover()?;
-        #[cfg(feature = "planted")]
-        if is(Bug::OffsetsReused) {
-            return Ok(());
-        }
+    /// Folds in what is in the log and not in the state yet, and shows it.
+    fn take_over(&mut self) -> Result<(), Fault> {
         loop {
-            let records = self.log.scan(None, self.state.offset, BATCH_COMMANDS_MAX)?;
+            let records = self.log.tail(self.state.offset)?;
             if records.is_empty() {
                 return Ok(());
             }
@@ -242,9 +297,7 @@ impl Writer {
             for record in &records {
                 let change = Change::from_record(&next.registry, record)
                     .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
-                let previous = next.get(change.kind, &change.key).cloned();
-                apply(&mut next, &change);
-                changes.push((change, previous));
+                changes.push(fold(&mut next, change));
             }
             self.state = next;
             self.published.store(Arc::new(self.state.clone()));
@@ -253,55 +306,131 @@ impl Writer {
     }
 }
 
-/// What becomes of a decision.
-pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
+impl Command {
+    fn bytes(&self) -> usize {
+        self.writes.iter().map(|write| write.draft.len()).sum()
+    }
 
-fn answer_all(answers: Vec<(oneshot::Sender<Outcome>, Outcome)>) {
-    for (answer, outcome) in answers {
+    fn answer(self, outcome: Outcome) {
         // A client that has gone away does not mind.
-        let _ = answer.send(outcome);
+        let _ = self.answer.send(outcome);
     }
 }
 
-/// Whether everything the decision counted on is still so.
-fn holds(state: &State, writes: &[Write], expects: &[Expectation]) -> bool {
-    let unchanged =
-        |expectation: &Expectation| state.version_of(expectation.kind, &expectation.key) == expectation.version;
-    let free =
-        |write: &Write| {
-            write.delete
-                || write.index.claims.is_empty()
-                || write.index.claims.iter().all(|claim| {
-                    state.claimant(claim).is_none_or(|owner| *owner == state.owner(write.kind, &write.key))
-                })
+/// Decisions that were checked, and the writes of those that hold.
+struct Batch {
+    /// The state with all writes of the batch.
+    next: State,
+    records: Vec<Record>,
+    /// Each with what was there before.
+    changes: Vec<(Change, Option<Arc<Entry>>)>,
+    /// Told only when the batch is durable: what made a decision stale may be in this very batch.
+    decided: Vec<(Command, Outcome)>,
+}
+
+impl Batch {
+    /// Checks each decision against the state and those before it, and numbers the writes of those that hold.
+    fn check(state: &State, commands: impl ExactSizeIterator<Item = Command>) -> Batch {
+        let count = commands.len();
+        let mut batch = Batch {
+            next: state.clone(),
+            records: Vec::with_capacity(count),
+            changes: Vec::with_capacity(count),
+            decided: Vec::with_capacity(count),
         };
-    #[cfg(feature = "planted")]
-    match () {
-        () if is(Bug::LostUpdate) => return expects.iter().all(unchanged) && writes.iter().all(free),
-        () if is(Bug::ClaimsUnchecked) => {
-            let current = |write: &Write| state.version_of(write.kind, &write.key) == write.expect;
-            return expects.iter().all(unchanged) && writes.iter().all(current);
+        for mut command in commands {
+            let outcome = match contested(&batch.next, &command) {
+                Some(contested) => Err(Rejection::Stale(contested)),
+                None => Ok(batch.number(&mut command)),
+            };
+            batch.decided.push((command, outcome));
         }
-        () if is(Bug::ExpectationsUnchecked) => {
-            let current = |write: &Write| state.version_of(write.kind, &write.key) == write.expect && free(write);
-            return writes.iter().all(current);
-        }
-        () => {}
+        batch
     }
-    expects.iter().all(unchanged)
-        && writes.iter().all(|write| state.version_of(write.kind, &write.key) == write.expect && free(write))
+
+    /// Gives the writes their offsets, and folds them in.
+    fn number(&mut self, command: &mut Command) -> Vec<Arc<Entry>> {
+        let mut entries = Vec::with_capacity(command.writes.len());
+        for write in &mut command.writes {
+            let (record, change) = number(&self.next, write, &command.actor, command.time_ms);
+            entries.push(change.entry.clone());
+            self.records.push(record);
+            self.changes.push(fold(&mut self.next, change));
+        }
+        entries
+    }
+
+    /// The decisions once more, as they were handed over.
+    fn take_back(self) -> std::vec::IntoIter<Command> {
+        let whole = |(mut command, outcome): (Command, Outcome)| {
+            for (write, entry) in command.writes.iter_mut().zip(outcome.unwrap_or_default()) {
+                write.index = entry.index.clone();
+            }
+            command
+        };
+        self.decided.into_iter().map(whole).collect::<Vec<_>>().into_iter()
+    }
+
+    fn answer(&mut self) {
+        self.decided.drain(..).for_each(|(command, outcome)| command.answer(outcome));
+    }
 }
 
-/// Gives the write its offset.
-fn number(state: &State, write: Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
+/// A decision's records as they would follow the state: for whoever appends beside the writer.
+pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
+    let mut next = state.clone();
+    let number = |write: &mut Write| {
+        let (record, change) = number(&next, write, actor, time_ms);
+        apply(&mut next, &change);
+        record
+    };
+    writes.iter_mut().map(number).collect()
+}
+
+/// Folds a change in; with it goes what was there before.
+fn fold(state: &mut State, change: Change) -> (Change, Option<Arc<Entry>>) {
+    let previous = state.get(change.kind, &change.key).cloned();
+    apply(state, &change);
+    (change, previous)
+}
+
+/// The first thing that the decision counted on and that is no longer so.
+fn contested(state: &State, command: &Command) -> Option<Contested> {
+    let Command { writes, expects, .. } = command;
+    if let Some(write) = writes.iter().find(|write| !state.registry.serves(write.kind)) {
+        return Some(Contested::Kind(write.kind));
+    }
+    let changed = |expectation: &&Expectation| {
+        !planted(Bug::ExpectationsUnchecked)
+            && state.version_of(expectation.kind, &expectation.key) != expectation.version
+    };
+    if let Some(Expectation { kind, key, .. }) = expects.iter().find(changed) {
+        return Some(Contested::Object { kind: *kind, key: key.clone() });
+    }
+    writes.iter().find_map(|write| {
+        if !planted(Bug::LostUpdate) && state.version_of(write.kind, &write.key) != write.expect {
+            return Some(Contested::Object { kind: write.kind, key: write.key.clone() });
+        }
+        taken(state, write).map(Contested::Claim)
+    })
+}
+
+/// A claim of the write that another object holds.
+fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
+    if write.delete || write.index.claims.is_empty() || planted(Bug::ClaimsUnchecked) {
+        return None;
+    }
+    let owner = state.owner(write.kind, &write.key);
+    let is_taken = |claim: &&Arc<str>| state.claimant(claim).is_some_and(|claimant| *claimant != owner);
+    write.index.claims.iter().find(is_taken).cloned()
+}
+
+/// Gives the write its offset. Its index goes into the entry.
+fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
     let offset = state.offset.next();
     let json = write.draft.seal(offset);
-    #[cfg(feature = "planted")]
-    let write = match is(Bug::FinalizersIgnored) && is_deleting(&json) {
-        true => Write { delete: true, ..write },
-        false => write,
-    };
-    let operation = if write.delete { Operation::Delete } else { Operation::Put };
+    let deleted = write.delete || planted(Bug::FinalizersIgnored) && is_deleting(&json);
+    let operation = if deleted { Operation::Delete } else { Operation::Put };
     let record = Record {
         offset: offset.0,
         time_ms,
@@ -312,12 +441,12 @@ fn number(state: &State, write: Write, actor: &Actor, time_ms: i64) -> (Record, 
         actor: actor.clone(),
         object: json.clone(),
     };
-    let entry = Arc::new(Entry::new(json, write.draft.head(), offset, time_ms, write.index));
-    (record, Change { offset, kind: write.kind, key: write.key, entry, deleted: write.delete })
+    let index = std::mem::take(&mut write.index);
+    let entry = Arc::new(Entry::new(json, write.draft.head(), offset, time_ms, index));
+    (record, Change { offset, kind: write.kind, key: write.key.clone(), entry, deleted })
 }
 
 /// Whether an object is being deleted, as far as a planted bug needs to know.
-#[cfg(feature = "planted")]
 fn is_deleting(json: &[u8]) -> bool {
     String::from_utf8_lossy(json).contains("\"deletionTimestamp\"")
 }

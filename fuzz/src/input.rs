@@ -1,5 +1,6 @@
 //! How a target reads its input: as lines of text that a person can write, or as a string of choices.
 
+use super::edges::{DURATIONS, NUMBERS, QUANTITIES, TEXTS, TIMES};
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::schema::{Field, MessageId, Schema, Shape, Type};
 use serde_json::{Map, Value, json};
@@ -57,75 +58,6 @@ pub struct Choices<'a> {
     bytes: &'a [u8],
 }
 
-/// Texts that some rule somewhere reads.
-const TEXTS: [&str; 48] = [
-    "",
-    "a",
-    "web",
-    "default",
-    "Never",
-    "Always",
-    "ClusterIP",
-    "NodePort",
-    "LoadBalancer",
-    "ExternalName",
-    "None",
-    "Local",
-    "TCP",
-    "UDP",
-    "10.0.0.5",
-    "fd00::1",
-    "500m",
-    "1e-2147483648",
-    "9e99999999999",
-    "99999999999999999999999999999999999999999Ei",
-    ".5Gi",
-    "2026-11-21T10:00:00Z",
-    "0000-01-01T00:00:00+24:60",
-    "9999-12-31T23:59:59-24:00",
-    "2026-11-21T10:00:00.000000Z",
-    "1h30m",
-    "\u{0}",
-    "é\u{fffd}",
-    "a/b",
-    "..",
-    "app.kubernetes.io/name",
-    "foregroundDeletion",
-    "orphan",
-    "kubernetes",
-    "rollingUpdate",
-    "RollingUpdate",
-    "Recreate",
-    "50%",
-    "-1%",
-    "30001",
-    "nginx:latest",
-    "nginx@sha256:",
-    "apps/v1",
-    "autoscaling.alpha.kubernetes.io/metrics",
-    "[{\"type\": 1, \"resource\": {\"name\": \"cpu\", \"targetAverageUtilization\": \"x\"}}]",
-    "kubectl.kubernetes.io/last-applied-configuration",
-    "{\"apiVersion\": \"apps/v1\", \"kind\": \"Deployment\", \"metadata\": {\"name\": \"web\"}, \"spec\": {\"replicas\": 1}}",
-    "resourceVersion",
-];
-
-const NUMBERS: [i64; 14] = [
-    0,
-    1,
-    -1,
-    2,
-    80,
-    30_000,
-    32_767,
-    65_536,
-    i32::MAX as i64,
-    i32::MIN as i64,
-    i32::MAX as i64 + 1,
-    i64::MAX,
-    i64::MIN,
-    1_795_000_000,
-];
-
 /// How deep documents are made.
 const DEPTH_MAX: usize = 12;
 
@@ -178,7 +110,7 @@ impl<'a> Choices<'a> {
             1 => Value::Bool(true),
             2 => self.number().into(),
             3 => u64::MAX.into(),
-            4 => json!(1.5e300),
+            4 => self.pick(&[json!(1.5e300), json!(-0.0), json!(5e-324), json!(-1e308), json!(0.5)]),
             5 => self.text().into(),
             6 | 7 => {
                 let fields = self.below(4);
@@ -229,14 +161,24 @@ impl<'a> Choices<'a> {
             }
             Shape::Map => {
                 let items = self.below(4);
-                Value::Object((0..items).map(|_| (self.text(), self.single(schema, field.ty, depth + 1))).collect())
+                let names = ["cpu", "memory", "hugepages-2Mi", "hugepages-1Gi"];
+                let name = |choices: &mut Self| match field.ty {
+                    // Most amounts are those of resources.
+                    Type::Quantity if !choices.one_in(4) => choices.pick(&names).to_owned(),
+                    _ => choices.text(),
+                };
+                Value::Object((0..items).map(|_| (name(self), self.single(schema, field.ty, depth + 1))).collect())
             }
         }
     }
 
     fn single(&mut self, schema: &Schema, ty: Type, depth: usize) -> Value {
         match ty {
-            Type::String | Type::Quantity | Type::Time | Type::MicroTime | Type::Duration => self.text().into(),
+            Type::Quantity | Type::Time | Type::MicroTime | Type::Duration if self.one_in(16) => self.text().into(),
+            Type::Quantity => self.pick(&QUANTITIES).into(),
+            Type::Time | Type::MicroTime => self.pick(&TIMES).into(),
+            Type::Duration => self.pick(&DURATIONS).into(),
+            Type::String => self.text().into(),
             Type::Bool => self.one_in(2).into(),
             Type::Int32 | Type::Int64 | Type::Double => self.number().into(),
             Type::IntOrString if self.one_in(2) => self.text().into(),

@@ -4,8 +4,12 @@
 //! (`fuzz_targets/`), and a test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations.
 //! Nothing here knows how the bytes came about.
 
+mod edges;
+mod expressions;
 mod input;
 mod world;
+
+pub use expressions::{cel, cel_made, structural, structural_made};
 
 use base64::Engine as _;
 use holdfast_core::authz::rbac::RbacIndex;
@@ -29,7 +33,7 @@ use serde_json::Value;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its folder of seeds.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 25] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),
@@ -51,6 +55,10 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("decide_made", decide_made),
     ("rbac", rbac),
     ("jsonpath", jsonpath),
+    ("cel", cel),
+    ("cel_made", cel_made),
+    ("structural", structural),
+    ("structural_made", structural_made),
 ];
 
 /// JSON: what is decoded is encoded and read back unchanged.
@@ -153,7 +161,7 @@ fn check_document(named: &str, document: Value) {
 pub fn json_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
-        && let Ok(patched) = patches::json_patch(&original, &patch)
+        && let Ok(patched) = patches::json_patch(original, &patch)
     {
         reads_back(&patched);
     }
@@ -163,9 +171,9 @@ pub fn json_patch(bytes: &[u8]) {
 pub fn merge_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
-        && let Ok(patched) = patches::merge_patch(&original, &patch)
+        && let Ok(patched) = patches::merge_patch(original, patch.clone())
     {
-        assert_eq!(patches::merge_patch(&patched, &patch), Ok(patched.clone()), "merging twice is merging once");
+        assert_eq!(patches::merge_patch(patched.clone(), patch), Ok(patched.clone()), "merging twice is merging once");
         reads_back(&patched);
     }
 }

@@ -1,12 +1,13 @@
 //! A small cluster that requests are made of, and what must hold after each of them.
 
+use super::edges::NUMBERS;
 use super::input::{self, Choices};
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{Decision, Settings, actor, decide};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_core::object::Draft;
+use holdfast_core::pipeline::{Decision, Settings, actor, decide};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::schema::schema;
@@ -66,6 +67,11 @@ fn first_objects() -> Vec<(&'static str, Value)> {
         ("v1 namespaces -", json!({"metadata": {"name": "other"}})),
         ("v1 configmaps default", data),
         ("v1 pods default", json!({"metadata": {"name": "web", "finalizers": ["example.com/a"]}, "spec": pod})),
+        // One that runs on a node has time to stop.
+        (
+            "v1 pods default",
+            json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n", "containers": [{"name": "a", "image": "a"}]}}),
+        ),
         ("v1 services default", service),
         ("apps/v1 deployments default", deployment),
         ("autoscaling/v2 horizontalpodautoscalers default", scaler),
@@ -326,6 +332,10 @@ pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
             field_manager: Some(choices.pick(&["kubectl", "fuzz", "kubectl-client-side-apply"]).to_owned()),
             field_validation: FieldValidation::Ignore,
             force: (format == Format::ApplyPatch).then(|| choices.one_in(2)),
+            delete: DeleteOptions {
+                grace_period_seconds: choices.one_in(2).then(|| choices.pick(&NUMBERS)),
+                ..DeleteOptions::default()
+            },
             ..Options::default()
         },
         body: Body { bytes: body.to_string().into(), format },

@@ -1,7 +1,6 @@
 //! Conversion webhooks: the calls that bring objects of custom resources into another version.
 
 use crate::{Endpoint, Outbound, Place, TlsTrust};
-use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::kinds::conversion::{converted, review};
 use holdfast_core::object::meta::Document;
-use holdfast_engine::{Converter, Engine};
+use holdfast_engine::Engine;
 use serde_json::Value;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -60,16 +59,17 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
     Ok(Endpoint::service(text("namespace"), text("name"), port, &path, trust))
 }
 
-#[async_trait]
-impl Converter for Webhooks {
-    async fn convert(
+impl Webhooks {
+    /// The objects in the version asked for, in the same order. `webhook` is the definition's
+    /// `spec.conversion.webhook`.
+    pub async fn convert(
         &self,
         kind: &Kind,
         webhook: &Value,
         to: &str,
-        objects: Vec<Value>,
+        objects: &[Value],
     ) -> Result<Vec<Document>, Refusal> {
-        let converted = self.call(webhook, to, &objects).await;
+        let converted = self.call(webhook, to, objects).await;
         converted.map_err(|why| {
             let from = objects.first().and_then(|object| object["apiVersion"].as_str()).unwrap_or_default();
             Refusal::Unreasoned(format!("conversion webhook for {from}, Kind={} failed: {why}", kind.kind))

@@ -10,15 +10,15 @@ use holdfast_chronicle::fork::ForkHere;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
-use holdfast_core::list::TokenKey;
+use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Options, bootstrap, retention};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_storage_rocks::{Durability, RocksLog, folder};
 use holdfast_transport_http::Metrics;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
+use holdfast_transport_http::effects::Effects;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
@@ -105,13 +105,13 @@ impl Server {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
-            token_key: TokenKey(log.secret()?),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+            ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;
         let runtime = holdfast_chronicle::runtime()?;
-        let outcome = runtime.block_on(async {
+        let served = async {
             let mut signals = Signals::catch()?;
             let listener = TcpListener::bind((bind, args.port()))
                 .await
@@ -135,11 +135,20 @@ impl Server {
                 serving.await?.context("serve")?;
             }
             Ok(done)
-        });
+        };
+        let outcome = runtime.block_on(while_it_writes(&engine, served));
         // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
         outcome
+    }
+}
+
+/// Does the work, unless the writer dies meanwhile: then the process is to end, for nothing can be written any more.
+async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        done = work => done,
+        why = engine.died() => Err(anyhow!("{why}. Nothing can be written any more, so the server ends")),
     }
 }
 
@@ -156,7 +165,7 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHe
             None => HashMap::new(),
             Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
         },
-        service_accounts: service_accounts(args)?,
+        service_accounts: service_accounts(args)?.map(Arc::new),
         request_headers: aggregation::request_headers(args),
     };
     let limits = Limits {
@@ -166,7 +175,8 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHe
     };
     let advertised = SocketAddr::new(advertised(args, address.ip()), address.port());
     let aggregator = Arc::new(aggregation::aggregator(args, engine.clone())?);
-    engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+    let webhooks = Webhooks::new(&engine, aggregator.outbound());
+    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
     Ok(Arc::new(Api {
         engine,
         aggregator,
@@ -277,4 +287,35 @@ pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
 pub fn read(file: impl AsRef<Path>) -> Result<String> {
     let file = file.as_ref();
     std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::authz::User;
+    use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
+    use holdfast_engine::memory::{MemoryLog, Planned};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_server_ends_with_an_error_when_its_writer_dies() {
+        let log = Arc::new(MemoryLog::default());
+        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+        let registry = Arc::new(registry().clone());
+        let (kind, _) = registry.iter().find(|(_, kind)| kind.resource == "namespaces").expect("namespaces");
+        let engine = Engine::open(log.clone(), registry, options).expect("it opens");
+        assert_eq!(while_it_writes(&engine, async { Ok(7) }).await.expect("it goes on"), 7);
+        log.plan(Planned::Panic);
+        let request = Request {
+            user: Arc::new(User::new("jane", &[])),
+            verb: Verb::Create,
+            target: Target { kind, version: 0, namespace: None, name: None, subresource: None },
+            options: RequestOptions::default(),
+            body: Body { bytes: r#"{"metadata":{"name":"n"}}"#.into(), format: Format::Json },
+            id: "one".into(),
+        };
+        assert!(engine.mutate(&request).await.is_err());
+        let ended = while_it_writes(&engine, std::future::pending::<Result<()>>()).await;
+        let why = ended.expect_err("it ends").to_string();
+        assert!(why.contains("the writer died: planned panic") && why.contains("the server ends"), "{why}");
+    }
 }

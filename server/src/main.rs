@@ -1,6 +1,7 @@
 //! The binary `holdfast`: flags and wiring, nothing else. The servers are wired here; the tools over a log are the crate
 //! `holdfast-chronicle`, those that measure and simulate are crates, too.
 
+mod advice;
 mod aggregation;
 mod apiserver;
 mod flags;
@@ -105,7 +106,10 @@ fn main() -> std::process::ExitCode {
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("holdfast: {error:#}");
+            match advice::advice(&error) {
+                Some(advice) => eprintln!("holdfast: {error:#}. {advice}"),
+                None => eprintln!("holdfast: {error:#}"),
+            }
             std::process::ExitCode::FAILURE
         }
     }

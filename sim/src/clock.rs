@@ -4,7 +4,9 @@ use crate::random::step_seed;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::Clock;
 use jiff::Timestamp;
+use std::pin::Pin;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// When simulations begin: 2026-11-21 10:00 UTC.
 const START_MS: i64 = 1_795_255_200_000;
@@ -55,5 +57,10 @@ impl Clock for SimulatedClock {
         // Milliseconds since 1970 stay far below jiff's bounds.
         let time = Timestamp::from_millisecond(inner.now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
         Stamp { time, seed: step_seed(inner.seed, inner.stamps) }
+    }
+
+    /// Nothing here waits for time: what takes long is taken long by the order of steps.
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
     }
 }

@@ -58,6 +58,7 @@ marks! {
     // Faults.
     Full FullForLong WriteFailed SyncFailed SyncFalselyFailed
     BatchTorn BatchLostWhole BatchFoundWhole
+    OthersAppended OthersWereFirst
     ClockForward ClockBack Forgotten ForgottenByAge ForgottenBySize
 
     // Moments at which the server dies.
@@ -203,7 +204,7 @@ pub fn saw_refused(refusal: &Refusal) {
         Refusal::Unprocessable { .. } => Mark::Unprocessable,
         Refusal::UnsupportedMediaType { .. } => Mark::UnsupportedMediaType,
         Refusal::BadRequest(_) => Mark::BadRequest,
-        Refusal::Redefined => Mark::RedefinedMeanwhile,
+        Refusal::NoSuchPath => Mark::RedefinedMeanwhile,
         Refusal::MethodNotAllowed { .. } => Mark::MethodNotAllowed,
         Refusal::InsufficientStorage(_) => Mark::InsufficientStorage,
         Refusal::Unavailable(_) => Mark::Unavailable,

@@ -2,13 +2,15 @@
 //!
 //! A batch is a header (magic, count, length) and the frames of its records, which bear checksums. It counts when all
 //! of it is there: [`Disk::recover`] cuts the file at the first batch that is not, and syncs what it keeps.
+//! Others append to the same log: at any time, or just before the server's own batch, which is then behind.
 //! A sabotaged disk exists to prove that the oracles see what they are there to see.
 
 use crate::coverage::{Mark, saw};
 use crate::file::File;
 use crate::random::Dice;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::log::Wake;
+use holdfast_engine::{Append, AsOf, Fault, Log, LogRead};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Mutex, MutexGuard};
@@ -67,6 +69,7 @@ pub fn die() -> ! {
 
 pub struct Disk {
     inner: Mutex<Inner>,
+    wake: Mutex<Option<Wake>>,
     sabotage: Sabotage,
 }
 
@@ -93,6 +96,10 @@ struct Inner {
     dies_recovering: bool,
     /// What tears pages.
     seed: u64,
+    /// What another server appends just before the next batch.
+    first: Option<Vec<Record>>,
+    /// The last event that another server appended.
+    others: u64,
     /// First and last event of the newest batch that the disk was handed, and where it was written.
     newest: (u64, u64),
     unsure: Option<(usize, usize)>,
@@ -103,7 +110,7 @@ const HEADER_BYTES: usize = 12;
 
 impl Disk {
     pub fn new(sabotage: Sabotage) -> Disk {
-        Disk { inner: Mutex::default(), sabotage }
+        Disk { inner: Mutex::default(), wake: Mutex::default(), sabotage }
     }
 
     /// Plans a fault for the next append, and how many recoveries fail after it.
@@ -115,6 +122,26 @@ impl Disk {
         } else {
             (inner.planned, inner.recoveries_refused) = (Some(planned), recoveries_refused);
         }
+    }
+
+    /// Another server appends a batch, and who follows the tail is woken.
+    pub fn append_as_other(&self, records: &[Record]) {
+        self.lock().append_as_other(records);
+        let wake = self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Another server is to append a batch just before the next one.
+    pub fn be_overtaken(&self, records: Vec<Record>) {
+        self.lock().first = Some(records);
+    }
+
+    /// Whether another server may append what was decided on this version.
+    pub fn is_at(&self, offset: Offset) -> bool {
+        let inner = self.lock();
+        !inner.broken && inner.first.is_none() && inner.records.len() as u64 == offset.0
     }
 
     /// Whether appends work, and no fault is planned for the next one.
@@ -144,6 +171,7 @@ impl Disk {
         let mut inner = self.lock();
         inner.file.tear(&mut Dice::new(seed));
         (inner.planned, inner.broken, inner.recoveries_refused, inner.dies_recovering) = (None, false, 0, false);
+        inner.first = None;
         inner.reread(self.sabotage == Sabotage::KeepTornBatch);
         if self.sabotage == Sabotage::ForgetLast && inner.records.len() > 1 {
             inner.records.pop();
@@ -175,6 +203,11 @@ fn frames(batch: &[Record]) -> Vec<u8> {
         bytes[at * 4..at * 4 + 4].copy_from_slice(&field.to_le_bytes());
     }
     bytes
+}
+
+/// The first and the last event of a batch.
+fn extent(batch: &[Record]) -> (u64, u64) {
+    (batch.first().map_or(0, |record| record.offset), batch.last().map_or(0, |record| record.offset))
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
@@ -257,6 +290,18 @@ impl Inner {
         self.records.push(Some(record));
     }
 
+    /// Whole and durable: another server's faults are not this one's.
+    fn append_as_other(&mut self, records: &[Record]) {
+        let bytes = frames(records);
+        let at = self.end;
+        self.file.write(at, &bytes);
+        self.file.sync();
+        self.end += bytes.len();
+        records.iter().for_each(|record| self.push(record.clone()));
+        self.others = self.records.len() as u64;
+        self.newest = extent(records);
+    }
+
     /// The indexes know nothing after `last`, which most of the time they did not anyway.
     fn truncate_indexes(&mut self, last: u64) {
         let keys = self.by_key.values_mut().flat_map(BTreeMap::values_mut);
@@ -278,8 +323,76 @@ impl Inner {
     }
 }
 
-impl EventLog for Disk {
-    fn append(&self, batch: &[Record]) -> Result<(), Fault> {
+impl LogRead for Disk {
+    fn last(&self) -> Result<Offset, Fault> {
+        Ok(Offset(self.lock().records.len() as u64))
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        Ok(self.lock().at(offset.0).cloned())
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
+        let inner = self.lock();
+        for record in inner.records.iter().flatten() {
+            let place = (record.resource.as_str(), record.key.as_str());
+            if !record.is_delete() {
+                newest.insert(place, record);
+            } else if self.sabotage != Sabotage::KeepDeleted {
+                newest.remove(&place);
+            }
+        }
+        newest.into_values().cloned().try_for_each(visit)
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        let inner = self.lock();
+        Ok(match resource {
+            None => inner.records.iter().skip(after.0 as usize).flatten().take(limit).cloned().collect(),
+            Some(resource) => {
+                let offsets = inner.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
+                let from = offsets.partition_point(|offset| *offset <= after.0);
+                let skips =
+                    |record: &&Record| self.sabotage != Sabotage::SkipOnScan || !record.offset.is_multiple_of(7);
+                let records = offsets[from..].iter().filter_map(|offset| inner.at(*offset)).filter(skips);
+                records.take(limit).cloned().collect()
+            }
+        })
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        let inner = self.lock();
+        let offsets = inner.by_key.get(resource).and_then(|keys| keys.get(key));
+        Ok(offsets.and_then(|offsets| inner.newest(offsets, at)))
+    }
+
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
+        let AsOf { resource, prefix, after, at } = *asked;
+        let inner = self.lock();
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let Some(keys) = inner.by_key.get(resource) else { return Ok(()) };
+        let found = keys.range::<str, _>((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
+        for (key, offsets) in found {
+            if let Some(offset) = inner.newest(offsets, at)
+                && visit(key, offset).is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        Ok(self.lock().oldest)
+    }
+}
+
+impl Log for Disk {
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
         let mut changed = Vec::new();
         let batch = match self.sabotage {
             Sabotage::DropByte => {
@@ -296,9 +409,15 @@ impl EventLog for Disk {
         if inner.broken {
             return Err(failed("append"));
         }
+        if let Some(first) = inner.first.take() {
+            inner.append_as_other(&first);
+        }
+        if batch.first().is_some_and(|record| record.offset <= inner.others) {
+            saw(Mark::OthersWereFirst);
+            return Ok(Append::Behind);
+        }
         let planned = inner.planned.take();
-        inner.newest =
-            (batch.first().map_or(0, |record| record.offset), batch.last().map_or(0, |record| record.offset));
+        inner.newest = extent(batch);
         let fails = |inner: &mut Inner, mark: Mark| {
             saw(mark);
             let full = mark == Mark::Full;
@@ -343,75 +462,15 @@ impl EventLog for Disk {
         for record in batch {
             inner.push(record.clone());
         }
-        Ok(())
+        Ok(Append::Appended)
     }
 
-    fn last(&self) -> Result<Offset, Fault> {
-        Ok(Offset(self.lock().records.len() as u64))
+    fn wake_by(&self, wake: Wake) {
+        *self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(wake);
     }
 
-    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        Ok(self.lock().at(offset.0).cloned())
-    }
-
-    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
-        let inner = self.lock();
-        for record in inner.records.iter().flatten() {
-            let place = (record.resource.as_str(), record.key.as_str());
-            if !record.is_delete() {
-                newest.insert(place, record);
-            } else if self.sabotage != Sabotage::KeepDeleted {
-                newest.remove(&place);
-            }
-        }
-        newest.into_values().cloned().try_for_each(visit)
-    }
-
-    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        let inner = self.lock();
-        Ok(match resource {
-            None => inner.records.iter().skip(after.0 as usize).flatten().take(limit).cloned().collect(),
-            Some(resource) => {
-                let offsets = inner.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
-                let from = offsets.partition_point(|offset| *offset <= after.0);
-                let skips =
-                    |record: &&Record| self.sabotage != Sabotage::SkipOnScan || !record.offset.is_multiple_of(7);
-                let records = offsets[from..].iter().filter_map(|offset| inner.at(*offset)).filter(skips);
-                records.take(limit).cloned().collect()
-            }
-        })
-    }
-
-    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
-        let inner = self.lock();
-        let offsets = inner.by_key.get(resource).and_then(|keys| keys.get(key));
-        Ok(offsets.and_then(|offsets| inner.newest(offsets, at)))
-    }
-
-    fn as_of(
-        &self,
-        resource: &str,
-        prefix: &str,
-        after: Option<&str>,
-        at: Offset,
-        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
-    ) -> Result<(), Fault> {
-        let inner = self.lock();
-        let start = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        let Some(keys) = inner.by_key.get(resource) else { return Ok(()) };
-        let found = keys.range::<str, _>((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
-        for (key, offsets) in found {
-            if let Some(offset) = inner.newest(offsets, at)
-                && visit(key, offset).is_break()
-            {
-                break;
-            }
-        }
-        Ok(())
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        Ok([7; 32])
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
@@ -429,10 +488,6 @@ impl EventLog for Disk {
         }
         inner.oldest = inner.oldest.max(Offset(through));
         Ok(())
-    }
-
-    fn oldest(&self) -> Result<Offset, Fault> {
-        Ok(self.lock().oldest)
     }
 
     fn recover(&self) -> Result<(), Fault> {

@@ -5,7 +5,7 @@ use crate::custom::DEFINITIONS;
 use crate::oracle::Verdict;
 use crate::pick::{Pick, picked};
 use crate::random::Dice;
-use crate::reader::past;
+use crate::reader::{at_once, past};
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
 use crate::world::QUEUE_EVENTS;
@@ -108,7 +108,7 @@ impl Follower {
             WatchStart::After(Offset(follower.position))
         };
         follower.opened = at.0;
-        follower.watch = Some(engine.watch_past(view, selection, start)?);
+        follower.watch = Some(at_once(engine.watch_past(view, selection, start))?);
         Ok(Some(follower))
     }
 

@@ -4,7 +4,7 @@ use crate::coverage::{Mark, saw};
 use crate::follower::Follower;
 use crate::oracle::{self, Verdict, ensure};
 use crate::random::Dice;
-use crate::reader::{Sight, past};
+use crate::reader::{Sight, at_once, past};
 use crate::twin::{Twin, Version};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { engine, twin, .. } = sight;
     let offset = past(dice, engine.snapshot().offset.0);
-    match engine.state_at(Offset(offset)) {
+    match at_once(engine.state_at(Offset(offset))) {
         Ok(state) => {
             saw(Mark::PastWhole);
             ensure(state.offset.0 == offset, || format!("version {offset} was asked for, and not {}", state.offset))?;
@@ -44,7 +44,7 @@ pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
         (Timestamp::from_millisecond(time_ms).unwrap_or_default().to_string(), time_ms)
     };
     let blame = |why: String| format!("the moment {text} of {newest}: {why}");
-    match engine.moment(&text) {
+    match at_once(engine.moment(&text)) {
         Ok(found) => {
             saw(Mark::ReadAtTime);
             ensure(time_ms <= now_ms, || blame("it is of the future".into()))?;
@@ -91,7 +91,7 @@ pub fn check_watch(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { engine, twin, .. } = sight;
     let at = past(dice, engine.snapshot().offset.0);
     let forgotten = |from: u64| ensure(from < twin.forgotten, || format!("a watch up to {at} from {from} expired"));
-    let view = match engine.past(Offset(at)) {
+    let view = match at_once(engine.past(Offset(at))) {
         Ok(view) => view,
         Err(Refusal::Expired { .. }) => return forgotten(at),
         Err(refusal) => return Err(format!("version {at} cannot be watched: {refusal:?}")),

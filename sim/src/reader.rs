@@ -97,7 +97,7 @@ impl Lister {
             let there = custom::law(twin, view.offset().0).is_some();
             return if there { Err(self.blame("the kind is defined, and not served")) } else { Ok(true) };
         };
-        let page = match view.page(&selection, Some(self.limit), from.as_ref()) {
+        let page = match at_once(view.page(&selection, Some(self.limit), from.as_ref())) {
             Ok(page) => page,
             Err(refusal) => return Err(self.blame(&format!("{refusal:?}"))),
         };
@@ -214,7 +214,7 @@ pub fn get(dice: &mut Dice, sight: Sight, history: &mut History) -> Verdict {
     }
     let expected = twin.version_at(sort.storage(), &key, view.offset().0);
     let found = match kind_of(view.state(), sort) {
-        Some((kind, _)) => view.get(kind, &key).map_err(|refusal| blame(&format!("{refusal:?}")))?,
+        Some((kind, _)) => at_once(view.get(kind, &key)).map_err(|refusal| blame(&format!("{refusal:?}")))?,
         None => None,
     };
     let place = (sort.storage(), key.as_str());

@@ -5,8 +5,8 @@ use crate::disk::Disk;
 use crate::oracle::NODE_PORTS;
 use crate::world::QUEUE_EVENTS;
 use crossbeam::channel::Receiver;
-use holdfast_core::decide::Settings;
 use holdfast_core::kinds::{Registry, registry};
+use holdfast_core::pipeline::Settings;
 use holdfast_engine::writer::{Command, Input, Writer};
 use holdfast_engine::{Engine, Hub, Options};
 use std::cell::OnceCell;
@@ -67,7 +67,7 @@ impl Server {
         let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
         let commands = waiting.filter_map(|input| match input {
             Input::Commit(command) => Some(command),
-            Input::Stop => None,
+            _ => None,
         });
         commands.take(count).collect()
     }

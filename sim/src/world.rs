@@ -13,13 +13,13 @@ use crate::server::Server;
 use crate::twin::Twin;
 use crate::workload::{self, NAMESPACES, Order};
 use holdfast_core::Refusal;
-use holdfast_core::decide;
 use holdfast_core::event::Offset;
 use holdfast_core::list::Freshness;
 use holdfast_core::namespace;
+use holdfast_core::pipeline;
 use holdfast_core::state::State;
 use holdfast_engine::retention::{Retention, pass};
-use holdfast_engine::{Clock, EventLog, View};
+use holdfast_engine::{Clock, Log, LogRead, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -170,13 +170,14 @@ enum Step {
     PastWatch,
     PastTime,
     Janitor,
+    Others,
     Wait,
     Fault,
     Forget,
     Crash,
 }
 
-const STEPS: [(usize, Step); 19] = [
+const STEPS: [(usize, Step); 20] = [
     (220, Step::Ask),
     (50, Step::AskDirectly),
     (140, Step::Poll),
@@ -192,6 +193,7 @@ const STEPS: [(usize, Step); 19] = [
     (6, Step::PastWatch),
     (6, Step::PastTime),
     (30, Step::Janitor),
+    (20, Step::Others),
     (10, Step::Wait),
     (6, Step::Fault),
     (3, Step::Forget),
@@ -323,7 +325,7 @@ impl World {
         let seen = self.some_snapshot();
         let mut steps = namespace::plan(&seen, self.clock.stamp());
         if !seen.definitions.unsettled.is_empty() {
-            steps.extend(decide::plan_definitions(&seen));
+            steps.extend(pipeline::plan_definitions(&seen));
         }
         let count = steps.len();
         let from = if count > 4 { self.dice.below(count - 3) } else { 0 };

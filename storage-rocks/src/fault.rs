@@ -17,7 +17,7 @@ pub fn fault(operation: &'static str, error: rocksdb::Error) -> Fault {
 pub fn damage(operation: &'static str, folder: &Path, after: Offset, error: rocksdb::Error) -> Fault {
     match error.kind() {
         rocksdb::ErrorKind::Corruption => {
-            Fault::DamagedStore { after, what: error.to_string(), way_out: way_out(folder) }
+            Fault::DamagedStore { after, what: error.to_string(), path: folder.to_owned() }
         }
         _ => fault(operation, error),
     }
@@ -33,23 +33,12 @@ pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fau
 pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Record) -> Result<(), Fault> {
     record.decode_again(bytes).and_then(|()| check_offset(offset, record)).map_err(|damage| Fault::Damaged {
         offset,
-        way_out: match damage {
-            Damage::NewerFormat { .. } => "Start the release that wrote it, or a newer one.".into(),
-            _ => way_out(folder),
-        },
         damage,
+        path: Some(folder.to_owned()),
     })
 }
 
 /// A record under another's key is as wrong as a flipped bit.
 fn check_offset(offset: Offset, record: &Record) -> Result<(), Damage> {
     if record.offset() == offset { Ok(()) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
-}
-
-pub fn way_out(folder: &Path) -> String {
-    let folder = folder.display();
-    format!(
-        "The way out: restore the folder from a backup; or run `holdfast log repair --data-dir {folder}`, which puts \
-         the objects concerned back to their last intact version and tells which"
-    )
 }

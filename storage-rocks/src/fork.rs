@@ -13,7 +13,7 @@ use crate::log::{RocksLog, family, foreign, last, oldest, read, repaired, synced
 use crate::whole::{Making, check_log, check_new};
 use holdfast_core::event::Offset;
 use holdfast_engine::log::{Identity, Origin};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{DB, Direction, IteratorMode, ReadOptions, WriteBatch};
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ impl Fork {
     }
 
     /// All of the other log, to find out which version is meant.
-    pub fn log(&self) -> &dyn EventLog {
+    pub fn log(&self) -> &dyn LogRead {
         self.rocks()
     }
 

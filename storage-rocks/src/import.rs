@@ -6,7 +6,7 @@ use crate::log::RocksLog;
 use crate::whole::{Making, check_new, check_whole};
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Append, Fault, Log, LogRead};
 use std::path::{Path, PathBuf};
 
 /// An import into a data folder, which nobody else can use until it is finished.
@@ -61,7 +61,10 @@ impl Import {
 
     /// Makes the events durable. They may leave gaps, which the export has accounted for.
     pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
-        self.log.append(records)
+        match self.log.append(records)? {
+            Append::Appended => Ok(()),
+            Append::Behind => Err(Fault::InUse { path: self.folder.display().to_string(), holder: "another".into() }),
+        }
     }
 
     /// All is there.

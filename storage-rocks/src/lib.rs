@@ -1,4 +1,4 @@
-//! The embedded log: [`EventLog`](holdfast_engine::EventLog) on RocksDB.
+//! The embedded log: [`Log`](holdfast_engine::Log) on RocksDB.
 //!
 //! Start at [`RocksLog`]. This crate knows keys, records and bytes; it does not know what a Pod is.
 

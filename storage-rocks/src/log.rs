@@ -1,6 +1,6 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
-use crate::fault::{damage, fault, record, record_again, way_out};
+use crate::fault::{damage, fault, record, record_again};
 use crate::folder::{close, make_private};
 use crate::forget::LetGo;
 use crate::identity::{self, new_id, stage_secret};
@@ -12,7 +12,7 @@ use crate::lock::FolderLock;
 use crate::past;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
-use holdfast_engine::{EventLog, Fault, Size};
+use holdfast_engine::{Append, AsOf, Fault, Log, LogRead, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
     WriteBatch, WriteOptions,
@@ -64,10 +64,22 @@ impl RocksLog {
         make_private(folder)?;
         crate::whole::check_whole(folder)?;
         let log = RocksLog { durability, ..RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)? };
-        if log.identity()?.id.is_none() {
-            log.name(&Identity { id: Some(new_id()?), origin: None })?;
-        }
+        log.complete()?;
         Ok(log)
+    }
+
+    /// Makes the name and the secret of a log that is new, or was left without by an older release or an import.
+    fn complete(&self) -> Result<(), Fault> {
+        if self.identity()?.id.is_none() {
+            self.name(&Identity { id: Some(new_id()?), origin: None })?;
+        }
+        if self.kept_secret()?.is_none() {
+            let db = self.db()?;
+            let mut batch = WriteBatch::default();
+            stage_secret(&db, &mut batch)?;
+            db.write_opt(batch, &self.writing()).map_err(|error| fault("write its secret", error))?;
+        }
+        Ok(())
     }
 
     /// Opens a log that gets its name otherwise.
@@ -125,18 +137,10 @@ impl RocksLog {
         db.write_opt(batch, &synced()).map_err(|error| fault("note its beginning", error))
     }
 
-    /// Random bytes that are this log's own, the same at every start.
-    pub fn secret(&self) -> Result<[u8; 32], Fault> {
+    fn kept_secret(&self) -> Result<Option<[u8; 32]>, Fault> {
         let db = self.db()?;
-        let meta = family(&db, META)?;
-        let found = db.get_cf(meta, META_SECRET).map_err(|error| fault("read its secret", error))?;
-        if let Some(secret) = found.and_then(|bytes| bytes.try_into().ok()) {
-            return Ok(secret);
-        }
-        let mut batch = WriteBatch::default();
-        let secret = stage_secret(&db, &mut batch)?;
-        db.write_opt(batch, &self.writing()).map_err(|error| fault("write its secret", error))?;
-        Ok(secret)
+        let found = db.get_cf(family(&db, META)?, META_SECRET).map_err(|error| fault("read its secret", error))?;
+        Ok(found.and_then(|bytes| bytes.try_into().ok()))
     }
 
     fn db(&self) -> Result<Guard<'_>, Fault> {
@@ -427,20 +431,11 @@ pub(crate) fn missing(folder: &Path, offset: Offset) -> Fault {
     Fault::DamagedStore {
         after: Offset(offset.0 - 1),
         what: format!("event {offset} is pointed at, and is not there"),
-        way_out: way_out(folder),
+        path: folder.to_owned(),
     }
 }
 
-impl EventLog for RocksLog {
-    fn append(&self, batch: &[Record]) -> Result<(), Fault> {
-        let db = self.db()?;
-        let mut writes = WriteBatch::default();
-        for record in batch {
-            stage(&db, &mut writes, record)?;
-        }
-        db.write_opt(writes, &self.writing()).map_err(|error| fault("append", error))
-    }
-
+impl LogRead for RocksLog {
     fn last(&self) -> Result<Offset, Fault> {
         last(&*self.db()?, &self.told_as)
     }
@@ -466,30 +461,15 @@ impl EventLog for RocksLog {
     }
 
     fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
-        past::version_at(&*self.db()?, &self.folder, resource, key, at)
+        past::version_at(&*self.db()?, &self.told_as, resource, key, at)
     }
 
-    fn as_of(
-        &self,
-        resource: &str,
-        prefix: &str,
-        after: Option<&str>,
-        at: Offset,
-        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
-    ) -> Result<(), Fault> {
-        past::as_of(&*self.db()?, &self.folder, resource, prefix, after, at, visit)
-    }
-
-    fn forget(&self, through: Offset) -> Result<(), Fault> {
-        crate::forget::forget(self, through)
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
+        past::as_of(&*self.db()?, &self.told_as, asked, visit)
     }
 
     fn size(&self) -> Result<Size, Fault> {
         crate::forget::size(&*self.db()?, Some(&self.let_go))
-    }
-
-    fn compact(&self, always: bool) -> Result<(), Fault> {
-        crate::forget::compact(&*self.db()?, always)
     }
 
     fn identity(&self) -> Result<Identity, Fault> {
@@ -502,6 +482,31 @@ impl EventLog for RocksLog {
 
     fn repaired(&self) -> Result<Offset, Fault> {
         repaired(&*self.db()?)
+    }
+}
+
+/// Nobody else appends to it: the folder is locked.
+impl Log for RocksLog {
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+        let db = self.db()?;
+        let mut writes = WriteBatch::default();
+        for record in batch {
+            stage(&db, &mut writes, record)?;
+        }
+        db.write_opt(writes, &self.writing()).map_err(|error| fault("append", error))?;
+        Ok(Append::Appended)
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        self.kept_secret()?.ok_or_else(|| Fault::Unreadable { what: "the log has no secret".into() })
+    }
+
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        crate::forget::forget(self, through)
+    }
+
+    fn compact(&self, always: bool) -> Result<(), Fault> {
+        crate::forget::compact(&*self.db()?, always)
     }
 
     fn recover(&self) -> Result<(), Fault> {

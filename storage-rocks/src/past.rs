@@ -4,7 +4,7 @@ use crate::fault::damage;
 use crate::key::{self, HISTORY, Mark};
 use crate::log::{family, foreign, missing, read};
 use holdfast_core::event::Offset;
-use holdfast_engine::Fault;
+use holdfast_engine::{AsOf, Fault};
 use rocksdb::{DB, DBRawIterator, ReadOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -24,16 +24,14 @@ pub fn version_at(db: &DB, folder: &Path, resource: &str, key: &str, at: Offset)
     present(db, folder, offset, mark)
 }
 
-/// See `EventLog::as_of`.
+/// See [`LogRead::as_of`](holdfast_engine::LogRead::as_of).
 pub fn as_of(
     db: &DB,
     folder: &Path,
-    resource: &str,
-    prefix: &str,
-    after: Option<&str>,
-    at: Offset,
+    asked: &AsOf,
     visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
+    let AsOf { resource, prefix, after, at } = *asked;
     let root = key::object(resource, "");
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(end_of(key::object(resource, prefix)));

@@ -6,7 +6,7 @@ use crate::past;
 use crate::whole::check_log;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
-use holdfast_engine::{EventLog, Fault, Size};
+use holdfast_engine::{AsOf, Fault, LogRead, Size};
 use rocksdb::DB;
 use std::fs::Permissions;
 use std::ops::ControlFlow;
@@ -46,12 +46,8 @@ impl LogReader {
     }
 }
 
-/// The log as it was when it was opened or last caught up with. It takes no writes.
-impl EventLog for LogReader {
-    fn append(&self, _: &[Record]) -> Result<(), Fault> {
-        Err(read_only("append"))
-    }
-
+/// The log as it was when it was opened or last caught up with.
+impl LogRead for LogReader {
     fn last(&self) -> Result<Offset, Fault> {
         last(&self.db, &self.folder)
     }
@@ -80,19 +76,8 @@ impl EventLog for LogReader {
         past::version_at(&self.db, &self.folder, resource, key, at)
     }
 
-    fn as_of(
-        &self,
-        resource: &str,
-        prefix: &str,
-        after: Option<&str>,
-        at: Offset,
-        visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
-    ) -> Result<(), Fault> {
-        past::as_of(&self.db, &self.folder, resource, prefix, after, at, visit)
-    }
-
-    fn forget(&self, _: Offset) -> Result<(), Fault> {
-        Err(read_only("let go of old events"))
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
+        past::as_of(&self.db, &self.folder, asked, visit)
     }
 
     fn oldest(&self) -> Result<Offset, Fault> {
@@ -110,14 +95,6 @@ impl EventLog for LogReader {
     fn repaired(&self) -> Result<Offset, Fault> {
         repaired(&self.db)
     }
-
-    fn recover(&self) -> Result<(), Fault> {
-        Err(read_only("recover"))
-    }
-}
-
-fn read_only(operation: &'static str) -> Fault {
-    Fault::io(operation, std::io::Error::new(std::io::ErrorKind::PermissionDenied, "it is open for reading only"))
 }
 
 #[cfg(test)]
@@ -125,6 +102,7 @@ mod tests {
     use super::*;
     use crate::RocksLog;
     use holdfast_core::event::{Actor, Operation};
+    use holdfast_engine::{Append, Log};
 
     fn put(offset: u64, resource: &str, key: &str) -> Record {
         Record {
@@ -139,19 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_beside_the_writer_sees_the_same_and_writes_nothing() {
+    fn a_reader_beside_the_writer_sees_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = RocksLog::open(folder.path()).expect("a log");
         // Names that begin alike, in one resource and in one whose name begins alike.
         let names = [("pods", "a/b"), ("pods", "a/bc"), ("pods", "a/b"), ("podspecs", "a/b"), ("pods", "a/b")];
         let records: Vec<Record> =
             (1..).zip(names).map(|(offset, (resource, key))| put(offset, resource, key)).collect();
-        log.append(&records[..3]).expect("written");
+        assert_eq!(log.append(&records[..3]).expect("written"), Append::Appended);
         let reader = LogReader::open(folder.path()).expect("a reader");
         assert_eq!(reader.last().expect("a last event"), Offset(3));
-        log.append(&records[3..]).expect("written");
+        assert_eq!(log.append(&records[3..]).expect("written"), Append::Appended);
         reader.catch_up().expect("caught up");
-        let logs: [&dyn EventLog; 2] = [&log, &reader];
+        let logs: [&dyn LogRead; 2] = [&log, &reader];
         for log in logs {
             for (resource, key, expected) in [
                 ("pods", "a/b", &[1, 3, 5][..]),
@@ -173,8 +151,6 @@ mod tests {
             .expect("objects");
             assert_eq!(current, [2, 4, 5]);
         }
-        assert!(reader.append(&[put(6, "pods", "x")]).is_err());
-        assert!(reader.forget(Offset(3)).is_err());
         assert_eq!(log.last().expect("a last event"), Offset(5));
     }
 }

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Operation, Record};
-use holdfast_engine::EventLog;
+use holdfast_engine::Log;
 use holdfast_storage_rocks::RocksLog;
 use std::path::{Path, PathBuf};
 

@@ -4,14 +4,15 @@ use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
-use holdfast_engine::{Clock, Engine, EventLog, Options, bootstrap, registrar};
+use holdfast_engine::{Clock, Engine, Log, Options, bootstrap, registrar};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::effects::Effects;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Metrics, memory};
@@ -36,18 +37,20 @@ impl Clock for SystemClock {
 
 impl Memory {
     /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
-    pub async fn start(log: Arc<dyn EventLog>) -> Memory {
+    pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
         let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
+        let tokens = Arc::new(tokens.expect("a key that signs"));
         let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
-        engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+        let webhooks = Webhooks::new(&engine, aggregator.outbound());
+        engine.set_outside(Arc::new(Effects { webhooks, tokens: Some(tokens.clone()) }));
         let authenticator = Authenticator {
             anonymous: true,
             static_tokens: HashMap::new(),
-            service_accounts: Some(tokens.expect("a key that signs")),
+            service_accounts: Some(tokens),
             request_headers: Default::default(),
         };
         let api = Arc::new(Api {

@@ -1,10 +1,10 @@
-//! What every [`EventLog`] must do, as one suite: [`storage_suite!`](crate::storage_suite) runs it on a backend.
+//! What every log must do, as one suite: [`storage_suite!`](crate::storage_suite) runs it on a backend.
 //!
 //! A backend that keeps nothing on a disk reopens as a copy of what would have survived.
 
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{AsOf, Fault, Log, LogRead};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 pub trait Backend: Sized {
     /// An empty log.
     fn fresh() -> Self;
-    fn log(&self) -> &dyn EventLog;
+    fn log(&self) -> &dyn Log;
     fn reopened(self) -> Self;
 }
 
@@ -63,7 +63,7 @@ fn record(offset: u64, resource: &str, key: &str, replaces: u64, operation: Oper
 }
 
 /// What is current, by resource and key.
-pub fn current(log: &dyn EventLog) -> BTreeMap<(String, String), Record> {
+pub fn current(log: &dyn LogRead) -> BTreeMap<(String, String), Record> {
     let mut found = BTreeMap::new();
     log.current(&mut |record| {
         let key = (record.resource.clone(), record.key.clone());
@@ -74,7 +74,7 @@ pub fn current(log: &dyn EventLog) -> BTreeMap<(String, String), Record> {
     found
 }
 
-pub fn everything(log: &dyn EventLog) -> Vec<Record> {
+pub fn everything(log: &dyn LogRead) -> Vec<Record> {
     log.scan(None, Offset::ZERO, usize::MAX).expect("scan")
 }
 
@@ -501,7 +501,8 @@ pub fn tells_what_was_there<B: Backend>() {
                     .take(limit)
                     .collect();
                 let mut found = Vec::new();
-                log.as_of(resource, prefix, after, Offset(at), &mut |key, offset| {
+                let asked = AsOf { resource, prefix, after, at: Offset(at) };
+                log.as_of(&asked, &mut |key, offset| {
                     found.push((key.to_owned(), offset.0));
                     if found.len() == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 })

@@ -1,7 +1,7 @@
 //! Clusters made of other clusters' history: of closed folders and running servers, whole or not at all.
 
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::EventLog;
+use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_tests::large;
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};

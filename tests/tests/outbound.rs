@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use holdfast_core::apiservices::resolve::Routing;
-use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options};

@@ -7,7 +7,7 @@ use futures_util::{SinkExt, StreamExt};
 use holdfast_core::event::Offset;
 use holdfast_core::schema::schema;
 use holdfast_core::wire::protobuf;
-use holdfast_engine::EventLog;
+use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};

@@ -1,7 +1,7 @@
 //! History that is let go beside traffic: what stays is whole, and who asks for what went is told.
 
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
+use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::server::holdfast;
 use holdfast_tests::storage_suite::put;

@@ -1,7 +1,7 @@
 //! `holdfast run`: a cluster for one command. What the command gets, what becomes of its end, and that nothing stays.
 
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
+use holdfast_engine::LogRead;
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::server::binary;
 use holdfast_tests::wire::Wire;

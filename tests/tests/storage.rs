@@ -1,7 +1,7 @@
 //! Every log behind the engine passes the same suite; and what older releases wrote is still read.
 
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
+use holdfast_engine::LogRead;
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::storage_suite::{current, everything};
 use holdfast_tests::wire::Wire;
@@ -9,7 +9,7 @@ use holdfast_tests::{Folder, Server, fixture};
 use std::path::Path;
 
 mod memory {
-    use holdfast_engine::EventLog;
+    use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
     use holdfast_tests::storage_suite::Backend;
 
@@ -21,7 +21,7 @@ mod memory {
             Memory::default()
         }
 
-        fn log(&self) -> &dyn EventLog {
+        fn log(&self) -> &dyn Log {
             &self.0
         }
 
@@ -34,7 +34,7 @@ mod memory {
 }
 
 mod rocks {
-    use holdfast_engine::EventLog;
+    use holdfast_engine::Log;
     use holdfast_storage_rocks::RocksLog;
     use holdfast_tests::Folder;
     use holdfast_tests::storage_suite::Backend;
@@ -55,7 +55,7 @@ mod rocks {
             Rocks::open(Folder::new())
         }
 
-        fn log(&self) -> &dyn EventLog {
+        fn log(&self) -> &dyn Log {
             &self.log
         }
 

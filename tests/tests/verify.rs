@@ -1,7 +1,7 @@
 //! `holdfast log verify` finds what is wrong: each fault is made in an intact log, and named.
 
 use holdfast_core::event::{Offset, Operation, Record};
-use holdfast_engine::EventLog;
+use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::Folder;
 use holdfast_tests::server::holdfast;

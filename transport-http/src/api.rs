@@ -16,11 +16,11 @@ use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::chain::{Authorizer, Mode};
 use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
-use holdfast_core::decide::View;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::object::export::export;
 use holdfast_core::object::meta;
+use holdfast_core::pipeline::Representation;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
@@ -29,16 +29,12 @@ use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use serde_json::Value;
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 use tokio::sync::watch as signal;
 use tokio_util::task::TaskTracker;
-
-/// How often a request is carried out again because its kind was redefined meanwhile.
-const REDEFINITIONS_MAX: usize = 8;
 
 /// Everything that serving needs.
 pub struct Api {
@@ -218,13 +214,13 @@ impl Api {
                 }
             }
         }
-        let scene = match Scene::of(self, state, call.at.as_deref()) {
+        let scene = match Scene::of(self, state, call.at.as_deref()).await {
             Ok(scene) => scene,
             Err(refusal) => return respond::refusal(&refusal, shape),
         };
         if !call.info.is_resource {
             let wire = &call.wire;
-            return paths::answer(self, &scene, &wire.method, &call.info.path, &wire.headers, &call.query, shape);
+            return paths::answer(self, &scene, &wire.method, &call.info.path, &wire.headers, &call.query, shape).await;
         }
         if let Err(refusal) = negotiated {
             return respond::refusal(&refusal, Shape::PLAIN);
@@ -360,7 +356,7 @@ impl Api {
             body::eviction(&mut request)?;
         }
         self.gate(&mut request)?;
-        let scene = &scene.named(self, &call.query, &request)?;
+        let scene = &scene.named(self, &call.query, &request).await?;
         if !kind.stored {
             return self.unstored(scene, &kind, request, call.shape).await;
         }
@@ -377,11 +373,9 @@ impl Api {
             Verb::DeleteCollection => {
                 scene.writable(self)?;
                 self.engine.delete_collection(&request).await?;
-                Ok(success(call.shape))
+                Ok(success(200, call.shape))
             }
-            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => {
-                self.mutate(scene, &kind, &request, call.shape).await
-            }
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => self.mutate(scene, &request, call.shape).await,
         }
     }
 
@@ -394,9 +388,9 @@ impl Api {
         shape: Shape,
     ) -> Result<Response, Refusal> {
         let view = scene.read(self, request).await?;
-        let request = retarget(view.state(), kind, request)?;
+        let request = request.retarget(&view.state().registry, kind)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
-        let entry = view.find(&request)?;
+        let entry = view.find(&request).await?;
         self.engine.prepare(&kind, version, std::slice::from_ref(&entry)).await?;
         if query.flag("export") {
             let Value::Object(mut document) = entry.document_in(&kind, version) else {
@@ -465,10 +459,10 @@ impl Api {
             other => other?,
         };
         let state = view.state();
-        let request = &*retarget(state, kind, request)?;
+        let request = &*request.retarget(&state.registry, kind)?;
         let kind = &state.registry.share(request.target.kind);
         let selection = Selection::new(state, request)?;
-        let mut page = view.page(&selection, options.limit, token.as_ref())?;
+        let mut page = view.page(&selection, options.limit, token.as_ref()).await?;
         page.remaining = page.remaining.filter(|_| self.features.remaining_item_count);
         self.engine.prepare(kind, request.target.version, &page.entries).await?;
         if page.next.is_some() && view.is_whole() {
@@ -493,69 +487,49 @@ impl Api {
         shape: Shape,
     ) -> Result<Response, Refusal> {
         if kind.kind != "Binding" {
-            let state = scene.whole(self)?;
-            return reviews::answer(self, &state, kind, &request, shape);
+            let state = scene.whole(self).await?;
+            return reviews::answer(self, &state, kind, &request, shape).await;
         }
-        let binding = holdfast_core::decide::decode_body(scene.state(), &request)?;
+        let binding = holdfast_core::pipeline::decode_body(scene.state(), &request)?;
         let (pods, version) = scene.state().registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
         let mut bind = request;
         bind.target.kind = pods;
         bind.target.version = version;
         bind.target.name = Some(holdfast_core::object::meta::name(&binding).to_owned());
         bind.target.subresource = Some("binding".into());
-        let pods = scene.state().registry.share(pods);
-        self.mutate(scene, &pods, &bind, shape).await
+        self.mutate(scene, &bind, shape).await
     }
 
-    async fn mutate(
-        self: &Arc<Self>,
-        scene: &Scene,
-        kind: &Arc<Kind>,
-        request: &Request,
-        shape: Shape,
-    ) -> Result<Response, Refusal> {
+    async fn mutate(self: &Arc<Self>, scene: &Scene, request: &Request, shape: Shape) -> Result<Response, Refusal> {
         if let Scene::Past(_) = scene {
             if !request.options.dry_run {
                 scene.writable(self)?;
             }
-            let reply = self.engine.rehearse(&*scene.whole(self)?, request).await?;
-            return self.render(kind, request.target.version, reply, shape).await;
+            let reply = self.engine.rehearse(&*scene.whole(self).await?, request).await?;
+            return self.render(reply, shape).await;
         }
-        let mut found = self.engine.snapshot();
-        let mut request = Cow::Borrowed(request);
-        for _ in 0..REDEFINITIONS_MAX {
-            if !found.registry.serves(request.target.kind) {
-                request = Cow::Owned(retarget(&found, kind, &request)?.into_owned());
-            }
-            match self.engine.mutate(&request).await {
-                Err(Refusal::Redefined) => found = self.engine.snapshot(),
-                reply => {
-                    let kind = found.registry.share(request.target.kind);
-                    return self.render(&kind, request.target.version, reply?, shape).await;
-                }
-            }
-        }
-        Err(Refusal::Redefined)
+        self.render(self.engine.mutate(request).await?, shape).await
     }
 
-    async fn render(&self, kind: &Kind, version: usize, reply: Reply, shape: Shape) -> Result<Response, Refusal> {
-        if let Reply::Object { entry, .. } = &reply {
-            self.engine.prepare(kind, version, std::slice::from_ref(entry)).await?;
-        }
-        let now = self.engine.stamp().seconds();
+    async fn render(&self, reply: Reply, shape: Shape) -> Result<Response, Refusal> {
         let (mut response, warnings) = match reply {
-            Reply::Object { entry, code, view: View::Object, warnings } => {
-                (respond::object(kind, version, &entry, code, shape, now), warnings)
+            Reply::Object { entry, kind, version, code, representation, warnings } => {
+                self.engine.prepare(&kind, version, std::slice::from_ref(&entry)).await?;
+                let now = self.engine.stamp().seconds();
+                let response = match representation {
+                    Representation::Object => respond::object(&kind, version, &entry, code, shape, now),
+                    Representation::Scale => scale(&kind, version, &scaled(&kind, version, &entry), code, shape)?,
+                };
+                (response, warnings)
             }
-            Reply::Object { entry, code, view: View::Scale, warnings } => {
-                (scale(kind, version, &scaled(kind, version, &entry), code, shape)?, warnings)
-            }
-            Reply::Document { mut document, code, warnings } => {
-                if document.get("kind").and_then(Value::as_str) == Some(&kind.kind) {
-                    document = self.engine.prepare_document(kind, version, document).await?;
-                }
+            Reply::Rehearsed { document, kind, version, code, warnings } => {
+                let document = self.engine.prepare_document(&kind, version, document).await?;
                 (respond::document(code, &document, shape), warnings)
             }
+            Reply::Document { document, code, warnings } => {
+                (respond::document(code, &document, Shape { form: Form::Object, ..shape }), warnings)
+            }
+            Reply::Success { code, warnings } => (success(code, shape), warnings),
             Reply::Deleted { subject, uid, warnings } => {
                 let status = status::deleted(&subject, &uid);
                 let document = status.as_object().cloned().unwrap_or_default();
@@ -579,18 +553,18 @@ impl Api {
         let subject = Subject::new(&kind.versions[request.target.version].group, &kind.resource, request.name());
         match (first, request.verb) {
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
-                let object = scene.view().find(&request)?.document();
+                let object = scene.view().find(&request).await?.document();
                 Err(paths::unreachable_node(kind, first, &object))
             }
             ("token", Verb::Create) => {
                 scene.writable(self)?;
-                reviews::token(self, &request, shape).await
+                self.mutate(scene, &request, shape).await
             }
             (_, Verb::Get) if served.verbs.contains(&"get") => {
                 let view = scene.read(self, &request).await?;
-                let request = retarget(view.state(), kind, &request)?;
+                let request = request.retarget(&view.state().registry, kind)?;
                 let kind = &view.state().registry.share(request.target.kind);
-                let entry = view.find(&request)?;
+                let entry = view.find(&request).await?;
                 self.engine.prepare(kind, request.target.version, std::slice::from_ref(&entry)).await?;
                 if first == "scale" {
                     let version = request.target.version;
@@ -598,7 +572,7 @@ impl Api {
                 }
                 Ok(respond::object(kind, request.target.version, &entry, 200, shape, self.engine.stamp().seconds()))
             }
-            (_, verb) if served.verbs.contains(&verb.as_str()) => self.mutate(scene, kind, &request, shape).await,
+            (_, verb) if served.verbs.contains(&verb.as_str()) => self.mutate(scene, &request, shape).await,
             _ => Err(Refusal::MethodNotAllowed {
                 message: format!(
                     "{} is not supported on resources of kind \"{}/{first}\"",
@@ -720,26 +694,12 @@ fn scale(kind: &Kind, version: usize, document: &Value, code: u16, shape: Shape)
         let path = &paths.spec_replicas;
         return Err(Refusal::Internal(format!("the spec replicas field \".{path}\" does not exist")));
     }
-    let document = holdfast_core::decide::scale_of(paths, document);
+    let document = holdfast_core::pipeline::scale_of(paths, document);
     Ok(respond::document(code, &document, Shape { form: Form::Object, ..shape }))
 }
 
-/// The request on its kind as this state has it: a definition may be another than when the path was looked up, or the
-/// state one of the past.
-pub(crate) fn retarget<'r>(state: &State, kind: &Arc<Kind>, request: &'r Request) -> Result<Cow<'r, Request>, Refusal> {
-    let target = &request.target;
-    if state.registry.serves(target.kind) && Arc::ptr_eq(&state.registry.share(target.kind), kind) {
-        return Ok(Cow::Borrowed(request));
-    }
-    let version = kind.versions.get(target.version).ok_or(Refusal::NoSuchPath)?;
-    let found = state.registry.find(&version.group, &version.version, &kind.resource).ok_or(Refusal::NoSuchPath)?;
-    let mut request = request.clone();
-    (request.target.kind, request.target.version) = found;
-    Ok(Cow::Owned(request))
-}
-
-fn success(shape: Shape) -> Response {
+fn success(code: u16, shape: Shape) -> Response {
     let status =
-        serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200});
-    respond::document(200, status.as_object().unwrap_or(&Default::default()), shape)
+        serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
+    respond::document(code, status.as_object().unwrap_or(&Default::default()), shape)
 }

@@ -28,7 +28,7 @@ pub enum Peer {
 pub struct Authenticator {
     pub anonymous: bool,
     pub static_tokens: HashMap<String, Arc<User>>,
-    pub service_accounts: Option<ServiceAccountTokens>,
+    pub service_accounts: Option<Arc<ServiceAccountTokens>>,
     pub request_headers: RequestHeaders,
 }
 

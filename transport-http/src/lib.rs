@@ -7,6 +7,7 @@ pub mod aggregate;
 pub mod api;
 pub mod authenticate;
 mod body;
+pub mod effects;
 pub mod forks;
 pub mod info;
 pub mod log;
@@ -20,6 +21,8 @@ mod respond;
 mod reviews;
 pub mod serve;
 mod status;
+#[cfg(test)]
+mod strangers;
 pub mod tokens;
 mod watch;
 mod websocket;

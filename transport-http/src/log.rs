@@ -1,4 +1,4 @@
-//! The event log over HTTP, for those who may read everything: the reading half of `EventLog`.
+//! The event log over HTTP, for those who may read everything: what `LogRead` reads.
 //!
 //! Below [`PATH`], which is no resource, so that only rights on the path itself give it (`cluster-admin` has them all):
 //!
@@ -23,9 +23,9 @@ use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -53,9 +53,9 @@ pub(crate) async fn answer(api: &Arc<Api>, method: &Method, path: &str, query: &
         return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
     }
     let answer = match path {
-        "" => about(api, shape),
-        "/version" => version(api, query, shape),
-        "/versions" => versions(api, query, shape),
+        "" => about(api, shape).await,
+        "/version" => version(api, query, shape).await,
+        "/versions" => versions(api, query, shape).await,
         "/records" => records(api, query).await,
         "/current" => current(api),
         _ => Err(Refusal::NoSuchPath),
@@ -63,12 +63,17 @@ pub(crate) async fn answer(api: &Arc<Api>, method: &Method, path: &str, query: &
     answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
 }
 
-fn about(api: &Api, shape: Shape) -> Result<Response, Refusal> {
-    let log = api.engine.log();
+async fn about(api: &Api, shape: Shape) -> Result<Response, Refusal> {
+    let log = api.engine.log().clone();
+    let about = api.engine.reads().run(move || described(log.as_ref())).await?;
+    Ok(respond::bytes(200, about.to_string().into(), shape))
+}
+
+fn described(log: &dyn LogRead) -> Result<Value, Refusal> {
     let first = log.scan(None, Offset::ZERO, 1).map_err(failed)?;
     let Identity { id, origin } = log.identity().map_err(failed)?;
     let origin = origin.map(|origin| json!({"id": origin.id, "version": origin.version.0}));
-    let about = json!({
+    Ok(json!({
         "kind": "Log",
         "apiVersion": "holdfast/v1",
         "id": id,
@@ -77,26 +82,28 @@ fn about(api: &Api, shape: Shape) -> Result<Response, Refusal> {
         "last": log.last().map_err(failed)?.0,
         "oldest": log.oldest().map_err(failed)?.0,
         "repaired": log.repaired().map_err(failed)?.0,
-    });
-    Ok(respond::bytes(200, about.to_string().into(), shape))
+    }))
 }
 
-fn version(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+async fn version(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
     let at = required(query, "at")?;
     let moment = moment::parse(at, api.engine.stamp().time);
     let version = match moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))? {
         Moment::Version(version) => version,
         Moment::Time(time) => {
             let newest = api.engine.snapshot().offset;
-            at_time(api.engine.log().as_ref(), time.as_millisecond(), newest).map_err(failed)?
+            let log = api.engine.log().clone();
+            let found = api.engine.reads().run(move || at_time(log.as_ref(), time.as_millisecond(), newest)).await;
+            found.map_err(failed)?
         }
     };
     Ok(respond::bytes(200, json!({"version": version.0}).to_string().into(), shape))
 }
 
-fn versions(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
-    let (resource, key) = (required(query, "resource")?, required(query, "key")?);
-    let versions = api.engine.log().versions(resource, key).map_err(failed)?;
+async fn versions(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+    let (resource, key) = (required(query, "resource")?.to_owned(), required(query, "key")?.to_owned());
+    let log = api.engine.log().clone();
+    let versions = api.engine.reads().run(move || log.versions(&resource, &key)).await.map_err(failed)?;
     let versions: Vec<u64> = versions.iter().map(|version| version.0).collect();
     Ok(respond::bytes(200, json!({"versions": versions}).to_string().into(), shape))
 }
@@ -108,7 +115,7 @@ async fn records(api: &Arc<Api>, query: &Query) -> Result<Response, Refusal> {
         if offsets.len() > OFFSETS_MAX {
             return Err(Refusal::BadRequest(format!("offsets: {} are more than {OFFSETS_MAX}", offsets.len())));
         }
-        return Ok(streamed(Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets) }));
+        return Ok(streamed(api, Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets) }));
     }
     let optional = |name: &str| query.get(name).map(|text| number(name, text)).transpose();
     let after = Offset(optional("after")?.unwrap_or(0));
@@ -118,7 +125,7 @@ async fn records(api: &Arc<Api>, query: &Query) -> Result<Response, Refusal> {
         let _ = tokio::time::timeout(wait, passed(api, after)).await;
     }
     let resource = query.get("resource").map(str::to_owned);
-    Ok(streamed(Source { log: api.engine.log().clone(), rest: Rest::After { resource, after, limit } }))
+    Ok(streamed(api, Source { log: api.engine.log().clone(), rest: Rest::After { resource, after, limit } }))
 }
 
 /// Ends when there is an event after this version, or when the server stops.
@@ -144,12 +151,12 @@ fn current(api: &Arc<Api>) -> Result<Response, Refusal> {
         offsets.extend(collection.iter().map(|(_, entry)| entry.offset));
     }
     offsets.sort_unstable();
-    Ok(streamed(Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets.into()) }))
+    Ok(streamed(api, Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets.into()) }))
 }
 
 /// What is still to go out.
 struct Source {
-    log: Arc<dyn EventLog>,
+    log: Arc<dyn LogRead>,
     rest: Rest,
 }
 
@@ -221,12 +228,15 @@ impl Source {
     }
 }
 
-fn streamed(source: Source) -> Response {
-    let frames = stream::unfold(Some(source), async |source| {
-        // Reading waits for a disk: not on a thread that answers others.
-        let (piece, source) = tokio::task::spawn_blocking(move || source.map(Source::piece)).await.ok()??;
-        let is_end = matches!(source.rest, Rest::Nothing);
-        Some((Ok(piece), Some(source).filter(|_| !is_end)))
+fn streamed(api: &Api, source: Source) -> Response {
+    let reads = api.engine.reads().clone();
+    let frames = stream::unfold(Some(source), move |source| {
+        let read = reads.run(move || source.map(Source::piece));
+        async move {
+            let (piece, source) = read.await?;
+            let is_end = matches!(source.rest, Rest::Nothing);
+            Some((Ok(piece), Some(source).filter(|_| !is_end)))
+        }
     });
     let frames: Frames = Box::pin(frames);
     respond::streamed(200, frames, RECORDS, false)
@@ -316,6 +326,7 @@ fn failed(fault: Fault) -> Refusal {
 mod tests {
     use super::*;
     use holdfast_core::event::{Actor, Operation};
+    use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
 
     fn record(offset: u64) -> Record {
@@ -332,7 +343,7 @@ mod tests {
         }
     }
 
-    fn log(last: u64) -> Arc<dyn EventLog> {
+    fn log(last: u64) -> Arc<dyn LogRead> {
         let log = MemoryLog::default();
         log.append(&(1..=last).map(record).collect::<Vec<_>>()).expect("a log in memory takes records");
         Arc::new(log)

@@ -1,7 +1,8 @@
 //! What the server counts, in Prometheus' form.
 
+use holdfast_core::event::Offset;
 use holdfast_core::state::State;
-use holdfast_engine::EventLog;
+use holdfast_engine::Size;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -128,7 +129,7 @@ impl Metrics {
     }
 
     /// The exposition text, with what is read off the state at this moment.
-    pub fn render(&self, state: &State, log: &dyn EventLog, reading: i64, mutating: i64) -> String {
+    pub fn render(&self, state: &State, log: Option<(Offset, Size)>, reading: i64, mutating: i64) -> String {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
             let group = &kind.hub().group;
             let resource = if group.is_empty() { kind.resource.clone() } else { format!("{}.{group}", kind.resource) };
@@ -136,7 +137,7 @@ impl Metrics {
         }
         self.offset.set(state.offset.0 as i64);
         // A log that cannot tell is faulty, which its health tells: what was last known stays.
-        if let (Ok(oldest), Ok(size)) = (log.oldest(), log.size()) {
+        if let Some((oldest, size)) = log {
             self.oldest.set(oldest.0 as i64);
             self.log_bytes.set(size.bytes as i64);
             self.let_go_events.set(size.let_go_events as i64);

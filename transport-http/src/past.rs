@@ -39,15 +39,15 @@ pub enum Scene {
 
 impl Scene {
     /// What the path says.
-    pub fn of(api: &Arc<Api>, present: Arc<State>, moment: Option<&str>) -> Result<Scene, Refusal> {
+    pub async fn of(api: &Arc<Api>, present: Arc<State>, moment: Option<&str>) -> Result<Scene, Refusal> {
         match moment {
             None => Ok(Scene::Present(present)),
-            Some(moment) => Ok(Scene::Past(api.engine.past(api.engine.moment(moment)?)?)),
+            Some(moment) => Ok(Scene::Past(api.engine.past(api.engine.moment(moment).await?).await?)),
         }
     }
 
     /// What the parameter `at` says.
-    pub fn named(&self, api: &Arc<Api>, query: &Query, request: &Request) -> Result<Scene, Refusal> {
+    pub async fn named(&self, api: &Arc<Api>, query: &Query, request: &Request) -> Result<Scene, Refusal> {
         let this = || match self {
             Scene::Present(state) => Scene::Present(state.clone()),
             Scene::Past(view) => Scene::Past(view.clone()),
@@ -70,7 +70,7 @@ impl Scene {
             let subject = Subject::new("meta.k8s.io", "ListOptions", "");
             return Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("at", why)] });
         }
-        let view = api.engine.past(api.engine.moment(moment)?)?;
+        let view = api.engine.past(api.engine.moment(moment).await?).await?;
         Ok(Scene::Read(self.state().clone(), view))
     }
 
@@ -90,10 +90,10 @@ impl Scene {
     }
 
     /// The whole state, for what looks at more of it than one kind.
-    pub fn whole(&self, api: &Arc<Api>) -> Result<Arc<State>, Refusal> {
+    pub async fn whole(&self, api: &Arc<Api>) -> Result<Arc<State>, Refusal> {
         match self {
             Scene::Present(_) | Scene::Read(..) => Ok(api.engine.snapshot()),
-            Scene::Past(view) => api.engine.state_at(view.offset()),
+            Scene::Past(view) => api.engine.state_at(view.offset()).await,
         }
     }
 
@@ -159,7 +159,7 @@ impl Scene {
         }
         match (from, freshness) {
             (None, Freshness::NotOlderThan(_)) => Ok(view.clone()),
-            _ => engine.past(asked),
+            _ => engine.past(asked).await,
         }
     }
 

@@ -11,12 +11,14 @@ use holdfast_core::object::encode;
 use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
+use holdfast_engine::Health;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
@@ -127,7 +129,7 @@ fn newest(groups: &[GroupVersions]) -> u64 {
 }
 
 /// Answers a path that is no resource.
-pub fn answer(
+pub async fn answer(
     api: &Arc<Api>,
     scene: &Scene,
     method: &Method,
@@ -155,8 +157,8 @@ pub fn answer(
     let found = match parts.as_slice() {
         [] => Some(json_answer(root(&state.registry).into(), shape)),
         ["version"] => Some(json_answer(version().into(), shape)),
-        ["healthz" | "livez" | "readyz", ..] => Some(health(api, &parts, query)),
-        ["metrics"] => Some(metrics(api)),
+        ["healthz" | "livez" | "readyz", ..] => Some(health(api, &parts, query).await),
+        ["metrics"] => Some(metrics(api).await),
         ["api"] | ["apis"] => Some(groups(&described, headers, parts[0] == "api", shape)),
         ["api", version] => resources(&described, "", version, shape),
         ["apis", group] => {
@@ -316,18 +318,28 @@ fn encoded(value: Value) -> Vec<u8> {
 }
 
 /// The checks behind each health path; `readyz` has one more, for the server that is stopping.
-const CHECKS: &[&str] = &["log", "ping", "poststarthook/bootstrap"];
+const CHECKS: &[&str] = &["log", "ping", "poststarthook/bootstrap", "writer"];
+/// How long the writer may take to answer before it counts as dead.
+pub(crate) const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 
-fn health(api: &Api, parts: &[&str], query: &Query) -> Response {
+async fn health(api: &Api, parts: &[&str], query: &Query) -> Response {
     let kind = parts[0];
     let excluded: Vec<&str> = query.get("exclude").into_iter().collect();
+    let log = LogHealth {
+        writer: api.engine.health(WRITER_PATIENCE).await,
+        readable: {
+            let log = api.engine.log().clone();
+            api.engine.reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
+        },
+    };
+    let check = |name: &str| check(api, kind, &log, name);
     let mut checks: Vec<&str> = CHECKS.to_vec();
     if kind == "readyz" {
         checks.push("shutdown");
     }
     if parts.len() > 1 {
         let wanted = parts[1..].join("/");
-        return match checks.contains(&wanted.as_str()).then(|| check(api, &wanted)) {
+        return match checks.contains(&wanted.as_str()).then(|| check(&wanted)) {
             None => respond::text(404, "404 page not found\n"),
             Some(Ok(())) => respond::text(200, "ok"),
             Some(Err(why)) => respond::text(500, format!("internal server error: {why}\n")),
@@ -340,7 +352,7 @@ fn health(api: &Api, parts: &[&str], query: &Query) -> Response {
             lines.push_str(&format!("[+]{name} excluded: ok\n"));
             continue;
         }
-        match check(api, name) {
+        match check(name) {
             Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
             Err(why) => {
                 failed = true;
@@ -355,10 +367,23 @@ fn health(api: &Api, parts: &[&str], query: &Query) -> Response {
     }
 }
 
-fn check(api: &Api, name: &str) -> Result<(), String> {
+/// How the log is, and who writes it.
+struct LogHealth {
+    writer: Health,
+    readable: Result<(), String>,
+}
+
+fn check(api: &Api, kind: &str, log: &LogHealth, name: &str) -> Result<(), String> {
     match name {
-        "ping" => Ok(()),
-        "log" => api.engine.log().last().map(|_| ()).map_err(|fault| fault.to_string()),
+        "writer" => match &log.writer {
+            Health::Dead(why) => Err(why.clone()),
+            Health::Well | Health::ReadOnly(_) => Ok(()),
+        },
+        "log" => match &log.writer {
+            // A full disk is nothing that a restart would cure.
+            Health::ReadOnly(why) if kind != "livez" => Err(why.clone()),
+            _ => log.readable.clone(),
+        },
         "poststarthook/bootstrap" if *api.ready.borrow() => Ok(()),
         "poststarthook/bootstrap" => Err("not finished".into()),
         "shutdown" if *api.stopping.borrow() => Err("the server is stopping".into()),
@@ -366,10 +391,12 @@ fn check(api: &Api, name: &str) -> Result<(), String> {
     }
 }
 
-fn metrics(api: &Api) -> Response {
+async fn metrics(api: &Api) -> Response {
     let reading = api.limits.reading.load(Ordering::Relaxed);
     let mutating = api.limits.mutating.load(Ordering::Relaxed);
-    let text = api.metrics.render(&api.engine.snapshot(), api.engine.log().as_ref(), reading, mutating);
+    let log = api.engine.log().clone();
+    let told = api.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
+    let text = api.metrics.render(&api.engine.snapshot(), told, reading, mutating);
     let mut response = respond::text(200, text);
     let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);

@@ -5,6 +5,9 @@ use holdfast_core::Refusal;
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
 
+/// A year. No clock counts as far as the largest number that a client can ask for.
+const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
+
 /// The parameters in the order they were sent.
 #[derive(Debug, Clone, Default)]
 pub struct Query(Vec<(String, String)>);
@@ -88,11 +91,33 @@ impl Query {
             continue_token: self.text("continue"),
             resource_version: self.text("resourceVersion"),
             resource_version_match: self.text("resourceVersionMatch"),
-            timeout_seconds: self.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()),
+            timeout_seconds: self
+                .number("timeoutSeconds")?
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map(|seconds| seconds.min(TIMEOUT_SECONDS_MAX)),
             watch: self.flag("watch"),
             allow_watch_bookmarks: self.flag("allowWatchBookmarks"),
             send_initial_events: self.optional_flag("sendInitialEvents"),
             delete,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Query;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_deadline_can_be_counted_whatever_is_asked_for() {
+        for (asked, counted) in
+            [("9223372036854775807", true), ("30", true), ("-1", false), ("0", true), ("9223372036854775808", false)]
+        {
+            let options = Query::parse(&format!("watch=1&timeoutSeconds={asked}")).options("ListOptions");
+            let seconds = options.ok().and_then(|options| options.timeout_seconds);
+            assert_eq!(seconds.is_some(), counted, "{asked}");
+            let deadline = Instant::now().checked_add(Duration::from_secs(seconds.unwrap_or_default()));
+            assert!(deadline.is_some(), "{asked}");
+        }
     }
 }

@@ -102,6 +102,13 @@ fn parts(refusal: &Refusal) -> Parts {
         Refusal::TooManyRequests { message, retry_after_seconds } => {
             Parts { retry_after_seconds: Some(*retry_after_seconds), ..plain(429, "TooManyRequests", message.clone()) }
         }
+        Refusal::DisruptionBudget { cause, retry_after_seconds } => {
+            let message = "Cannot evict pod as it would violate the pod's disruption budget.".into();
+            let mut details = Map::new();
+            details.insert("causes".into(), json!([{"reason": cause.reason.as_str(), "message": cause.message}]));
+            let retry_after_seconds = Some(*retry_after_seconds).filter(|seconds| *seconds > 0);
+            Parts { details, retry_after_seconds, ..plain(429, "TooManyRequests", message) }
+        }
         Refusal::Timeout { message, retry_after_seconds } => {
             let mut details = Map::new();
             if message.starts_with("Too large resource version") {
@@ -122,11 +129,6 @@ fn parts(refusal: &Refusal) -> Parts {
         Refusal::Unreasoned(message) => plain(500, "", message.clone()),
         Refusal::Unavailable(message) => {
             Parts { retry_after_seconds: Some(1), ..plain(503, "ServiceUnavailable", message.clone()) }
-        }
-        // Neither leaves the engine but when everything changes faster than it can be looked at.
-        Refusal::Unconverted(_) | Refusal::Redefined => {
-            let message = "the resource is being redefined; please try again".into();
-            Parts { retry_after_seconds: Some(1), ..plain(503, "ServiceUnavailable", message) }
         }
         Refusal::InsufficientStorage(message) => plain(
             507,

@@ -1,7 +1,10 @@
 //! Service-account tokens: signed here, verified here, and good only while what they are bound to exists.
 
+mod signatures;
+
 use holdfast_core::authz::User;
 use holdfast_core::object::meta;
+use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
@@ -70,6 +73,7 @@ impl ServiceAccountTokens {
         signing: Option<&str>,
         verifying: &[String],
     ) -> Result<ServiceAccountTokens, String> {
+        signatures::install();
         let signing_key = signing.map(signing_key).transpose()?;
         let mut keys = Vec::new();
         for pem in verifying.iter().map(String::as_str).chain(signing) {
@@ -91,6 +95,29 @@ impl ServiceAccountTokens {
     /// Who signs.
     pub fn issuer(&self) -> &str {
         self.issuers.first().map_or("", String::as_str)
+    }
+
+    /// A token that says this, in the issuer's name; `None` when the server was given no key to sign with.
+    pub fn issue(&self, claims: &TokenClaims) -> Option<Result<SignedToken, String>> {
+        let audiences = if claims.audiences.is_empty() { self.audiences.clone() } else { claims.audiences.clone() };
+        let reference = |bound: &BoundTo| Reference { name: bound.name.clone(), uid: bound.uid.clone() };
+        let written = Claims {
+            aud: Audience::Many(audiences.clone()),
+            exp: claims.expires,
+            iat: claims.issued,
+            iss: self.issuer().to_owned(),
+            jti: claims.id.clone(),
+            kubernetes: Kubernetes {
+                namespace: claims.namespace.clone(),
+                node: claims.node.as_ref().map(reference),
+                pod: claims.pod.as_ref().map(reference),
+                secret: claims.secret.as_ref().map(reference),
+                serviceaccount: reference(&claims.account),
+            },
+            nbf: claims.issued,
+            sub: claims.subject.clone(),
+        };
+        Some(self.sign(&written)?.map(|token| SignedToken { token, audiences }))
     }
 
     /// Signs a token; `None` when the server was given no key to sign with.

@@ -1,6 +1,6 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::api::{Api, retarget};
+use crate::api::Api;
 use crate::past::{Scene, too_large};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
@@ -46,7 +46,7 @@ pub async fn watch(
         Scene::Past(view) => view.state().clone(),
         Scene::Present(_) | Scene::Read(..) => api.engine.snapshot(),
     };
-    let request = &*retarget(&snapshot, kind, request)?;
+    let request = &*request.retarget(&snapshot.registry, kind)?;
     let selection = Selection::new(&snapshot, request)?;
     let reach = async |version: &str| {
         let version = parse_version(version)?;
@@ -78,7 +78,7 @@ pub async fn watch(
         _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
     };
     let watch = match scene {
-        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start)?,
+        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start).await?,
         Scene::Present(_) | Scene::Read(..) => api.engine.watch(selection, start),
     };
     let (pieces, receiver) = mpsc::channel(PIECES_WAITING);

@@ -1,6 +1,7 @@
 //! `xtask ci`: everything that continuous integration checks, but for the tests.
 
 mod arrows;
+mod dependencies;
 
 use std::process::Command;
 
@@ -11,6 +12,7 @@ pub fn run() -> anyhow::Result<()> {
     // The cheap checks come first.
     step("schema table", || crate::schema::run(true))?;
     step("dependency arrows", arrows::check)?;
+    step("sources and licences", dependencies::check)?;
     step("clippy", || {
         cargo(&["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     })

@@ -1,7 +1,7 @@
 //! `holdfast history`, `blame` and `diff`: what the log of a server or of a data folder tells about objects; and
 //! `restore` and `undo`, which put back what it tells.
 //!
-//! One file a subcommand. Each reads through [`EventLog`](holdfast_engine::EventLog), makes a report, and writes it as
+//! One file a subcommand. Each reads through [`LogRead`](holdfast_engine::LogRead), makes a report, and writes it as
 //! text, JSON or YAML. What they have in common is here: the options, the [`View`] of a log, and how kinds, objects and
 //! moments are found.
 
@@ -351,7 +351,7 @@ pub fn table(rows: &[Vec<String>]) -> Vec<String> {
 mod tests {
     use super::*;
     use holdfast_core::event::{Actor, Operation};
-    use holdfast_engine::EventLog;
+    use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
 
     pub fn config_map(name: &str, text: &str) -> Value {

@@ -175,7 +175,7 @@ impl Report for History {
 mod tests {
     use super::super::tests::{config_map, deleted, log, named, put, view};
     use super::*;
-    use holdfast_engine::EventLog;
+    use holdfast_engine::Log;
 
     fn told(history: &History) -> Vec<String> {
         let line = |version: &Version| format!("{} {} {}", version.record.offset, version.event, version.counts());

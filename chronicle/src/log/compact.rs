@@ -3,8 +3,8 @@
 use super::Folder;
 use crate::values::{parse_age, parse_bytes};
 use anyhow::{Result, ensure};
-use holdfast_engine::EventLog;
 use holdfast_engine::retention::{Retention, pass};
+use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::{LogReader, RocksLog};
 use std::time::Duration;
 

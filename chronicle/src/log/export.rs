@@ -12,7 +12,7 @@ use crate::remote::Source;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
+use holdfast_engine::LogRead;
 use holdfast_engine::log::Identity;
 use sha2::{Digest as _, Sha256};
 use std::fs::{File, TryLockError};
@@ -41,7 +41,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let output = args.output.as_deref().map(|file| Output::new(file, args.resume)).transpose()?;
     let reader = args.source.open()?;
-    let reader: &dyn EventLog = reader.as_ref();
+    let reader: &dyn LogRead = reader.as_ref();
     let last = reader.last()?.0;
     let Identity { id, origin } = reader.identity()?;
     let header = Header {
@@ -92,7 +92,7 @@ impl Output<'_> {
         }
     }
 
-    fn write(&self, reader: &dyn EventLog, header: Header) -> Result<()> {
+    fn write(&self, reader: &dyn LogRead, header: Header) -> Result<()> {
         let shown = self.part.display();
         let made = open_private(&self.part, !self.resume).with_context(|| format!("make {shown}"))?;
         match made.try_lock() {
@@ -172,7 +172,7 @@ impl<W: Write> Writing<W> {
     }
 
     /// What is left of the events, and the footer.
-    fn write(mut self, reader: &dyn EventLog) -> Result<()> {
+    fn write(mut self, reader: &dyn LogRead) -> Result<()> {
         let mut progress = Progress::new("exporting");
         let (from, to) = (self.header.from, self.header.to);
         let begin = Offset(self.last.max(from - 1));
@@ -207,7 +207,7 @@ impl<W: Write> Writing<W> {
     }
 
     /// Whether all that was read behind `whole` had been there when the export began.
-    fn check_kept(&self, reader: &dyn EventLog, whole: Offset) -> Result<()> {
+    fn check_kept(&self, reader: &dyn LogRead, whole: Offset) -> Result<()> {
         let oldest = reader.oldest()?;
         if oldest > whole && oldest.0 > self.header.oldest && oldest.0 >= self.header.from {
             return Err(LetGo { oldest, at: whole }.into());
@@ -264,7 +264,7 @@ impl Part {
     }
 
     /// Goes on behind its last line, if it is of the same log.
-    fn go_on<'a>(self, file: &'a File, reader: &dyn EventLog, now: &Header) -> Result<Writing<&'a File>> {
+    fn go_on<'a>(self, file: &'a File, reader: &dyn LogRead, now: &Header) -> Result<Writing<&'a File>> {
         let same = self.header.id == now.id && self.header.to <= now.to && {
             let mut line = Vec::new();
             if let Some(record) = reader.read(Offset(self.last))? {
@@ -295,6 +295,7 @@ fn io_kind(error: &anyhow::Error) -> Option<ErrorKind> {
 mod tests {
     use super::*;
     use holdfast_core::event::{Operation, Record};
+    use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
 
     /// Events on three objects in turn.

@@ -15,7 +15,7 @@ use crate::files::keep_others_out;
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::EventLog;
+use holdfast_engine::LogRead;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -84,7 +84,7 @@ fn quietly(written: std::io::Result<()>) -> Result<()> {
 }
 
 /// Visits every record after `after` until `visit` has enough or fails.
-fn each(log: &dyn EventLog, after: Offset, mut visit: impl FnMut(&Record) -> Result<ControlFlow<()>>) -> Result<()> {
+fn each(log: &dyn LogRead, after: Offset, mut visit: impl FnMut(&Record) -> Result<ControlFlow<()>>) -> Result<()> {
     let mut failure = None;
     log.each(after, &mut |record| {
         visit(record).unwrap_or_else(|error| {

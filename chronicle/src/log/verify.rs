@@ -9,7 +9,7 @@ use holdfast_core::event::{Offset, Operation, Record};
 use holdfast_core::kinds::{Registry, registry};
 use holdfast_core::state::State;
 use holdfast_engine::log::Identity;
-use holdfast_engine::{EventLog, load};
+use holdfast_engine::{LogRead, load};
 use holdfast_storage_rocks::LogReader;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};

@@ -8,15 +8,15 @@ use crate::clock::SystemClock;
 use anyhow::{Result, anyhow};
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_core::decide::Settings;
 use holdfast_core::kinds::registry;
-use holdfast_core::list::TokenKey;
+use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Fault, Options};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::aggregate::Aggregator;
 use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::effects::Effects;
 use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::{Metrics, memory};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ impl Local {
             }
             fault => fault.into(),
         })?;
-        let settings = Settings { modes: vec![Mode::Rbac], token_key: TokenKey(log.secret()?), ..Settings::default() };
+        let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(Arc::new(log), Arc::new(registry().clone()), options)?;
         let runtime = crate::runtime()?;
@@ -58,7 +58,8 @@ impl Drop for Local {
 
 fn client(engine: Arc<Engine>) -> kube::Client {
     let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
-    engine.convert_with(Arc::new(Webhooks::new(&engine, aggregator.outbound())));
+    let webhooks = Webhooks::new(&engine, aggregator.outbound());
+    engine.set_outside(Arc::new(Effects { webhooks, tokens: None }));
     let authenticator = Authenticator {
         anonymous: false,
         static_tokens: HashMap::new(),

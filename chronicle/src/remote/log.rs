@@ -5,7 +5,7 @@ use super::{Followed, Readable};
 use anyhow::{Result, anyhow};
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::{Identity, Origin};
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use holdfast_transport_http::log::{PATH, Unframed, WAIT_SECONDS_MAX};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -113,17 +113,13 @@ impl RemoteLog {
     }
 }
 
-impl EventLog for RemoteLog {
+impl LogRead for RemoteLog {
     fn identity(&self) -> Result<Identity, Fault> {
         let about = self.about().map_err(|failure| self.fault(failure))?;
         let text = |value: &Value| value["id"].as_str().map(str::to_owned);
         let version = about["origin"]["version"].as_u64().map(Offset);
         let origin = version.map(|version| Origin { id: text(&about["origin"]), version });
         Ok(Identity { id: text(&about), origin })
-    }
-
-    fn append(&self, _: &[Record]) -> Result<(), Fault> {
-        Err(read_only("append"))
     }
 
     fn last(&self) -> Result<Offset, Fault> {
@@ -184,20 +180,12 @@ impl EventLog for RemoteLog {
         }
     }
 
-    fn forget(&self, _: Offset) -> Result<(), Fault> {
-        Err(read_only("let go of old events"))
-    }
-
     fn oldest(&self) -> Result<Offset, Fault> {
         self.number("oldest")
     }
 
     fn repaired(&self) -> Result<Offset, Fault> {
         self.number("repaired")
-    }
-
-    fn recover(&self) -> Result<(), Fault> {
-        Err(read_only("recover"))
     }
 }
 

@@ -12,7 +12,7 @@ use client::Client;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::moment::at_time;
-use holdfast_engine::{EventLog, Fault};
+use holdfast_engine::{Fault, LogRead};
 use holdfast_storage_rocks::LogReader;
 use jiff::Timestamp;
 use local::Local;
@@ -44,7 +44,7 @@ pub struct Server {
 }
 
 /// A log that can be looked at.
-pub trait Readable: EventLog {
+pub trait Readable: LogRead {
     /// The version that a text names, whether the log holds it or not.
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset>;
 
@@ -159,7 +159,7 @@ impl Readable for holdfast_engine::memory::MemoryLog {
     }
 }
 
-fn named(log: &dyn EventLog, text: &str, now: Timestamp) -> Result<Offset> {
+fn named(log: &dyn LogRead, text: &str, now: Timestamp) -> Result<Offset> {
     Ok(match moment::parse(text, now)? {
         Moment::Version(version) => version,
         Moment::Time(time) => at_time(log, time.as_millisecond(), log.last()?)?,

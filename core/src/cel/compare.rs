@@ -79,6 +79,9 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
 }
 
 fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
+    if super::work::differ_in_length(a, b) {
+        return Ok(false);
+    }
     let keys = a.keys();
     if keys.len() != b.keys().len() {
         return Ok(false);

@@ -8,12 +8,13 @@ use super::compare::{Fuel, equal};
 use super::cost::Budget;
 use super::functions::{self, Cost};
 use super::value::{EvalError, Key, Text, Value};
+use super::work;
 use std::collections::BTreeMap;
 
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 /// Comparisons inside lists and maps that are free, and how many more a unit of cost buys.
-const FREE_STEPS: u64 = 10_000;
+const FREE_STEPS: u64 = 1_000;
 const STEPS_PER_UNIT: u64 = 100;
 
 pub struct Machine<'m, 'a> {
@@ -138,6 +139,7 @@ impl<'a> Machine<'_, 'a> {
         }
         let fitting = call.overloads.iter().find(|overload| overload.fits(arguments));
         let overload = fitting.ok_or_else(EvalError::no_such_overload)?;
+        self.budget.spend(work::before(call, arguments))?;
         let result = match call.function.as_str() {
             "_==_" => Value::Bool(self.equal(&arguments[0], &arguments[1])?),
             "_!=_" => Value::Bool(!self.equal(&arguments[0], &arguments[1])?),
@@ -152,7 +154,7 @@ impl<'a> Machine<'_, 'a> {
             }
             Cost::Custom(custom) => (custom.actual)(arguments, &result),
         };
-        self.budget.spend(cost)?;
+        self.budget.spend(cost.saturating_add(work::after(call, &result)))?;
         Ok(result)
     }
 
@@ -233,6 +235,7 @@ impl<'a> Machine<'_, 'a> {
 
     fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
         let range = self.eval(&fold.range)?;
+        self.budget.spend(work::keys(&range))?;
         let outer = self.locals.len();
         let result = self.fold_over(fold, &range);
         self.locals.truncate(outer);

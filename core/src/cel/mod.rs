@@ -2,7 +2,7 @@
 //!
 //! Start at [`compile`]. `types` and `value` say what expressions have and give, `functions` are tables.
 //! The way of an expression: `lex` and `parse` make a tree (`ast`), `check` (with `unify`) finds its types, `estimate`
-//! its cost, `constants` computes what needs no variables, `eval` evaluates. `document` and `compare` look into values.
+//! its cost, `constants` computes what needs no variables, `eval` evaluates, `work` counts what `cost` leaves out. `document` and `compare` look into values.
 //! Nothing here knows a kind of Kubernetes: who uses it declares the variables and their types.
 
 mod ast;
@@ -22,6 +22,7 @@ mod tests;
 pub mod types;
 mod unify;
 pub mod value;
+mod work;
 
 pub use compare::{Fuel, equal};
 pub use cost::{Budget, Range};

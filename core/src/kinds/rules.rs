@@ -626,7 +626,7 @@ pub(crate) mod testing {
         defaults::apply(message, &mut document);
         if at != 0 {
             let mut map: Document = document.as_object().cloned().expect("an object");
-            crate::decide::to_hub(kind, at, &mut map);
+            crate::pipeline::to_hub(kind, at, &mut map);
             document = Value::Object(map);
             defaults::apply(schema().id(&kind.hub().message).expect("a message"), &mut document);
         }

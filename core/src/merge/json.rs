@@ -26,20 +26,20 @@ pub fn decode(body: &[u8]) -> Result<Value, Refusal> {
 }
 
 /// `original` with a merge patch applied.
-pub fn merge_patch(original: &Value, patch: &Value) -> Result<Value, Refusal> {
+pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
     if !patch.is_object() {
         return Err(bad_patch(&format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            type_name(patch)
+            type_name(&patch)
         )));
     }
-    let mut merged = original.clone();
+    let mut merged = original;
     merge(&mut merged, patch);
     Ok(merged)
 }
 
 /// `original` with the operations of a JSON patch applied one after the other, or not at all.
-pub fn json_patch(original: &Value, patch: &Value) -> Result<Value, Refusal> {
+pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     let Value::Array(items) = patch else {
         let found = type_name(patch);
         return Err(bad_patch(&format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")));
@@ -52,8 +52,8 @@ pub fn json_patch(original: &Value, patch: &Value) -> Result<Value, Refusal> {
             format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}", items.len());
         return Err(Refusal::TooLarge { message });
     }
-    let mut document = original.clone();
-    let mut bounds = Bounds { depth: depth(original), copied_bytes: 0, effort: 0 };
+    let mut document = original;
+    let mut bounds = Bounds { depth: depth(&document), copied_bytes: 0, effort: 0 };
     for item in items {
         let operation = operation(item, &document).ok_or_else(does_not_apply)?;
         if !bounds.allow(&operation, &document) {
@@ -76,9 +76,9 @@ fn finds_nothing(operation: &PatchOperation, document: &Value) -> bool {
     document.pointer(parent).and_then(Value::as_object).is_some_and(|parent| !parent.contains_key(&member))
 }
 
-fn merge(target: &mut Value, patch: &Value) {
+fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
-        *target = patch.clone();
+        *target = patch;
         return;
     };
     if !target.is_object() {
@@ -87,9 +87,9 @@ fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(target) = target else { return };
     for (key, change) in patch {
         if change.is_null() {
-            target.remove(key);
+            target.remove(&key);
         } else {
-            merge(target.entry(key.as_str()).or_insert(Value::Null), change);
+            merge(target.entry(key).or_insert(Value::Null), change);
         }
     }
 }
@@ -286,7 +286,7 @@ mod tests {
             (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
         ];
         for (original, patch, expected) in rows {
-            assert_eq!(merge_patch(&original, &patch).unwrap(), expected, "{patch}");
+            assert_eq!(merge_patch(original, patch.clone()).unwrap(), expected, "{patch}");
         }
     }
 
@@ -316,7 +316,7 @@ mod tests {
             (json!({"a": {}}), json!([{"op": "move", "from": "/a", "path": "/a/b"}]), None),
         ];
         for (original, patch, expected) in rows {
-            let got = json_patch(&original, &patch);
+            let got = json_patch(original, &patch);
             match expected {
                 Some(document) => assert_eq!(got.unwrap(), document, "{patch}"),
                 None => assert_eq!(got.unwrap_err(), does_not_apply(), "{patch}"),
@@ -333,9 +333,9 @@ mod tests {
         ];
         for (patch, fault) in rows {
             let expected = Refusal::BadRequest(format!("error decoding patch: {fault}"));
-            assert_eq!(json_patch(&json!({}), &patch).unwrap_err(), expected);
+            assert_eq!(json_patch(json!({}), &patch).unwrap_err(), expected);
         }
-        assert!(matches!(merge_patch(&json!({}), &json!([])), Err(Refusal::BadRequest(_))));
+        assert!(matches!(merge_patch(json!({}), json!([])), Err(Refusal::BadRequest(_))));
         assert!(matches!(decode(b"{"), Err(Refusal::BadRequest(_))));
     }
 
@@ -343,12 +343,12 @@ mod tests {
     fn limits_hold() {
         let many = Value::Array(vec![json!({"op": "test", "path": "/a", "value": 1}); OPERATIONS_MAX + 1]);
         let expected = "The allowed maximum operations in a JSON patch is 10000, got 10001".to_string();
-        assert_eq!(json_patch(&json!({"a": 1}), &many).unwrap_err(), Refusal::TooLarge { message: expected });
+        assert_eq!(json_patch(json!({"a": 1}), &many).unwrap_err(), Refusal::TooLarge { message: expected });
 
         // Each copy doubles the document: without a bound forty of them would be a terabyte.
         let doubling: Vec<_> =
             (0..40).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a/{n}x")})).collect();
-        let refused = json_patch(&json!({"a": {"text": "0123456789"}}), &Value::Array(doubling));
+        let refused = json_patch(json!({"a": {"text": "0123456789"}}), &Value::Array(doubling));
         assert_eq!(refused.unwrap_err(), does_not_apply());
 
         let deeper: Vec<_> = (0..500)
@@ -360,7 +360,7 @@ mod tests {
                 ]
             })
             .collect();
-        assert_eq!(json_patch(&json!({"a": {}}), &Value::Array(deeper)).unwrap_err(), does_not_apply());
+        assert_eq!(json_patch(json!({"a": {}}), &Value::Array(deeper)).unwrap_err(), does_not_apply());
     }
 
     fn any_json() -> impl Strategy<Value = Value> {
@@ -378,8 +378,8 @@ mod tests {
     proptest! {
         #[test]
         fn merging_twice_is_merging_once(original in any_json(), patch in any_json()) {
-            if let Ok(once) = merge_patch(&original, &patch) {
-                prop_assert_eq!(merge_patch(&once, &patch).unwrap(), once);
+            if let Ok(once) = merge_patch(original, patch.clone()) {
+                prop_assert_eq!(merge_patch(once.clone(), patch).unwrap(), once);
             }
         }
 
@@ -395,7 +395,7 @@ mod tests {
                 .into_iter()
                 .map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
                 .collect();
-            let _ = json_patch(&original, &Value::Array(patch));
+            let _ = json_patch(original, &Value::Array(patch));
         }
     }
 }

@@ -58,6 +58,47 @@ pub(crate) fn has_room(complaints: &[String]) -> bool {
     complaints.len() < COMPLAINTS_MAX && complaints.iter().map(String::len).sum::<usize>() < BYTES_MAX
 }
 
+/// What is left of the memory that the values of one document may take.
+///
+/// Text and values are far apart in size: a mapping of one key, six bytes of JSON, takes more than six hundred bytes.
+/// Sizes are those of `serde_json`, roughly; a document that is more than this is refused, and not half read.
+struct Room(usize);
+
+const MEMORY_MAX: usize = 64 << 20;
+const TOO_LARGE: &str = "document is too large: its values would take more than 64 MiB of memory";
+
+impl Room {
+    const ITEM: usize = size_of::<Value>();
+    /// The first entry of a mapping makes room for ten more.
+    const FIRST_ENTRY: usize = 11 * (size_of::<String>() + Self::ITEM);
+    const ENTRY: usize = 2 * (size_of::<String>() + Self::ITEM);
+    /// What an allocation takes besides its bytes.
+    const ALLOCATION: usize = 16;
+
+    fn whole() -> Room {
+        Room(MEMORY_MAX)
+    }
+
+    fn take<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+        self.0 = self.0.checked_sub(bytes).ok_or_else(|| E::custom(TOO_LARGE))?;
+        Ok(())
+    }
+
+    fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
+        self.take(text.len().saturating_add(Self::ALLOCATION))
+    }
+
+    fn item<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.take(Self::ITEM)
+    }
+
+    /// One more entry of a mapping that has `before` of them.
+    fn entry<E: serde::de::Error>(&mut self, before: usize, key: &str) -> Result<(), E> {
+        self.take(if before == 0 { Self::FIRST_ENTRY } else { Self::ENTRY })?;
+        self.text(key)
+    }
+}
+
 /// Where a value stands: a chain on the stack, written out only when a duplicate turns up.
 #[derive(Clone, Copy)]
 struct Path<'a> {

@@ -15,6 +15,22 @@ pub const DEPTH_MAX: usize = 120;
 
 static EMPTY: std::sync::LazyLock<Document> = std::sync::LazyLock::new(Document::new);
 
+/// The fields of a document; none when it is no object.
+pub fn fields(document: &Value) -> &Document {
+    document.as_object().unwrap_or(&EMPTY)
+}
+
+/// The fields of a document, which becomes an object if it is none.
+pub fn fields_mut(document: &mut Value) -> &mut Document {
+    if !document.is_object() {
+        *document = Value::Object(Document::new());
+    }
+    match document {
+        Value::Object(fields) => fields,
+        _ => unreachable!("made an object just above"),
+    }
+}
+
 /// The object's metadata; an empty one when there is none.
 pub fn metadata(document: &Document) -> &Document {
     document.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)

@@ -41,6 +41,13 @@ pub fn nanos(text: &str) -> Option<i128> {
     parse(text).ok()?.nanos()
 }
 
+/// The amount in whole units, rounded up; `None` as for [`nanos`].
+pub fn whole(text: &str) -> Option<i128> {
+    const UNIT: i128 = 1_000_000_000;
+    // Rounding the quotient cannot overflow, as adding to the amount before dividing could.
+    nanos(text).map(|nanos| nanos.div_euclid(UNIT) + i128::from(nanos.rem_euclid(UNIT) != 0))
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Parts<'a> {
     negative: bool,
@@ -113,8 +120,11 @@ impl Parts<'_> {
             Suffix::Binary(shift) => number = number.checked_mul(1_i128.checked_shl(shift)?)?,
             Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => power = power.checked_add(exponent)?,
         }
-        let scale = 10_i128.checked_pow(power.unsigned_abs())?;
-        number = if power >= 0 { number.checked_mul(scale)? } else { (number + scale - 1) / scale };
+        number = if power >= 0 {
+            number.checked_mul(10_i128.checked_pow(power.unsigned_abs())?)?
+        } else {
+            divide_up(number, power.unsigned_abs())
+        };
         Some(if self.negative { -number } else { number })
     }
 
@@ -141,7 +151,7 @@ impl Parts<'_> {
         };
         let sign = if self.negative { "-" } else { "" };
         if binary {
-            let mut whole = divide_up(number, power.unsigned_abs())?;
+            let mut whole = divide_up(number, power.unsigned_abs());
             let mut steps = 0;
             while steps < BINARY.len() && whole % 1024 == 0 {
                 whole /= 1024;
@@ -151,7 +161,7 @@ impl Parts<'_> {
             return Some(format!("{sign}{whole}{letters}"));
         }
         if power < FINEST {
-            number = divide_up(number, (FINEST - power).unsigned_abs())?;
+            number = divide_up(number, (FINEST - power).unsigned_abs());
             power = FINEST;
         }
         while number % 10 == 0 {
@@ -174,12 +184,12 @@ impl Parts<'_> {
     }
 }
 
-/// `number / 10^power`, away from zero.
-fn divide_up(number: i128, power: u32) -> Option<i128> {
+/// `number / 10^power`, away from zero; for numbers that are not negative.
+fn divide_up(number: i128, power: u32) -> i128 {
     match 10_i128.checked_pow(power) {
-        Some(divisor) => Some(number / divisor + i128::from(number % divisor != 0)),
+        Some(divisor) => number / divisor + i128::from(number % divisor != 0),
         // Anything that small still counts as the least there is.
-        None => Some(1),
+        None => number.min(1),
     }
 }
 
@@ -228,6 +238,30 @@ mod tests {
         for text in ["+1", " 1 ", "1.", ".5", "1E3", "12e-6", "1Ei"] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
+    }
+
+    /// Amounts next to the largest that 128 bits hold are computed with, or left alone.
+    #[test]
+    fn amounts_near_the_limits_do_not_overflow() {
+        let largest = i128::MAX.to_string();
+        for (text, expected) in [
+            (format!("{largest}n"), Some(i128::MAX)),
+            (format!("-{largest}n"), Some(-i128::MAX)),
+            (format!("{largest}e-10"), Some(i128::MAX / 10 + 1)),
+            (format!("{largest}e-47"), Some(2)),
+            (format!("0.{largest}"), Some(170_141_184)),
+            (format!("{largest}"), None),
+            (format!("{largest}Ki"), None),
+            ("1e-2147483648".to_owned(), None),
+            ("9223372036854775807Ki".to_owned(), Some(9_223_372_036_854_775_807 * 1024 * 1_000_000_000)),
+        ] {
+            assert_eq!(nanos(&text), expected, "{text}");
+            assert!(canonical(&text).is_ok(), "{text}");
+        }
+        assert_eq!(whole(&format!("{largest}n")), Some(i128::MAX / 1_000_000_000 + 1));
+        assert_eq!(whole(&format!("-{largest}n")), Some(-(i128::MAX / 1_000_000_000)));
+        assert_eq!(whole("1500m"), Some(2));
+        assert_eq!(whole("-1500m"), Some(-1));
     }
 
     proptest::proptest! {

@@ -470,11 +470,19 @@ fn a_version_may_be_stored_and_not_served() {
 }
 
 #[test]
-fn a_request_from_before_a_change_is_told_so() {
+fn a_request_from_before_a_change_goes_to_the_kind_as_it_is_now() {
     let mut world = World::new();
     world.create(DEFINITIONS, &definition("widgets", "Widget", &[], &[colored()])).good();
     let body = thing("v1", "Widget", "a", &json!({})).to_string().into_bytes();
     let request = world.request(Verb::Create, &things("v1", "widgets"), Format::Json, body).expect("a path");
     world.merge(&of("widgets"), &json!({"spec": {"names": {"categories": ["all"]}}})).good();
-    assert_eq!(world.submit(&request), Err(Refusal::Redefined));
+    assert_eq!(world.submit(&request), Err(Refusal::NoSuchPath));
+    // The registry still knows what the old number stood for.
+    let kind = world.state.registry.share(request.target.kind);
+    let request = request.retarget(&world.state.registry, &kind).expect("it is still served").into_owned();
+    world.submit(&request).good();
+    world.delete(&of("widgets")).expect("it goes");
+    world.settle();
+    let kind = world.state.registry.share(request.target.kind);
+    assert_eq!(request.retarget(&world.state.registry, &kind).err(), Some(Refusal::NoSuchPath));
 }

@@ -2,13 +2,13 @@
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{
-    Answer, Conversions, Decision, Settings, View, actor, decide_with, plan_definitions, scale_of,
-};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::custom::Conversion;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Selection};
+use holdfast_core::pipeline::{
+    Answer, Answers, Decision, Effect, Judgement, Representation, Settings, actor, judge, plan_definitions, scale_of,
+};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
@@ -156,14 +156,15 @@ impl World {
     /// Decides, with webhooks' help, and folds in what comes of it.
     pub fn submit(&mut self, request: &Request) -> Result<Value, Refusal> {
         self.seconds += 1;
-        let mut conversions = Conversions::default();
+        let mut answers = Answers::default();
         let decision = loop {
-            match decide_with(&self.state, &self.settings, request, self.stamp(), &conversions) {
-                Err(Refusal::Unconverted(conversion)) => {
+            match judge(&self.state, &self.settings, request, self.stamp(), &answers) {
+                Judgement::Need(Effect::Convert(conversion)) => {
                     let converted = (self.webhook)(&conversion);
-                    conversions.add(*conversion, converted.as_object().expect("a converted object").clone());
+                    answers.converted(*conversion, converted.as_object().expect("a converted object").clone());
                 }
-                decided => break decided?,
+                Judgement::Need(effect) => panic!("nobody is there to {}", effect.what()),
+                Judgement::Done(decided) => break decided?,
             }
         };
         let Decision { writes, expects, answer, warnings, .. } = decision;
@@ -194,17 +195,18 @@ impl World {
             apply(&mut self.state, &change);
         }
         Ok(match answer {
-            Answer::Written { index, view, .. } => self.answered(request, &entries[index], view),
-            Answer::Entry { entry, view, .. } => self.answered(request, &entry, view),
+            Answer::Written { index, representation, .. } => self.answered(request, &entries[index], representation),
+            Answer::Entry { entry, representation, .. } => self.answered(request, &entry, representation),
             Answer::Document { document, .. } => Value::Object(document),
-            Answer::Deleted { .. } => Value::Null,
+            Answer::Success { .. } | Answer::Deleted { .. } => Value::Null,
         })
     }
 
-    fn answered(&self, request: &Request, entry: &Entry, view: View) -> Value {
+    fn answered(&self, request: &Request, entry: &Entry, representation: Representation) -> Value {
         // A definition's write makes its kind anew, which the request's target no longer is.
         let document = self.shown(request, entry);
-        assert!(view == View::Object || document["kind"] == "Scale", "a scale is shown as one: {document}");
+        let is_shown = representation == Representation::Object || document["kind"] == "Scale";
+        assert!(is_shown, "a scale is shown as one: {document}");
         document
     }
 

@@ -88,8 +88,9 @@ impl Renderer {
             Refusal::Forbidden { subject, message, .. } => format!("403 Forbidden {subject}: {message}\n"),
             Refusal::NotFound(subject) => format!("404 NotFound {subject}\n"),
             Refusal::NoSuchPath => "404 NoSuchPath\n".into(),
-            Refusal::Redefined => "503 Redefined\n".into(),
-            Refusal::Unconverted(conversion) => format!("to be converted to {}\n", conversion.to),
+            Refusal::DisruptionBudget { cause, retry_after_seconds } => {
+                format!("429 DisruptionBudget, again in {retry_after_seconds} s: {}\n", cause.message)
+            }
             Refusal::MethodNotAllowed { message } => format!("405 MethodNotAllowed: {message}\n"),
             Refusal::NotAcceptable { message } => format!("406 NotAcceptable: {message}\n"),
             Refusal::AlreadyExists(subject) => format!("409 AlreadyExists {subject}\n"),

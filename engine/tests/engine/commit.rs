@@ -4,8 +4,8 @@ use super::stage::{Stage, config_map, create, delete, everything, patch, poll, s
 use holdfast_core::Refusal;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::writer::Rejection;
-use holdfast_engine::{EventLog, Fault, WatchStart, load};
+use holdfast_engine::writer::{Contested, Rejection};
+use holdfast_engine::{Append, Fault, Log, LogRead, WatchStart, load};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -20,14 +20,7 @@ struct Witness {
     during: Mutex<Option<During>>,
 }
 
-impl EventLog for Witness {
-    fn append(&self, batch: &[Record]) -> Result<(), Fault> {
-        if let Some(look) = self.during.lock().unwrap().as_mut() {
-            look(batch.len());
-        }
-        self.log.append(batch)
-    }
-
+impl LogRead for Witness {
     fn last(&self) -> Result<Offset, Fault> {
         self.log.last()
     }
@@ -44,12 +37,25 @@ impl EventLog for Witness {
         self.log.scan(resource, after, limit)
     }
 
-    fn forget(&self, through: Offset) -> Result<(), Fault> {
-        self.log.forget(through)
-    }
-
     fn oldest(&self) -> Result<Offset, Fault> {
         self.log.oldest()
+    }
+}
+
+impl Log for Witness {
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+        if let Some(look) = self.during.lock().unwrap().as_mut() {
+            look(batch.len());
+        }
+        self.log.append(batch)
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        self.log.secret()
+    }
+
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        self.log.forget(through)
     }
 
     fn recover(&self) -> Result<(), Fault> {
@@ -83,7 +89,9 @@ fn nothing_is_shown_or_told_before_it_is_durable() {
     assert_eq!(*looks.lock().unwrap(), 1);
     assert_eq!(stage.engine.snapshot().offset, Offset(2));
     assert_eq!(shared.0.try_recv().unwrap().unwrap()[0].offset, Offset(2));
-    assert_eq!(shared.1.try_recv().unwrap().err(), Some(Rejection::Stale));
+    let kind = snapshot.registry.by_storage("configmaps").unwrap();
+    let contested = Contested::Object { kind, key: "default/a".into() };
+    assert_eq!(shared.1.try_recv().unwrap().err(), Some(Rejection::Stale(contested)));
     assert!(shared.2.next_ready().unwrap().is_some());
 }
 

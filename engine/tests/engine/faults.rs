@@ -5,7 +5,7 @@ use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_engine::memory::{MemoryLog, Planned};
 use holdfast_engine::writer::Rejection;
-use holdfast_engine::{Engine, EventLog, WatchStart, load};
+use holdfast_engine::{Engine, LogRead, WatchStart, load};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;

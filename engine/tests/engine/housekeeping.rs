@@ -4,7 +4,7 @@ use super::stage::{config_map, create, delete, everything, options, patch};
 use holdfast_core::kinds::registry;
 use holdfast_core::request::{Request, Verb};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::{Engine, EventLog};
+use holdfast_engine::{Engine, LogRead};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;

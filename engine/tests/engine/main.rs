@@ -4,8 +4,11 @@
 
 mod commit;
 mod faults;
+mod health;
 mod housekeeping;
+mod others;
 mod past;
+mod reading;
 mod stage;
 mod watching;
 

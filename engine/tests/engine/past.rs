@@ -50,7 +50,7 @@ fn history(stage: &mut Stage) -> Vec<Arc<State>> {
 
 fn exact(engine: &Arc<Engine>, offset: u64) -> Result<Arc<State>, Refusal> {
     at_once(engine.reach(Offset(offset)))?;
-    engine.state_at(Offset(offset))
+    at_once(engine.state_at(Offset(offset)))
 }
 
 #[test]
@@ -79,21 +79,22 @@ fn a_past_version_answers_without_being_built() {
     let states = history(&mut stage);
     for engine in [stage.engine.clone(), stage.restart(&log).engine] {
         for was in &states {
-            let view = engine.past(was.offset).unwrap();
+            let view = at_once(engine.past(was.offset)).unwrap();
             assert_eq!(view.offset(), was.offset);
             for (kind, served) in was.registry.iter().filter(|(_, kind)| kind.stored) {
                 let name = format!("{} at {}", served.storage, was.offset);
                 let expected: Vec<_> = was.scan(kind, "", None).collect();
                 for (key, entry) in &expected {
-                    let found = view.get(kind, key).unwrap().map(|found| (found.json.clone(), found.index.clone()));
+                    let found =
+                        at_once(view.get(kind, key)).unwrap().map(|found| (found.json.clone(), found.index.clone()));
                     assert_eq!(found, Some((entry.json.clone(), entry.index.clone())), "{name}: {key}");
                 }
-                assert!(view.get(kind, "default/none").unwrap().is_none());
+                assert!(at_once(view.get(kind, "default/none")).unwrap().is_none());
                 for limit in [1, 2, 99] {
                     let (mut found, mut from) = (Vec::new(), None);
                     loop {
                         let picked = selection(was, &served.resource, "", "", "");
-                        let page = view.page(&picked, Some(limit), from.as_ref()).unwrap();
+                        let page = at_once(view.page(&picked, Some(limit), from.as_ref())).unwrap();
                         found.extend(page.entries);
                         from = page.next;
                         if from.is_none() {
@@ -127,20 +128,20 @@ fn tokens_live_five_minutes_and_versions_as_long_as_the_log_remembers() {
 
     let view = at_once(engine.view_for(Freshness::Exact(began), None)).unwrap();
     let picked = selection(view.state(), "configmaps", "default", "", "");
-    let next = view.page(&picked, Some(1), None).unwrap().next.unwrap();
-    let rest = go_on(&next).unwrap().page(&picked, Some(1), Some(&next)).unwrap();
+    let next = at_once(view.page(&picked, Some(1), None)).unwrap().next.unwrap();
+    let rest = at_once(go_on(&next).unwrap().page(&picked, Some(1), Some(&next))).unwrap();
     assert_eq!((rest.offset, rest.entries.len(), rest.next), (began, 1, None), "the list was asked for by its version");
 
     engine.log().forget(Offset(began.0 + 1)).unwrap();
     for refused in [
         go_on(&next).map(drop),
-        engine.past(began).map(drop),
-        engine.state_at(began).map(drop),
-        engine.moment(&began.to_string()).map(drop),
+        at_once(engine.past(began)).map(drop),
+        at_once(engine.state_at(began)).map(drop),
+        at_once(engine.moment(&began.to_string())).map(drop),
     ] {
         assert!(matches!(refused, Err(Refusal::Expired { .. })), "{refused:?}");
     }
-    assert!(engine.past(Offset(began.0 + 1)).is_ok());
+    assert!(at_once(engine.past(Offset(began.0 + 1))).is_ok());
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn a_moment_is_a_version_a_time_or_a_time_ago() {
         ("2026-11-22T00:00:00Z", Err("the time 2026-11-22T00:00:00Z is in the future")),
         ("noon", Err("\"noon\" is no moment")),
     ] {
-        match (stage.engine.moment(text), expected) {
+        match (at_once(stage.engine.moment(text)), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, Offset(expected), "{text}"),
             (Err(Refusal::BadRequest(why)), Err(expected)) => assert!(why.starts_with(expected), "{text}: {why}"),
             other => panic!("{text}: {other:?}"),
@@ -174,8 +175,8 @@ fn a_moment_is_a_version_a_time_or_a_time_ago() {
     stage.clock.now_ms.store(9 * 60_000, Ordering::Relaxed);
     let last = stage.engine.snapshot().offset;
     stage.engine.log().forget(last).unwrap();
-    assert_eq!(stage.engine.moment("-2m").unwrap(), last);
-    let before = stage.engine.moment("-4m30s");
+    assert_eq!(at_once(stage.engine.moment("-2m")).unwrap(), last);
+    let before = at_once(stage.engine.moment("-4m30s"));
     assert!(matches!(before, Err(Refusal::Expired { .. })), "{before:?}");
 }
 
@@ -204,7 +205,7 @@ fn pages_are_of_one_snapshot() {
         let engine = if turn == 0 { stage.engine.clone() } else { stage.restart(&log).engine };
         let from = Continue::open(&token, &key).unwrap();
         let view = at_once(engine.view_for(Freshness::Newest, Some(&from))).unwrap();
-        let next = view.page(&picked, Some(4), Some(&from)).unwrap();
+        let next = at_once(view.page(&picked, Some(4), Some(&from))).unwrap();
         assert_eq!(next.offset, first_state.offset);
         assert_eq!(next.remaining, [Some(2), None][turn]);
         found.extend(next.entries.iter().map(|entry| entry.offset.0));

@@ -2,15 +2,15 @@
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::decide::{self, Settings};
 use holdfast_core::kinds::registry;
 use holdfast_core::list::Selection;
+use holdfast_core::pipeline::{self, Settings};
 use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::State;
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::writer::{Command, Input, Outcome, Work, Writer};
-use holdfast_engine::{Clock, Delivery, Engine, EventLog, Hub, Options, Reply, Watch};
+use holdfast_engine::writer::{Command, Input, Outcome, Writer};
+use holdfast_engine::{Clock, Delivery, Engine, Hub, Log, Options, Reply, Watch};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A clock that goes when it is told to.
@@ -32,6 +33,10 @@ impl Clock for TestClock {
         let seed = self.stamps.fetch_add(1, Ordering::Relaxed);
         let now = 1_795_255_200_000 + self.now_ms.load(Ordering::Relaxed);
         Stamp { time: jiff::Timestamp::from_millisecond(now).unwrap(), seed }
+    }
+
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
     }
 }
 
@@ -49,13 +54,13 @@ pub fn options(clock: &Arc<TestClock>) -> Options {
 
 impl Stage {
     /// On an empty log, with the namespace `default`, which is event 1.
-    pub fn new(log: Arc<dyn EventLog>) -> Stage {
+    pub fn new(log: Arc<dyn Log>) -> Stage {
         let mut stage = Stage::on(log, Hub::default());
         stage.must(&create("namespaces", "", json!({"metadata": {"name": "default"}})));
         stage
     }
 
-    pub fn on(log: Arc<dyn EventLog>, hub: Hub) -> Stage {
+    pub fn on(log: Arc<dyn Log>, hub: Hub) -> Stage {
         let clock = Arc::new(TestClock::default());
         let registry = Arc::new(registry().clone());
         let (engine, writer, queue) = Engine::assemble(log, registry, options(&clock), hub, 64).unwrap();
@@ -84,7 +89,7 @@ impl Stage {
         let mut batch: Vec<Command> = std::iter::from_fn(|| self.queue.try_recv().ok())
             .filter_map(|input| match input {
                 Input::Commit(command) => Some(command),
-                Input::Stop => None,
+                _ => None,
             })
             .collect();
         self.writer.commit(&mut batch);
@@ -93,11 +98,12 @@ impl Stage {
     /// Decides on a snapshot, and leaves it to the caller to commit.
     pub fn decide(&self, state: &State, request: &Request) -> (Command, oneshot::Receiver<Outcome>) {
         let stamp = self.clock.stamp();
-        let decision = decide::decide(state, self.engine.settings(), request, stamp).unwrap();
+        let decision = pipeline::decide(state, self.engine.settings(), request, stamp).unwrap();
         let (answer, receiver) = oneshot::channel();
         let command = Command {
-            work: Work::Decided { writes: decision.writes, expects: decision.expects },
-            actor: decide::actor(request),
+            writes: decision.writes,
+            expects: decision.expects,
+            actor: pipeline::actor(request),
             time_ms: stamp.time.as_millisecond(),
             answer,
         };

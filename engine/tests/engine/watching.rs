@@ -4,7 +4,7 @@ use super::stage::{Stage, config_map, create, delete, drain, patch, selection, s
 use holdfast_core::event::Offset;
 use holdfast_core::request::Verb;
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::{ChangeType, EventLog, Hub, Watch, WatchStart};
+use holdfast_engine::{ChangeType, Hub, LogRead, Watch, WatchStart};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

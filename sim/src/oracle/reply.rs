@@ -66,14 +66,14 @@ pub fn check_reply(twin: &Twin, order: &Order, reply: &Reply, window: Window) ->
             ensure(explained, || why)
         }
         // An eviction of what is on its way already says no more than that.
-        Reply::Document { .. } if version.is_none() => {
+        Reply::Success { .. } if version.is_none() => {
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let unchanged =
                 |version: &Version| predict(order.sort, &order.act, Some(version), None) == Ok(Some(version.shape()));
             let explained = versions.into_iter().flatten().any(unchanged);
             ensure(explained, || "acknowledged, but there is no event".into())
         }
-        Reply::Document { .. } => Ok(()),
+        Reply::Success { .. } | Reply::Rehearsed { .. } | Reply::Document { .. } => Ok(()),
         Reply::Deleted { uid, .. } => {
             let Some(version) = version else { return Err("said to be deleted, but there is no event".into()) };
             ensure(version.deleted, || "said to be deleted, but it is there".into())?;
@@ -98,8 +98,8 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
 fn check_rehearsal(twin: &Twin, order: &Order, reply: &Reply, window: Window) -> Verdict {
     let shown = match reply {
         Reply::Object { entry, .. } => entry.document(),
-        Reply::Document { document, .. } if document.get("kind") == Some(&"Status".into()) => return Ok(()),
-        Reply::Document { document, .. } => Value::Object(document.clone()),
+        Reply::Success { .. } => return Ok(()),
+        Reply::Rehearsed { document, .. } | Reply::Document { document, .. } => Value::Object(document.clone()),
         Reply::Deleted { .. } => Value::Null,
     };
     let shape = Shape::of(order.sort, &shown);
@@ -166,7 +166,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::BadRequest(_) => {
             absent && order.sort.creates_on_update() && matches!(order.act, Act::Replace { version: Some(_), .. })
         }
-        Refusal::Redefined => {
+        Refusal::NoSuchPath => {
             order.sort.is_custom() && twin.of_storage(custom::DEFINITIONS, order.seen, window.to).next().is_some()
         }
         Refusal::MethodNotAllowed { .. } => {

@@ -7,13 +7,13 @@ use crate::custom;
 use crate::disk::Died;
 use crate::oracle::{self, Instant, Verdict, Window, ensure};
 use crate::shape::Sort;
-use crate::workload::Order;
+use crate::workload::{self, Order};
 use holdfast_core::Refusal;
-use holdfast_core::decide;
 use holdfast_core::event::Offset;
+use holdfast_core::pipeline;
 use holdfast_core::state::State;
-use holdfast_engine::writer::Rejection;
-use holdfast_engine::{Clock, EventLog, Reply};
+use holdfast_engine::writer::{Rejection, numbered};
+use holdfast_engine::{Clock, LogRead, Reply};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl World {
         let engine = self.server.engine.clone();
         let stamp = self.clock.stamp();
         let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false, full: false };
-        match decide::decide(&seen, engine.settings(), &order.request, stamp) {
+        match pipeline::decide(&seen, engine.settings(), &order.request, stamp) {
             Err(refusal) => {
                 self.commands += 1;
                 saw_refused(&refusal);
@@ -74,9 +74,11 @@ impl World {
                     .map_err(|why| format!("{why}\n  asked by {}", order.describe()))
             }
             Ok(decision) => {
-                let actor = decide::actor(&order.request);
+                let request = order.request.clone();
+                let state = seen.clone();
                 let future = Box::pin(async move {
-                    engine.submit(decision, actor, stamp).await.map_or_else(Outcome::Rejection, Outcome::Reply)
+                    let submitted = engine.submit(&state, &request, decision, stamp).await;
+                    submitted.map_or_else(Outcome::Rejection, Outcome::Reply)
                 });
                 self.enlist(order, seen.offset.0, (true, false), future);
                 Ok(())
@@ -161,12 +163,12 @@ impl World {
             }
             Outcome::Count(count) => oracle::check_count(&self.twin, order, *count, window),
             Outcome::Refusal(refusal) if pending.mass => {
-                let redefined = matches!(refusal, Refusal::Redefined) && order.sort.is_custom();
+                let redefined = matches!(refusal, Refusal::NoSuchPath) && order.sort.is_custom();
                 ensure(trouble || redefined, || format!("a mass deletion fails: {refusal:?}"))
             }
             Outcome::Refusal(refusal) => oracle::check_refusal(&self.twin, order, refusal, window),
             Outcome::Rejection(rejection) => {
-                let explained = trouble || *rejection == Rejection::Stale && *direct;
+                let explained = trouble || matches!(rejection, Rejection::Stale(_)) && *direct;
                 ensure(explained, || format!("nothing explains the rejection {rejection:?}"))
             }
         };
@@ -197,10 +199,40 @@ impl World {
             }
             Outcome::Count(_) => saw_accepted(order, None),
             Outcome::Refusal(refusal) => saw_refused(refusal),
-            Outcome::Rejection(Rejection::Stale) => saw(Mark::Stale),
+            Outcome::Rejection(Rejection::Stale(_)) => saw(Mark::Stale),
             Outcome::Rejection(_) => {}
         }
         Ok(())
+    }
+
+    /// A client of another server that appends to the same log: at once, or just before this one's next batch.
+    pub fn others(&mut self) -> Verdict {
+        let seen = self.server.engine.snapshot();
+        let id = self.id("o");
+        let order = workload::order(&mut self.dice, &seen, &self.twin, id.clone());
+        let is_mass = matches!(order.act, Act::DeleteAll { .. });
+        if !self.disk.is_at(seen.offset) || is_mass || order.request.options.dry_run {
+            return Ok(());
+        }
+        let stamp = self.clock.stamp();
+        let settings = self.server.engine.settings();
+        let Ok(decision) = pipeline::decide(&seen, settings, &order.request, stamp) else { return Ok(()) };
+        if decision.writes.is_empty() {
+            return Ok(());
+        }
+        let records = numbered(&seen, decision.writes, &pipeline::actor(&order.request), stamp.time.as_millisecond());
+        let at_once = self.dice.chance(50);
+        self.note(|_| format!("{} on another server, at once: {at_once}", order.describe()));
+        self.orders.insert(id, order);
+        if !at_once {
+            self.disk.be_overtaken(records);
+            return Ok(());
+        }
+        self.disk.append_as_other(&records);
+        saw(Mark::OthersAppended);
+        self.learn()?;
+        // Mostly the writer looks at the tail soon, and not before its next batch.
+        if self.dice.chance(60) { self.commit(0) } else { Ok(()) }
     }
 
     /// The writer takes up to `count` decisions and commits them as one batch.
@@ -282,7 +314,9 @@ impl World {
 fn told(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Reply(Reply::Object { entry, code, .. }) => format!("{code}, version {}", entry.offset),
-        Outcome::Reply(Reply::Document { code, .. }) => format!("{code}"),
+        Outcome::Reply(Reply::Rehearsed { code, .. } | Reply::Document { code, .. } | Reply::Success { code, .. }) => {
+            format!("{code}")
+        }
         Outcome::Reply(Reply::Deleted { subject, .. }) => format!("{subject} is gone"),
         Outcome::Count(count) => format!("{count} objects"),
         Outcome::Refusal(refusal) => format!("{refusal:?}"),

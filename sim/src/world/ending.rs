@@ -11,7 +11,7 @@ use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::registry;
 use holdfast_core::state::State;
-use holdfast_engine::EventLog;
+use holdfast_engine::LogRead;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;

@@ -42,6 +42,7 @@ impl World {
                 self.tidy();
                 Ok(())
             }
+            Step::Others => self.others(),
             Step::Wait => self.let_time_pass(),
             Step::Fault => self.plan_fault(),
             Step::Forget => self.forget(),

@@ -75,7 +75,7 @@ fn reached(package: &str) -> anyhow::Result<BTreeSet<String>> {
     Ok(tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_string).collect())
 }
 
-fn output(arguments: &[&str]) -> anyhow::Result<String> {
+pub(super) fn output(arguments: &[&str]) -> anyhow::Result<String> {
     let output = super::command(arguments).output().context("run cargo")?;
     if !output.status.success() {
         bail!("`cargo {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));

@@ -5,6 +5,7 @@ use crate::cel::compare::{Fuel, equal, order};
 use crate::cel::cost::{CallEstimate, Range, traversal};
 use crate::cel::types::{ListKind, Type};
 use crate::cel::value::{Duration, EvalError, Joined, Key, List, Timestamp, Value};
+use crate::cel::work::smaller;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,7 +14,7 @@ type Outcome<'a> = Result<Value<'a>, EvalError>;
 
 /// The smaller of two sizes: as far as two texts are compared.
 const SMALLER: Cost = Cost::Custom(CustomCost {
-    actual: |arguments, _| traversal(arguments[0].size().min(arguments[1].size())),
+    actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: |arguments| {
         // Values that only functions know are compared at once.
         if arguments.arguments.iter().any(|argument| matches!(argument.ty.plain(), Type::Opaque(_))) {

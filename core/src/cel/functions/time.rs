@@ -156,17 +156,20 @@ impl Timestamp {
 /// RFC 3339 with as much of a fraction as there is.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(time) = self.civil(self.offset_seconds.into()) else { return Err(fmt::Error) };
+        // Arithmetic can bring an instant so near to the last year's end that its own zone has a year beyond it.
+        let here = self.civil(self.offset_seconds.into()).map(|time| (time, self.offset_seconds));
+        let in_utc = || self.civil(0).map(|time| (time, 0));
+        let Some((time, offset_seconds)) = here.or_else(in_utc) else { return f.write_str("timestamp overflow") };
         write!(f, "{:04}-{:02}-{:02}", time.year(), time.month(), time.day())?;
         write!(f, "T{:02}:{:02}:{:02}", time.hour(), time.minute(), time.second())?;
         if self.nanos > 0 {
             write!(f, ".{}", format!("{:09}", self.nanos).trim_end_matches('0'))?;
         }
-        if self.offset_seconds == 0 {
+        if offset_seconds == 0 {
             return f.write_str("Z");
         }
-        let sign = if self.offset_seconds < 0 { '-' } else { '+' };
-        let minutes = self.offset_seconds.abs() / 60;
+        let sign = if offset_seconds < 0 { '-' } else { '+' };
+        let minutes = offset_seconds.abs() / 60;
         write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
     }
 }
@@ -233,5 +236,19 @@ impl fmt::Display for Duration {
             write!(f, ".{}", format!("{fraction:09}").trim_end_matches('0'))?;
         }
         f.write_str("s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+
+    #[test]
+    fn an_instant_beyond_the_last_year_of_its_zone_is_shown_in_utc() {
+        let last = Timestamp::parse("9999-12-31T23:59:59+23:59").expect("a timestamp");
+        let later = Timestamp::from_nanos(last.since_1970() + 3_600_000_000_000).expect("a timestamp");
+        let later = Timestamp { offset_seconds: last.offset_seconds, ..later };
+        assert_eq!(last.to_string(), "9999-12-31T23:59:59+23:59");
+        assert_eq!(later.to_string(), "9999-12-31T01:00:59Z");
     }
 }

@@ -23,6 +23,49 @@ fn a_spent_budget_ends_everything() {
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
 }
 
+/// Calls that cost a unit or two in Kubernetes, whatever they read and write, in loops over thousands of items.
+#[test]
+fn work_that_costs_do_not_show_is_bounded() {
+    let text = Type::String.sized(3 << 20);
+    let fields = [
+        ("items", Type::list(Type::Int)),
+        ("text", text.clone()),
+        ("pattern", text.clone()),
+        ("labels", Type::map(Type::String, text)),
+        ("set", declared(Type::list(Type::String), None, false, ListKind::Set)),
+    ];
+    let schema = Type::object("self", fields);
+    let names: Vec<String> = (0..20_000).map(|n| format!("n{n}")).collect();
+    let labels: serde_json::Map<String, Json> = names.iter().map(|name| (name.clone(), "".into())).collect();
+    let document = json!({
+        "items": vec![0; 100_000], "text": "é".repeat(1 << 20), "pattern": "\\pL{1000}", "labels": labels, "set": names,
+    });
+    let environment = Environment::kubernetes().variable("self", schema.clone());
+    for source in [
+        "self.items.all(i, self.text.size() > i)",
+        "self.items.all(i, self.text.charAt(1000000) == 'é')",
+        "self.items.all(i, !'a'.matches(self.pattern))",
+        "self.items.all(i, 'a'.find(self.pattern) == 'a')",
+        "self.items.map(i, ''.replace('', self.text)).size() > 0",
+        "self.items.map(i, '%s'.format([self.text])).size() > 0",
+        "self.items.all(i, (self.set + self.set).size() > 0)",
+        "self.items.all(i, self.labels.exists(k, true))",
+        "[url('https://a/?' + self.text)].all(u, self.items.all(i, u.getQuery().size() > 0))",
+    ] {
+        let program = compile(source, &environment).unwrap();
+        let value = Value::json(&document, &schema).unwrap();
+        let result = program.eval(&[value], &mut Budget::new(1_000_000));
+        assert_eq!(result.map(|value| show(&value)), Err(EvalError::Cost), "{source}");
+    }
+    // These end in time because they look no further than they must.
+    for source in ["self.items.all(i, self.text != '')", "self.items.all(i, self.labels != {})"] {
+        let program = compile(source, &environment).unwrap();
+        let value = Value::json(&document, &schema).unwrap();
+        let result = program.eval(&[value], &mut Budget::new(1_000_000));
+        assert_eq!(result.map(|value| show(&value)).unwrap(), "true", "{source}");
+    }
+}
+
 #[test]
 fn programs_are_shared_between_threads() {
     fn shared<T: Send + Sync>() {}

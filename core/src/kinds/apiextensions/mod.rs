@@ -29,7 +29,7 @@ pub fn kinds() -> Vec<Kind> {
             .storage(STORAGE)
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
-            .claims(crate::decide::definition_claims)
+            .claims(crate::pipeline::definition_claims)
             .conditional_update()
             .status()
             .generation()

@@ -109,7 +109,7 @@ pub fn kinds() -> Vec<Kind> {
             .storage("services/specs")
             .columns(columns::of("Service"))
             .validate(validate::service)
-            .claims(crate::decide::service_claims)
+            .claims(crate::pipeline::service_claims)
             .create_on_update()
             .proxy("ServiceProxyOptions")
             .status()

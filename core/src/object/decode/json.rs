@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry};
 
-use super::{DecodeError, Decoded, Path, Segment, syntax};
+use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, syntax};
 
 /// Decodes one JSON value; nothing but white space may follow it.
 pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
@@ -14,6 +14,9 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         Ok(decoded) => return Ok(decoded),
         Err(error) => error,
     };
+    if error.to_string().starts_with(TOO_LARGE) {
+        return Err(DecodeError(TOO_LARGE.to_string()));
+    }
     if let Some(complaint) = syntax::complaint(bytes) {
         return Err(DecodeError(complaint));
     }
@@ -28,16 +31,21 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 }
 
 fn parse(text: &str) -> Result<Decoded, serde_json::Error> {
-    let mut duplicates = Vec::new();
+    let mut state = State { duplicates: Vec::new(), room: Room::whole() };
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Node { duplicates: &mut duplicates, path: None }.deserialize(&mut deserializer)?;
+    let value = Node { state: &mut state, path: None }.deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok(Decoded { value, duplicates, yaml_complaint: None })
+    Ok(Decoded { value, duplicates: state.duplicates, yaml_complaint: None })
+}
+
+struct State {
+    duplicates: Vec<String>,
+    room: Room,
 }
 
 /// The value at `path`.
 struct Node<'a> {
-    duplicates: &'a mut Vec<String>,
+    state: &'a mut State,
     path: Option<&'a Path<'a>>,
 }
 
@@ -77,10 +85,12 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.state.room.text(value)?;
         Ok(Value::String(value.to_string()))
     }
 
     fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        self.state.room.text(&value)?;
         Ok(Value::String(value))
     }
 
@@ -88,8 +98,11 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut list = Vec::new();
         loop {
             let path = Path { parent: self.path, segment: Segment::Index(list.len()) };
-            match items.next_element_seed(Node { duplicates: self.duplicates, path: Some(&path) })? {
-                Some(item) => list.push(item),
+            match items.next_element_seed(Node { state: self.state, path: Some(&path) })? {
+                Some(item) => {
+                    self.state.room.item()?;
+                    list.push(item);
+                }
                 None => return Ok(Value::Array(list)),
             }
         }
@@ -98,14 +111,15 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = pairs.next_key::<String>()? {
+            self.state.room.entry(object.len(), &key)?;
             let path = Path { parent: self.path, segment: Segment::Key(&key) };
-            let value = pairs.next_value_seed(Node { duplicates: self.duplicates, path: Some(&path) })?;
+            let value = pairs.next_value_seed(Node { state: self.state, path: Some(&path) })?;
             match object.entry(key) {
                 Entry::Vacant(entry) => {
                     entry.insert(value);
                 }
                 Entry::Occupied(mut entry) => {
-                    Path { parent: self.path, segment: Segment::Key(entry.key()) }.note(self.duplicates);
+                    Path { parent: self.path, segment: Segment::Key(entry.key()) }.note(&mut self.state.duplicates);
                     entry.insert(value);
                 }
             }
@@ -143,6 +157,16 @@ mod tests {
         assert_eq!(decoded.duplicates, ["b[0].c", "a.x.y", "a"]);
         assert_eq!(decoded.value, value!({"a": {"x": {"y": 2}}, "b": [{"c": 3}]}));
         assert_eq!(decoded.strict_errors()[0], "duplicate field \"b[0].c\"");
+    }
+
+    #[test]
+    fn values_that_would_take_too_much_memory_are_refused() {
+        let too_large = Err(DecodeError(TOO_LARGE.to_string()));
+        let list = |piece: &str, times: usize| format!("[{}{piece}]", format!("{piece},").repeat(times - 1));
+        assert_eq!(json(list("{\"\":0}", 200_000).as_bytes()), too_large);
+        assert_eq!(json(list("{\"\":0}", 200_000).trim_end_matches(']').as_bytes()), too_large);
+        assert!(json(list("{\"\":0}", 50_000).as_bytes()).is_ok());
+        assert!(json(list("0", 1_500_000).as_bytes()).is_ok());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry};
 
-use super::{DecodeError, Decoded, Path, Segment, has_room};
+use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, has_room};
 
 /// Decodes the first document in `bytes`.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
@@ -17,17 +17,25 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     if may_nest_without_end(text) {
         return Err(DecodeError(TOO_DEEP.to_string()));
     }
-    let Some(document) = serde_yaml_ng::Deserializer::from_str(text).next() else {
-        return Ok(Decoded { value: Value::Null, duplicates: Vec::new(), yaml_complaint: None });
-    };
     let mut state = State {
         text,
         budget: text.len().saturating_mul(2).saturating_add(EXPANSION_MAX),
+        room: Room::whole(),
         offset: 0,
         duplicates: Vec::new(),
         complaints: Vec::new(),
     };
-    let value = Node { state: &mut state, path: None }.deserialize(document).map_err(|error| complaint(&error))?;
+    let value = if holds_more_than(PLACES_MAX, text) {
+        // JSON is YAML, too, and its parser needs no memory besides that of the values.
+        let mut json = serde_json::Deserializer::from_str(text);
+        let value = Node { state: &mut state, path: None }.deserialize(&mut json);
+        value.and_then(|value| json.end().map(|()| value)).map_err(|_| DecodeError(format!("yaml: {TOO_LARGE}")))?
+    } else {
+        let Some(document) = serde_yaml_ng::Deserializer::from_str(text).next() else {
+            return Ok(Decoded { value: Value::Null, duplicates: Vec::new(), yaml_complaint: None });
+        };
+        Node { state: &mut state, path: None }.deserialize(document).map_err(|error| complaint(&error))?
+    };
     let yaml_complaint =
         (!state.complaints.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", state.complaints.join("\n  ")));
     Ok(Decoded { value, duplicates: state.duplicates, yaml_complaint })
@@ -60,10 +68,41 @@ fn may_nest_without_end(text: &str) -> bool {
     false
 }
 
+/// Before the parser gives the first value it has read the whole document into events: a hundred bytes and more for
+/// each key, each value, and each start and end of a list or a mapping. Ordinary YAML has one in every ten bytes.
+const PLACES_MAX: usize = 1 << 18;
+
+/// Whether the text has more places where an event may come from.
+///
+/// Characters in texts and comments cannot be told from others without parsing, and count as well.
+fn holds_more_than(most: usize, text: &str) -> bool {
+    let mut places = 0;
+    // The last character that is no blank: a colon behind another sign starts a mapping with an empty key.
+    let mut before = b'\n';
+    for byte in text.bytes() {
+        let bare = matches!(before, b'\n' | b'-' | b'?' | b':' | b',' | b'[' | b'{');
+        places += match byte {
+            b' ' | b'\t' | b'\r' => continue,
+            b'?' => 4,
+            b':' if bare => 4,
+            b'-' if bare && before != b'\n' => 3,
+            b',' | b'[' | b'{' => 2,
+            b':' | b'-' | b'\n' => 1,
+            _ => 0,
+        };
+        before = byte;
+        if places > most {
+            return true;
+        }
+    }
+    false
+}
+
 struct State<'de> {
     text: &'de str,
     /// Values and bytes that may still come: what the text itself can hold, and what aliases may add.
     budget: usize,
+    room: Room,
     /// Where the last scalar that has a place stands.
     offset: usize,
     duplicates: Vec<String>,
@@ -73,7 +112,7 @@ struct State<'de> {
 impl<'de> State<'de> {
     fn spend<E: Error>(&mut self, bytes: usize) -> Result<(), E> {
         self.budget = self.budget.checked_sub(bytes.saturating_add(1)).ok_or_else(|| E::custom(EXCESSIVE))?;
-        Ok(())
+        self.room.take(bytes)
     }
 
     /// Remembers where `text` stands, and says whether it stands there without quotes.
@@ -168,7 +207,10 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         loop {
             let path = Path { parent: self.path, segment: Segment::Index(list.len()) };
             match items.next_element_seed(Node { state: self.state, path: Some(&path) })? {
-                Some(item) => list.push(item),
+                Some(item) => {
+                    self.state.room.item()?;
+                    list.push(item);
+                }
                 None => return Ok(Value::Array(list)),
             }
         }
@@ -186,6 +228,7 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
                 }
                 Name::Text(key) => (key, self.state.offset),
             };
+            self.state.room.entry(object.len(), &key)?;
             let path = Path { parent: self.path, segment: Segment::Key(&key) };
             let value = pairs.next_value_seed(Node { state: self.state, path: Some(&path) })?;
             match object.entry(key) {
@@ -344,6 +387,9 @@ fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
     if text.contains(EXCESSIVE) || text.contains("repetition limit") {
         return DecodeError(format!("yaml: {EXCESSIVE}"));
     }
+    if text.contains(TOO_LARGE) {
+        return DecodeError(format!("yaml: {TOO_LARGE}"));
+    }
     if text.contains("recursion limit") {
         return DecodeError(TOO_DEEP.to_string());
     }
@@ -435,6 +481,23 @@ mod tests {
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(1_000));
         assert_eq!(yaml(long.as_bytes()), excessive);
         assert!(yaml(b"a: &a [1, 2]\nb: [*a, *a]\n").is_ok());
+    }
+
+    #[test]
+    fn many_small_values_are_refused_before_they_are_parsed() {
+        let too_large = Err(DecodeError(format!("yaml: {TOO_LARGE}")));
+        for dense in ["- ", "? ", ": ", "-\n", "a:\n", "[],", "{a,b},", "[:,],"] {
+            assert_eq!(yaml(dense.repeat(400_000).as_bytes()), too_large, "{dense:?}");
+        }
+        let maps = format!("[{}]", "{a: 1}, ".repeat(120_000));
+        assert_eq!(yaml(maps.as_bytes()), too_large);
+        // As JSON the same number of values is no matter, and reads as it does in YAML.
+        let lists = format!("{{\"a\": [{}1.0, \"no\"]}}", "1,".repeat(400_000));
+        let decoded = yaml(lists.as_bytes()).map(|decoded| decoded.value).unwrap();
+        assert_eq!(decoded["a"].as_array().map(Vec::len), Some(400_002));
+        assert_eq!((&decoded["a"][400_000], &decoded["a"][400_001]), (&json!(1), &json!("no")));
+        let ordinary = "      - name: some-name\n        image: registry.example.com/team/some-name:1.2.3\n";
+        assert!(yaml(ordinary.repeat(2_000_000 / ordinary.len()).as_bytes()).is_ok());
     }
 
     #[test]

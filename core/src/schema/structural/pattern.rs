@@ -4,6 +4,7 @@
 //! `[` in a class is just a character to it. Each pattern is rewritten once, and what Go refuses is refused in its words.
 
 use regex::Regex;
+use regex_syntax::hir::{Class, Hir, HirKind};
 use std::iter::Peekable;
 use std::str::Chars;
 use std::sync::OnceLock;
@@ -42,6 +43,31 @@ pub(crate) fn check(source: &str) -> Result<String, String> {
     match regex_syntax::Parser::new().parse(&rewritten) {
         Ok(_) => Ok(rewritten),
         Err(error) => Err(fail(format!("{}: `{source}`", go_words(&error)))),
+    }
+}
+
+/// How much there is to do to make a pattern ready: about the number of states that its machine has. Nothing for a
+/// pattern that cannot be used.
+pub(crate) fn weight(source: &str) -> u64 {
+    let Ok(rewritten) = Rewriter { rest: source.chars().peekable(), out: String::new() }.run() else { return 0 };
+    regex_syntax::Parser::new().parse(&rewritten).map_or(0, |tree| states(&tree))
+}
+
+fn states(tree: &Hir) -> u64 {
+    /// A range of characters is a few ranges of bytes, one behind the other.
+    const RANGE_STATES: u64 = 4;
+    let sum = |trees: &[Hir]| trees.iter().map(states).fold(trees.len() as u64, u64::saturating_add);
+    match tree.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(Class::Unicode(class)) => class.ranges().len() as u64 * RANGE_STATES,
+        HirKind::Class(Class::Bytes(class)) => class.ranges().len() as u64,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min).max(1);
+            states(&repetition.sub).saturating_mul(times.into())
+        }
+        HirKind::Capture(capture) => states(&capture.sub).saturating_add(2),
+        HirKind::Concat(trees) | HirKind::Alternation(trees) => sum(trees),
     }
 }
 
@@ -291,7 +317,23 @@ fn perl_class(letter: char) -> Option<(&'static str, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pattern, check};
+    use super::{Pattern, check, weight};
+
+    #[test]
+    fn patterns_weigh_as_much_as_their_repetitions() {
+        for (pattern, least, most) in [
+            ("", 0, 1),
+            ("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 10, 100),
+            ("a{1000}", 1_000, 1_000),
+            ("((a{30}){30}){30}", 27_000, 60_000),
+            ("\\pL{1000}", 500_000, 5_000_000),
+            ("(a*)*b", 1, 20),
+            ("(", 0, 0),
+        ] {
+            let weight = weight(pattern);
+            assert!((least..=most).contains(&weight), "{pattern}: {weight}");
+        }
+    }
 
     #[test]
     fn matches_as_go_does() {

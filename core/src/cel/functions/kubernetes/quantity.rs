@@ -165,7 +165,7 @@ impl Quantity {
 
     /// How many of a power of ten the quantity is.
     fn counted(&self, scale: i32) -> Option<i128> {
-        Some(self.nanos / 10_i128.checked_pow(u32::try_from(scale - FINEST).ok()?)?)
+        Some(self.nanos / 10_i128.checked_pow(u32::try_from(scale.checked_sub(FINEST)?).ok()?)?)
     }
 
     fn combined(&self, other: &Quantity, with: fn(i128, i128) -> i128) -> Quantity {
@@ -221,6 +221,24 @@ mod tests {
             assert!(Quantity::parse(text).is_err(), "{text}");
         }
         assert_eq!(Quantity::parse("-1e-40").expect("a quantity").nanos, -1);
+    }
+
+    #[test]
+    fn numbers_near_the_limits_do_not_overflow() {
+        let largest = i128::MAX.to_string();
+        let texts = [format!("{largest}n"), format!("-{largest}e-10"), "0e2147483647".into(), "1e2147483647".into()];
+        let all = texts.map(|text| Quantity::parse(&text).expect("a quantity"));
+        for one in &all {
+            one.approximate();
+            one.whole();
+            for other in &all {
+                let sum = one.combined(other, i128::saturating_add);
+                let difference = sum.combined(other, i128::saturating_sub).combined(&all[0], i128::saturating_sub);
+                difference.approximate();
+                difference.whole();
+            }
+        }
+        assert_eq!(all[2].approximate(), 0.0);
     }
 
     #[test]

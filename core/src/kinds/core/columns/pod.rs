@@ -53,7 +53,7 @@ struct Restarts {
 
 impl Restarts {
     fn add(&mut self, container: &Value) {
-        self.count += number(container, "restartCount");
+        self.count = self.count.saturating_add(number(container, "restartCount"));
         let finished = epoch_seconds(text(container, "lastState.terminated.finishedAt"));
         self.last = self.last.max(finished);
     }

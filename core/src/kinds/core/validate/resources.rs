@@ -76,8 +76,7 @@ fn named_amount(resource: &str, at: At, name: NameRule, causes: &mut Vec<Cause>)
     name(resource, at, causes);
     amount(resource, at, causes);
     let Some(size) = resource.strip_prefix(HUGE_PAGES) else { return };
-    let whole = |text: &str| quantity::nanos(text).map(|nanos| (nanos + 999_999_999).div_euclid(1_000_000_000));
-    let divides = match (quantity::nanos(size), whole(&text(at.value))) {
+    let divides = match (quantity::nanos(size), quantity::whole(&text(at.value))) {
         (Some(size), Some(amount)) => size > 0 && size % 1_000_000_000 == 0 && amount % (size / 1_000_000_000) == 0,
         _ => false,
     };

@@ -3,8 +3,10 @@
 //! An address is picked from the snapshot and claimed by the write; the writer refuses a claim that somebody
 //! else holds by then, and the request is decided again. So one address is never handed out twice.
 
-use super::Context;
-use crate::object::meta::{Document, metadata, object_mut, text};
+use super::candidate::Candidate;
+use super::endpoint::Part;
+use super::{Context, Endpoint};
+use crate::object::meta::{self, Document, object_mut, text};
 use crate::refusal::{Cause, CauseReason, Refusal};
 use crate::stamp::Purpose;
 use serde_json::{Value, json};
@@ -124,15 +126,14 @@ fn cluster_ips(spec: &Value) -> Vec<String> {
 }
 
 /// Completes a service with the addresses and ports that it lacks.
-pub(super) fn allocate(context: &Context, old: Option<&Document>, service: &mut Document) -> Result<(), Refusal> {
-    if context.kind.kind != "Service" {
+pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+    if endpoint.part != Part::Main || context.kind.kind != "Service" {
         return Ok(());
     }
-    let name = text(metadata(service), "name").to_owned();
-    let allocation =
-        Allocation { context, owner: context.state.owner(context.request.target.kind, &context.request.key_of(&name)) };
+    let allocation = Allocation { context, owner: context.state.owner(context.request.target.kind, &object.key) };
     let mut causes = Vec::new();
-    let old_spec = old.and_then(|old| old.get("spec")).cloned().unwrap_or(Value::Null);
+    let old_spec = object.old.as_ref().map_or(&Value::Null, |old| &old.document["spec"]);
+    let service = meta::fields_mut(&mut object.new);
     let spec = object_mut(service, "spec");
     if text(spec, "type") == "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -140,18 +141,21 @@ pub(super) fn allocate(context: &Context, old: Option<&Document>, service: &mut 
         }
         return Ok(());
     }
-    allocation.address(spec, &old_spec, &mut causes);
+    allocation.address(spec, old_spec, &mut causes);
     if matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
-        allocation.node_ports(spec, &old_spec, &mut causes);
+        allocation.node_ports(spec, old_spec, &mut causes);
     }
     if text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local" {
-        allocation.health_check_port(spec, &old_spec, &mut causes);
+        allocation.health_check_port(spec, old_spec, &mut causes);
     }
     // Nothing left to hand out is no fault of the client's.
     if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
         return Err(Refusal::Internal(exhausted.message.clone()));
     }
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::Invalid { subject: context.kind_subject(&name), causes }) }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: context.kind_subject(meta::name(service)), causes })
 }
 
 /// What the client is told when everything has been handed out.

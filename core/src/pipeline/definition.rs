@@ -3,7 +3,9 @@
 //! A name is a claim, so that no two definitions ever come to hold it. Whoever comes second is told in its conditions,
 //! and gets the name when the first one is gone.
 
-use super::Context;
+use super::candidate::Candidate;
+use super::endpoint::Part;
+use super::{Context, Endpoint};
 use crate::kinds::KindId;
 use crate::kinds::apiextensions::approval::{self, approval};
 use crate::kinds::apiextensions::structure_causes;
@@ -58,41 +60,18 @@ pub fn claims(definition: &Value) -> Vec<String> {
 }
 
 /// Brings the conditions of a definition up to date, with the names that it has.
-pub(super) fn settle(context: &Context, definition: &mut Document) {
-    if context.state.registry.definitions() != Some(context.request.target.kind) {
+pub(super) fn set_conditions(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+    if endpoint.part == Part::Deletion || context.state.registry.definitions() != Some(context.request.target.kind) {
         return;
     }
-    let owner = context.state.owner(context.request.target.kind, meta::name(definition));
-    let value = Value::Object(definition.clone());
-    let group = value["spec"]["group"].as_str().unwrap_or_default();
-    let wanted = &value["spec"]["names"];
-    let mut accepted = value["status"]["acceptedNames"].as_object().cloned().unwrap_or_default();
-    let mut conflict: Option<(&str, String)> = None;
-    for (space, field, reason) in NAMES {
-        let names = texts(wanted, field);
-        let taken: Vec<String> = names
-            .iter()
-            .filter(|name| {
-                let holder = context.state.claimant(&claim(space, group, name));
-                holder.is_some_and(|holder| *holder != owner)
-            })
-            .map(|name| format!("\"{name}\" is already in use"))
-            .collect();
-        if taken.is_empty() {
-            put(&mut accepted, field, wanted.get(field));
-        } else {
-            // The last conflict is the one that is told.
-            conflict = Some((reason, taken.join(", ")));
-        }
-    }
-    put(&mut accepted, "categories", wanted.get("categories"));
-    // Required by the schema, so that they are there even when all names are another's.
-    for field in ["plural", "kind"] {
-        accepted.entry(field).or_insert_with(|| "".into());
-    }
+    let definition = &object.new;
+    let group = definition["spec"]["group"].as_str().unwrap_or_default().to_owned();
+    let (accepted, conflict) = names(context, definition, &group);
     let now = context.stamp.rfc3339();
-    let established = custom::holds(&value, "Established");
-    let status = object_mut(definition, "status");
+    let established = custom::holds(definition, "Established");
+    let violations = violations(definition);
+    let approved = approval(&group, &definition["metadata"]["annotations"]);
+    let status = object_mut(object.new_mut(), "status");
     status.insert("acceptedNames".into(), accepted.into());
     match &conflict {
         None => {
@@ -109,19 +88,48 @@ pub(super) fn settle(context: &Context, definition: &mut Document) {
             }
         }
     }
-    let violations = violations(&value);
     if violations.is_empty() {
         unset(status, "NonStructuralSchema");
     } else {
         set(status, &now, "NonStructuralSchema", true, "Violations", &violations);
     }
-    match approval(group, &value["metadata"]["annotations"]) {
+    match approved {
         None => unset(status, "KubernetesAPIApprovalPolicyConformant"),
         Some((state, reason, message)) => {
             let holds = state == approval::State::Approved;
             set(status, &now, "KubernetesAPIApprovalPolicyConformant", holds, reason, &message);
         }
     }
+}
+
+/// The names that a definition gets, and the last of the conflicts over those that it does not.
+fn names(context: &Context, definition: &Value, group: &str) -> (Document, Option<(&'static str, String)>) {
+    let owner = context.state.owner(context.request.target.kind, meta::name(meta::fields(definition)));
+    let wanted = &definition["spec"]["names"];
+    let mut accepted = definition["status"]["acceptedNames"].as_object().cloned().unwrap_or_default();
+    let mut conflict = None;
+    for (space, field, reason) in NAMES {
+        let names = texts(wanted, field);
+        let taken: Vec<String> = names
+            .iter()
+            .filter(|name| {
+                let holder = context.state.claimant(&claim(space, group, name));
+                holder.is_some_and(|holder| *holder != owner)
+            })
+            .map(|name| format!("\"{name}\" is already in use"))
+            .collect();
+        if taken.is_empty() {
+            put(&mut accepted, field, wanted.get(field));
+        } else {
+            conflict = Some((reason, taken.join(", ")));
+        }
+    }
+    put(&mut accepted, "categories", wanted.get("categories"));
+    // Required by the schema, so that they are there even when all names are another's.
+    for field in ["plural", "kind"] {
+        accepted.entry(field).or_insert_with(|| "".into());
+    }
+    (accepted, conflict)
 }
 
 /// Why a definition of the old kind is not as definitions should be; empty for all others, which were refused.

@@ -1,18 +1,19 @@
 //! Admission that keeps namespaces whole: content needs a living namespace, and some namespaces are for ever.
 
+use super::candidate::Candidate;
 use super::{Context, Expectation};
-use crate::authz::chain::Authorizer;
-use crate::authz::escalation;
-use crate::object::meta::{self, Document, metadata, text};
+use crate::object::meta;
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
-use serde_json::Value;
 
 /// Namespaces that the cluster cannot do without.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// New content needs a namespace that is there and not going away.
-pub(super) fn admit_create(context: &Context, document: &Document) -> Result<(), Refusal> {
+pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal> {
+    if object.old.is_some() {
+        return Ok(());
+    }
     let Some(namespace) = context.request.namespace() else { return Ok(()) };
     match namespace_phase(context.state, namespace) {
         None => Err(Refusal::NotFound(Subject::new("", "namespaces", namespace))),
@@ -21,7 +22,7 @@ pub(super) fn admit_create(context: &Context, document: &Document) -> Result<(),
             let message =
                 format!("unable to create new content in namespace {namespace} because it is being terminated");
             Err(Refusal::Forbidden {
-                subject: context.subject(meta::name(document)),
+                subject: context.subject(meta::name(object.new())),
                 message,
                 causes: vec![Cause {
                     reason: CauseReason::NamespaceTerminating,
@@ -38,36 +39,6 @@ pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
     let namespace = context.request.namespace()?;
     let kind = context.state.registry.namespaces();
     Some(Expectation { kind, key: namespace.into(), version: context.state.version_of(kind, namespace) })
-}
-
-/// Nobody grants more than they hold themselves.
-pub(super) fn admit_roles(context: &Context, new: &Document, old: Option<&Document>) -> Result<(), Refusal> {
-    if context.kind.versions[0].group != "rbac.authorization.k8s.io" {
-        return Ok(());
-    }
-    let granted = ["rules", "aggregationRule", "roleRef", "subjects"];
-    if old.is_some_and(|old| granted.iter().all(|field| old.get(*field) == new.get(*field))) {
-        return Ok(());
-    }
-    let request = context.request;
-    let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
-    let namespace = request.namespace().unwrap_or("");
-    let kind = context.kind.kind.as_str();
-    let document = Value::Object(new.clone());
-    let refused = match kind {
-        "Role" | "ClusterRole" => {
-            escalation::refuse_role(&authorizer, &request.user, kind, namespace, request.name(), &document)
-        }
-        _ => escalation::refuse_binding(&authorizer, &request.user, namespace, &document)
-            .unwrap_or_else(|missing| if request.user.is_privileged() { None } else { Some(missing) }),
-    };
-    match refused {
-        None => Ok(()),
-        Some(message) => {
-            let name = text(metadata(new), "name");
-            Err(Refusal::Forbidden { subject: context.subject(name), message, causes: Vec::new() })
-        }
-    }
 }
 
 /// The namespaces that hold the cluster itself stay.

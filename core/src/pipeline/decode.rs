@@ -1,20 +1,35 @@
-//! The first stages: bytes become a checked, defaulted document in the hub version.
+//! The first stage: bytes become a document that is checked against its schema.
 
-use super::Context;
+use super::{Answers, Context, Settings};
 use crate::kinds::Kind;
 use crate::object::decode;
 use crate::object::meta::{Document, text};
 use crate::refusal::Refusal;
-use crate::request::{FieldValidation, Format};
+use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
-use crate::schema::{self, MessageId, check, schema};
+use crate::schema::{MessageId, schema};
+use crate::stamp::Stamp;
+use crate::state::State;
 use crate::wire::protobuf::codec;
 use serde_json::Value;
+
+/// The body of a request on a kind that is not stored, checked against its schema.
+pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
+    let settings = Settings::default();
+    // Decoding draws nothing from the stamp.
+    let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
+    let kind = state.kind(request.target.kind);
+    let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
+    match context.decode(&mut Vec::new())? {
+        Value::Object(document) => Ok(document),
+        _ => Err(Refusal::Internal("a checked body is no object".into())),
+    }
+}
 
 impl Context<'_> {
     /// Decodes the body as an object of the path's kind and version, checks and prunes it.
     /// Unknown and duplicate fields are refused, told of, or passed over in silence, as the client asks.
-    pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Document, Refusal> {
+    pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
         let version = self.version();
         self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?, warnings)
     }
@@ -27,7 +42,7 @@ impl Context<'_> {
         kind: &str,
         layout: Layout,
         warnings: &mut Vec<String>,
-    ) -> Result<Document, Refusal> {
+    ) -> Result<Value, Refusal> {
         let body = &self.request.body;
         let decoded = match body.format {
             Format::Json => decode::json(&body.bytes),
@@ -66,26 +81,10 @@ impl Context<'_> {
             FieldValidation::Warn => warnings.extend(complaints),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
-        match value {
-            Value::Object(document) => Ok(document),
-            _ => Err(cannot("the body is not an object".into())),
-        }
+        Ok(value)
     }
 
-    /// Defaults of the document's own version, then conversion, then the hub's defaults.
-    pub(super) fn settle(&self, document: &mut Document) -> Result<(), Refusal> {
-        if self.kind.custom.is_some() {
-            let mut value = Value::Object(std::mem::take(document));
-            self.layout()?.default(&mut value);
-            if let Value::Object(settled) = value {
-                *document = settled;
-            }
-            return Ok(());
-        }
-        settle(self.kind, self.request.target.version, document)
-    }
-
-    /// Defaults within a body that is not of the path's kind.
+    /// The body is no object of the kind that is asked for.
     fn unrecognized(&self, kind: &str, why: &str) -> Refusal {
         let shown = summary(&self.request.body.bytes);
         // JSON is looked at for its kind first; the other forms tell of themselves.
@@ -127,57 +126,6 @@ impl Context<'_> {
     }
 }
 
-/// Turns a document of one version of a kind into one of the hub, in place.
-pub fn to_hub(kind: &Kind, version: usize, document: &mut Document) {
-    if let Some(convert) = kind.versions[version].convert {
-        (convert.to_hub)(document);
-    }
-    stamp_version(kind, 0, document);
-}
-
-/// Turns a hub document into one of the given version, in place; what that version lacks is left out.
-pub fn from_hub(kind: &Kind, version: usize, document: &mut Document) {
-    if version != 0 {
-        if let Some(convert) = kind.versions[version].convert {
-            (convert.from_hub)(document);
-        }
-        if let Ok(message) = message(kind, version) {
-            let mut value = Value::Object(std::mem::take(document));
-            // A hub document has the types of its schema; fields that this version lacks are pruned.
-            let _ = check(schema(), message, &mut value);
-            if let Value::Object(pruned) = value {
-                *document = pruned;
-            }
-        }
-    }
-    stamp_version(kind, version, document);
-}
-
-/// Defaults a document of the given version, turns it into a hub document, and defaults that.
-pub(super) fn settle(kind: &Kind, version: usize, document: &mut Document) -> Result<(), Refusal> {
-    let mut value = Value::Object(std::mem::take(document));
-    schema::defaults::apply(message(kind, version)?, &mut value);
-    if version != 0 {
-        if let Value::Object(document) = &mut value {
-            to_hub(kind, version, document);
-        }
-        if kind.versions[version].convert.is_some() {
-            // Conversion reads annotations, where nothing has checked what the client wrote.
-            check(schema(), message(kind, 0)?, &mut value).map_err(|error| {
-                Refusal::BadRequest(format!(
-                    "{} in version \"{}\" cannot be converted to \"{}\": {error}",
-                    kind.kind, kind.versions[version].version, kind.versions[0].version
-                ))
-            })?;
-        }
-        schema::defaults::apply(message(kind, 0)?, &mut value);
-    }
-    if let Value::Object(settled) = value {
-        *document = settled;
-    }
-    Ok(())
-}
-
 /// How documents of a version look.
 pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
     match &kind.versions[version].custom {
@@ -186,9 +134,15 @@ pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal>
     }
 }
 
-fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
+pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
     let name = &kind.versions[version].message;
     schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
+}
+
+/// How documents of a message of the built-in API look.
+pub(super) fn layout_of(message: &str) -> Result<Layout<'static>, Refusal> {
+    let id = schema().id(message).ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?;
+    Ok(Layout::of(id))
 }
 
 /// Unknown and duplicate fields as strict decoding words them.
@@ -205,11 +159,6 @@ pub(super) fn unsupported(accepted: &str) -> Refusal {
 
 fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-fn stamp_version(kind: &Kind, version: usize, document: &mut Document) {
-    document.insert("apiVersion".into(), kind.versions[version].api_version().into());
-    document.insert("kind".into(), kind.kind.as_str().into());
 }
 
 /// The apiVersion and kind that the body claims; what it leaves out is the path's.

@@ -1,0 +1,65 @@
+//! Binding: assigns a pod to a node, once and for good.
+
+use super::candidate::{Candidate, Made, Old};
+use super::{Context, Endpoint, Stop, decode};
+use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
+use crate::refusal::{Cause, Refusal, Subject};
+use serde_json::{Value, json};
+
+pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let mut warnings = Vec::new();
+    let layout = decode::layout_of("io.k8s.api.core.v1.Binding")?;
+    let binding = context.decode_as("", "v1", "Binding", layout, &mut warnings)?;
+    let node = binding["target"]["name"].as_str().unwrap_or("");
+    if node.is_empty() {
+        let subject = Subject::new("", "Binding", context.request.name());
+        return Err(Refusal::Invalid { subject, causes: vec![Cause::required("target.name", "")] }.into());
+    }
+    let binding = meta::fields(&binding);
+    let old = context.existing()?;
+    check_unassigned(context, &old, meta::uid(binding))?;
+    let mut new = old.document.clone();
+    assign(context, meta::fields_mut(&mut new), binding, node);
+    Ok(Candidate { warnings, ..Candidate::replacing(context, old, new) }.into())
+}
+
+/// The pod must be the one that the binding means, and have no node yet.
+fn check_unassigned(context: &Context, old: &Old, uid: &str) -> Result<(), Refusal> {
+    let name = context.request.name();
+    let conflict =
+        |message: String| Err(Refusal::Conflict { subject: Subject::new("", "pods/binding", name), message });
+    let found = meta::uid(old.fields());
+    if !uid.is_empty() && uid != found {
+        return conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"));
+    }
+    if meta::is_deleting(old.fields()) {
+        return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    match old.document["spec"]["nodeName"].as_str() {
+        None | Some("") => Ok(()),
+        Some(node) => conflict(format!("pod {name} is already assigned to node \"{node}\"")),
+    }
+}
+
+/// The node, what the scheduler notes with it, and the condition that tells of it.
+fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str) {
+    object_mut(pod, "spec").insert("nodeName".into(), node.into());
+    let annotations = metadata(binding).get("annotations").and_then(Value::as_object);
+    for (key, value) in annotations.into_iter().flatten() {
+        object_mut(metadata_mut(pod), "annotations").insert(key.clone(), value.clone());
+    }
+    let time = context.stamp.rfc3339();
+    let condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time});
+    set_condition(object_mut(pod, "status"), condition);
+}
+
+/// Puts a condition in place of the one of its type, keeping the time of the last change when nothing changed.
+fn set_condition(status: &mut Document, condition: Value) {
+    let list = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    match list.iter_mut().find(|c| c["type"] == condition["type"]) {
+        Some(found) if found["status"] == condition["status"] => {}
+        Some(found) => *found = condition,
+        None => list.push(condition),
+    }
+}

@@ -1,0 +1,141 @@
+//! Candidates that are sent whole: create, and update, where a document takes an object's place.
+
+use super::candidate::{Candidate, Made, Old};
+use super::{Context, Endpoint, Stop};
+use crate::object::meta::{self, Document, metadata_mut, text};
+use crate::refusal::{Cause, CauseReason, Refusal};
+use serde_json::Value;
+
+pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let mut warnings = Vec::new();
+    let document = context.decode(&mut warnings)?;
+    Ok(creating(context, document, warnings)?.into())
+}
+
+pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop> {
+    let mut warnings = Vec::new();
+    let mut document = context.decode(&mut warnings)?;
+    let meta = metadata_mut(meta::fields_mut(&mut document));
+    match_namespace(context, meta)?;
+    match_name(context, meta)?;
+    let Some(old) = context.find()? else {
+        if !endpoint.may_create() || !context.kind.create_on_update {
+            return Err(Refusal::NotFound(context.subject(context.request.name())).into());
+        }
+        let uid = text(meta, "uid");
+        if !uid.is_empty() {
+            return Err(other_uid(context, uid, "").into());
+        }
+        return Ok(creating(context, document, warnings)?.into());
+    };
+    let uid = text(meta, "uid");
+    let found = text(old.metadata(), "uid");
+    if !uid.is_empty() && uid != found {
+        return Err(other_uid(context, uid, found).into());
+    }
+    let fixed = match_version(context, &old, meta)?;
+    Ok(Candidate { fixed, warnings, ..Candidate::replacing(context, old, document) }.into())
+}
+
+/// The candidate for an object that is not there yet, of a document that was checked against its schema.
+pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>) -> Result<Candidate, Refusal> {
+    if context.kind.custom.as_ref().is_some_and(|custom| custom.terminating) {
+        let message = "create not allowed while custom resource definition is terminating".into();
+        return Err(Refusal::MethodNotAllowed { message });
+    }
+    let mut document = document;
+    let meta = metadata_mut(meta::fields_mut(&mut document));
+    if !matches!(text(meta, "resourceVersion"), "" | "0") {
+        return Err(Refusal::BadRequest("resourceVersion should not be set on objects to be created".into()));
+    }
+    match_namespace(context, meta)?;
+    if let (Some(name), body) = (context.request.target.name.as_deref(), text(meta, "name"))
+        && !body.is_empty()
+        && body != name
+    {
+        return Err(name_mismatch(body, name));
+    }
+    Ok(Candidate::creating(document, warnings))
+}
+
+/// The body's namespace is the path's, or empty and then becomes it.
+pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<(), Refusal> {
+    match context.request.namespace() {
+        Some(namespace) => {
+            let body = text(meta, "namespace");
+            if !body.is_empty() && body != namespace {
+                return Err(Refusal::BadRequest(
+                    "the namespace of the provided object does not match the namespace sent on the request".into(),
+                ));
+            }
+            meta.insert("namespace".into(), namespace.into());
+        }
+        // A cluster-scoped object keeps what it sent: the metadata rules refuse it by name.
+        None => {
+            if text(meta, "namespace").is_empty() {
+                meta.remove("namespace");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A document that takes the place of an object, or changes it, names the one that the path names.
+pub(super) fn match_name(context: &Context, meta: &Document) -> Result<(), Refusal> {
+    let (found, path) = (text(meta, "name"), context.request.name());
+    if found.is_empty() {
+        return Err(Refusal::BadRequest(format!(
+            "the name of the object ({path} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if found != path { Err(name_mismatch(found, path)) } else { Ok(()) }
+}
+
+fn name_mismatch(body: &str, path: &str) -> Refusal {
+    Refusal::BadRequest(format!("the name of the object ({body}) does not match the name on the URL ({path})"))
+}
+
+/// Checks the version that a document names; true when it named one.
+pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Result<bool, Refusal> {
+    let name = context.request.name();
+    match text(meta, "resourceVersion") {
+        "" | "0" if context.kind.unconditional_update => Ok(false),
+        // Kubernetes names the resource here, where it names the kind elsewhere.
+        "" | "0" => Err(Refusal::Invalid {
+            subject: context.subject(name),
+            causes: vec![Cause {
+                reason: CauseReason::Invalid,
+                field: "metadata.resourceVersion".into(),
+                // Kubernetes shows it as Go writes an unsigned number.
+                message: "Invalid value: 0x0: must be specified for an update".into(),
+            }],
+        }),
+        version => {
+            // Kubernetes only parses it, deep in its store, and hands the fault on as it is.
+            let parsed: u64 = version.parse().map_err(|_| {
+                Refusal::Unreasoned(format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"))
+            })?;
+            if parsed != old.entry.offset.0 {
+                return Err(modified(context));
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// The answer to a write on an object that another has taken the place of, or none.
+fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
+    let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
+    Refusal::Conflict {
+        subject: context.subject(context.request.name()),
+        message: format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+             failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        ),
+    }
+}
+
+/// The answer to a write on a version that is no longer the newest.
+pub(super) fn modified(context: &Context) -> Refusal {
+    Refusal::modified(context.subject(context.request.name()))
+}

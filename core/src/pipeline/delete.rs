@@ -1,0 +1,154 @@
+//! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
+
+use super::candidate::{Candidate, Made, Old};
+use super::{Context, Endpoint, Stop, definition, encode, lifecycle};
+use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
+use crate::refusal::{Cause, Refusal, Subject};
+use crate::request::DeleteOptions;
+use crate::stamp::rfc3339;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    validate_options(&context.request.options.delete)?;
+    lifecycle::admit_delete(context)?;
+    Ok(deleting(context, context.existing()?)?.into())
+}
+
+/// The candidate of an object that is to go: marked, or as it is when it goes at once.
+pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal> {
+    let options = &context.request.options.delete;
+    let fixed = preconditions(context, options, &old)?;
+    let mut released = old.document.clone();
+    imply_finalizers(options, meta::fields_mut(&mut released));
+    let mut new = released.clone();
+    let marked = meta::fields_mut(&mut new);
+    let already = meta::is_deleting(old.fields());
+    if !already {
+        mark(context, marked, grace_seconds(context, options, old.fields()));
+        definition::terminate(context, marked);
+    } else if let Some(grace) = options.grace_period_seconds {
+        shorten(marked, not_negative(grace));
+    }
+    let removed = encode::is_released(context, marked);
+    // Without a second phase nobody sees the object being deleted, but for a pod, which always has one.
+    let unmarked = removed && !already && context.kind.built_in_name() != "Pod";
+    let last = if unmarked { released } else { new };
+    Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
+}
+
+/// Options that contradict themselves or name what does not exist.
+pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
+    let mut causes = Vec::new();
+    if options.orphan_dependents.is_some() && options.propagation_policy.is_some() {
+        causes.push(Cause::invalid(
+            "propagationPolicy",
+            &options.propagation_policy.clone().into(),
+            "orphanDependents and deletionPropagation cannot be both set",
+        ));
+    }
+    if let Some(policy) = &options.propagation_policy
+        && !matches!(policy.as_str(), "Orphan" | "Background" | "Foreground" | "")
+    {
+        let supported = ["Foreground", "Background", "Orphan"];
+        causes.push(Cause::not_supported("propagationPolicy", &policy.as_str().into(), &supported));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
+}
+
+/// True when the client fixed the version.
+fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
+    let conflict = |what: &str, wanted: &str, found: &str, since: &str| Refusal::Conflict {
+        subject: context.kind_subject(context.request.name()),
+        message: format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
+             have been {since}"
+        ),
+    };
+    if let Some(uid) = &options.precondition_uid
+        && uid != meta::uid(old.fields())
+    {
+        return Err(conflict("UID", uid, meta::uid(old.fields()), "deleted and then recreated"));
+    }
+    let found = old.entry.offset.to_string();
+    match &options.precondition_resource_version {
+        None => Ok(false),
+        Some(version) if *version == found => Ok(true),
+        Some(version) => Err(conflict("ResourceVersion", version, &found, "modified")),
+    }
+}
+
+/// The finalizers that the propagation policy asks for, and only these two, are added or removed.
+fn imply_finalizers(options: &DeleteOptions, document: &mut Document) {
+    let wanted = match (options.orphan_dependents, options.propagation_policy.as_deref()) {
+        (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN_FINALIZER),
+        (_, Some("Foreground")) => Some(FOREGROUND_FINALIZER),
+        (Some(false), _) | (_, Some("Background")) => None,
+        // Unset: what the object carries already decides.
+        _ => return,
+    };
+    let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
+    let mut finalizers: Vec<String> =
+        meta::finalizers(document).into_iter().filter(|f| !ours.contains(f)).map(str::to_owned).collect();
+    finalizers.extend(wanted.map(str::to_owned));
+    meta::set_finalizers(document, finalizers);
+}
+
+/// Only a pod that runs on a node has time to stop; everything else goes at once.
+fn grace_seconds(context: &Context, options: &DeleteOptions, old: &Document) -> i64 {
+    if context.kind.built_in_name() != "Pod" {
+        return 0;
+    }
+    let spec = old.get("spec");
+    let field = |parent: Option<&Value>, name: &str| parent.and_then(|value| value.get(name)).cloned();
+    let scheduled = field(spec, "nodeName").is_some_and(|node| node.as_str().is_some_and(|node| !node.is_empty()));
+    let phase = field(old.get("status"), "phase");
+    let finished = matches!(phase.as_ref().and_then(Value::as_str), Some("Succeeded" | "Failed"));
+    if !scheduled || finished {
+        return 0;
+    }
+    options
+        .grace_period_seconds
+        .or_else(|| field(spec, "terminationGracePeriodSeconds").and_then(|value| value.as_i64()))
+        .map_or(30, not_negative)
+}
+
+/// Less than no time counts as a second.
+fn not_negative(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
+}
+
+/// Starts the deletion.
+fn mark(context: &Context, document: &mut Document, grace: i64) {
+    // Beyond the year 9999 no reader follows.
+    let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
+    let meta = metadata_mut(document);
+    meta.insert("deletionTimestamp".into(), rfc3339(time).into());
+    meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+    if context.request.target.kind == context.state.registry.namespaces() {
+        meta::set_path(document, "status.phase", "Terminating".into());
+    }
+}
+
+/// A second delete may only shorten the time that the first one gave.
+fn shorten(document: &mut Document, grace: i64) {
+    let meta = metadata_mut(document);
+    let now = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    if grace >= now {
+        return;
+    }
+    let earlier = meta
+        .get("deletionTimestamp")
+        .and_then(Value::as_str)
+        .and_then(|time| time.parse::<Timestamp>().ok())
+        .and_then(|time| time.checked_sub(SignedDuration::from_secs(now.saturating_sub(grace))).ok())
+        // Where the first time was beyond the last year, the second one cannot be told from it.
+        .filter(|time| *time >= Timestamp::UNIX_EPOCH);
+    if let Some(time) = earlier {
+        meta.insert("deletionTimestamp".into(), rfc3339(time).into());
+    }
+    meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+}

@@ -1,0 +1,74 @@
+//! What a decision needs from outside: named by the core, run by the shell, and never waited for in here.
+//!
+//! Judging stops at the first effect whose outcome is not among the answers. Whoever asked runs it, notes the outcome
+//! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
+
+use super::token::TokenClaims;
+use crate::kinds::custom::Conversion;
+use crate::object::meta::Document;
+use crate::refusal::Refusal;
+
+/// What only the outside can do.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// A webhook brings an object into another version of its kind.
+    Convert(Box<Conversion>),
+    /// A key signs the claims of a token.
+    Sign(Box<TokenClaims>),
+}
+
+impl Effect {
+    /// As a fault names it: what nobody is there to do.
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Convert(_) => "convert by webhook",
+            Self::Sign(_) => "sign a token",
+        }
+    }
+}
+
+/// A token as the outside made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedToken {
+    pub token: String,
+    /// Whom it is good for: those asked for, or the signer's own.
+    pub audiences: Vec<String>,
+}
+
+/// What the outside has done, for one request.
+#[derive(Debug, Clone, Default)]
+pub struct Answers {
+    conversions: Vec<(Conversion, Document)>,
+    tokens: Vec<(TokenClaims, SignedToken)>,
+}
+
+impl Answers {
+    pub fn converted(&mut self, conversion: Conversion, document: Document) {
+        self.conversions.push((conversion, document));
+    }
+
+    pub fn signed(&mut self, claims: TokenClaims, token: SignedToken) {
+        self.tokens.push((claims, token));
+    }
+
+    pub(super) fn conversion(&self, wanted: &Conversion) -> Option<&Document> {
+        self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted)
+    }
+
+    pub(super) fn token(&self, wanted: &TokenClaims) -> Option<&SignedToken> {
+        self.tokens.iter().find(|(known, _)| known == wanted).map(|(_, token)| token)
+    }
+}
+
+/// Why the stages end before there is a decision.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Refused(Refusal),
+    Needs(Effect),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}

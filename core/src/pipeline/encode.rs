@@ -1,0 +1,101 @@
+//! The last stage: a document becomes the write of an event, and what the client gets for it.
+
+use super::candidate::{Candidate, Old};
+use super::decision::{Answer, Decision, Representation, Write};
+use super::endpoint::Form;
+use super::{Context, Endpoint, Stop, lifecycle};
+use crate::event::Offset;
+use crate::kinds::custom::as_stored;
+use crate::object::Draft;
+use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata, text};
+use crate::refusal::Refusal;
+use crate::state::Index;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A write of the object, or the removal that it completes, or nothing when nothing changes.
+pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
+    let Candidate { key, old, new, removed, fixed, besides, warnings, .. } = object;
+    let fields = meta::fields(&new);
+    let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
+    let uid = meta::uid(fields).to_owned();
+    let write = context.write(key, old.as_ref().map(|old| old.entry.offset), new, gone)?;
+    let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
+    let answer = match endpoint.answer {
+        Form::Success => Answer::Success { code: 201 },
+        Form::Deletion if gone && !answers_with_object(context) => {
+            Answer::Deleted { subject: context.subject(context.request.name()), uid }
+        }
+        form => shown(form, unchanged, if old.is_some() { 200 } else { 201 }),
+    };
+    let mut writes = Vec::with_capacity(1 + besides.len());
+    if unchanged.is_none() {
+        writes.push(write);
+    }
+    writes.extend(besides);
+    let fixed = fixed && !writes.is_empty();
+    let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
+    Ok(Decision { writes, expects, answer, fixed, warnings })
+}
+
+fn shown(form: Form, unchanged: Option<&Old>, code: u16) -> Answer {
+    let representation = if form == Form::Scale { Representation::Scale } else { Representation::Object };
+    match unchanged {
+        Some(old) => Answer::Entry { entry: old.entry.clone(), code, representation },
+        None => Answer::Written { index: 0, code, representation },
+    }
+}
+
+/// Kinds whose delete answers with the object that was.
+fn answers_with_object(context: &Context) -> bool {
+    const KINDS: &[&str] = &[
+        "Pod",
+        "Service",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "ServiceAccount",
+        "PodTemplate",
+        "ResourceQuota",
+        "VolumeAttachment",
+        "StorageClass",
+        "CSIDriver",
+        "CSINode",
+        "PodSecurityPolicy",
+    ];
+    KINDS.contains(&context.kind.built_in_name())
+}
+
+/// Nothing holds a deleted object back any more: no finalizer and no grace period.
+pub(super) fn is_released(_: &Context, document: &Document) -> bool {
+    let spec_finalizers = document
+        .get("spec")
+        .filter(|_| text(document, "kind") == "Namespace" && text(document, "apiVersion") == "v1")
+        .and_then(|spec| spec.get("finalizers"))
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty());
+    let grace = metadata(document).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    meta::finalizers(document).is_empty() && !spec_finalizers && grace == 0
+}
+
+impl Context<'_> {
+    /// Encodes a document of the working version into a write.
+    ///
+    /// What clients send is bounded in depth, but conversion and managed fields may deepen it, and a record that no
+    /// reader takes would stop every replay.
+    fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Value, delete: bool) -> Result<Write, Stop> {
+        let hub = &self.kind.versions[0];
+        let mut document = self.converted(document, self.working_version(), 0)?;
+        if self.kind.custom.is_some() {
+            // Readers get it as it is stored, and what conversion or the loss of a status left out may have a default.
+            document = as_stored(self.kind, document).1;
+        }
+        let fields = meta::fields(&document);
+        let draft = Draft::new(&hub.api_version(), &self.kind.kind, fields);
+        if depth(&document) > DEPTH_MAX {
+            let subject = self.kind_subject(meta::name(fields));
+            return Err(Refusal::BadRequest(format!("{subject} is nested deeper than {DEPTH_MAX} levels")).into());
+        }
+        let index = Index::new(self.kind, &document);
+        Ok(Write { kind: self.request.target.kind, key, expect, draft, index, delete })
+    }
+}

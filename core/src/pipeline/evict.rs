@@ -1,0 +1,106 @@
+//! Eviction: the deletion of a pod, within the disruption budget that covers it.
+
+use super::candidate::{Made, Old};
+use super::decision::Write;
+use super::{Context, Endpoint, Stop, delete};
+use crate::kinds::KindId;
+use crate::object::Draft;
+use crate::object::meta::{self, Document, metadata_mut};
+use crate::refusal::{Cause, CauseReason, Refusal, Subject};
+use crate::select::LabelSelector;
+use crate::state::{Entry, Index, prefix};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How many evictions may be under way that the controller has not counted yet.
+const DISRUPTED_PODS_MAX: usize = 2000;
+/// When to ask again for a budget that is behind.
+const BEHIND_RETRY_SECONDS: u32 = 10;
+
+pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let pod = context.existing()?;
+    let budget = if is_protected(pod.fields()) { take_disruption(context, &pod)? } else { None };
+    let mut candidate = delete::deleting(context, pod)?;
+    candidate.besides.extend(budget);
+    Ok(candidate.into())
+}
+
+/// Disruption budgets count pods that run; the others may always go.
+fn is_protected(pod: &Document) -> bool {
+    let phase = pod.get("status").and_then(|status| status["phase"].as_str()).unwrap_or("");
+    !meta::is_deleting(pod) && !matches!(phase, "Pending" | "Succeeded" | "Failed" | "")
+}
+
+/// Takes one disruption from the budget that covers the pod, or says that there is none left.
+fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusal> {
+    let Some((kind, _)) = context.state.registry.find_kind("policy", "v1", "PodDisruptionBudget") else {
+        return Ok(None);
+    };
+    let Some((key, entry, budget)) = covering(context, kind, pod)? else { return Ok(None) };
+    let mut budget = budget;
+    check_budget(meta::fields(&budget))?;
+    let document = meta::fields_mut(&mut budget);
+    metadata_mut(document).remove("resourceVersion");
+    let status = meta::object_mut(document, "status");
+    let allowed = status.get("disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
+    status.insert("disruptionsAllowed".into(), (allowed - 1).into());
+    let disrupted = meta::object_mut(status, "disruptedPods");
+    disrupted.insert(context.request.name().into(), context.stamp.rfc3339().into());
+    let hub = context.state.kind(kind);
+    let draft = Draft::new(&hub.versions[0].api_version(), &hub.kind, document);
+    let index = Index::new(hub, &budget);
+    Ok(Some(Write { kind, key, expect: Some(entry.offset), draft, index, delete: false }))
+}
+
+/// The one budget that covers the pod.
+#[allow(clippy::type_complexity)]
+fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<(Arc<str>, Arc<Entry>, Value)>, Refusal> {
+    let labels = pod.metadata().get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    let prefix = prefix(context.request.namespace());
+    let covers = |budget: &Value| {
+        LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|selector| selector.matches(&labels))
+    };
+    let budgets = context.state.scan(kind, &prefix, None);
+    let mut budgets = budgets.map(|(key, entry)| (key, entry, entry.document())).filter(|(.., budget)| covers(budget));
+    let Some((key, entry, budget)) = budgets.next() else { return Ok(None) };
+    if budgets.next().is_some() {
+        let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        return Err(Refusal::Internal(why.into()));
+    }
+    Ok(Some((key.clone(), entry.clone(), budget)))
+}
+
+/// Whether a budget has a disruption left.
+fn check_budget(budget: &Document) -> Result<(), Refusal> {
+    let name = meta::name(budget);
+    let status = budget.get("status").unwrap_or(&Value::Null);
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let refuse = |retry_after_seconds: u32, message: String| {
+        let cause = Cause { reason: CauseReason::DisruptionBudget, field: String::new(), message };
+        Err(Refusal::DisruptionBudget { cause, retry_after_seconds })
+    };
+    let forbid = |message: &str| {
+        let subject = Subject::new("policy", "poddisruptionbudget", name);
+        Err(Refusal::Forbidden { subject, message: message.into(), causes: Vec::new() })
+    };
+    let generation = meta::metadata(budget).get("generation").and_then(Value::as_i64).unwrap_or(0);
+    if number("observedGeneration") < generation {
+        let message = format!("The disruption budget {name} is still being processed by the server.");
+        return refuse(BEHIND_RETRY_SECONDS, message);
+    }
+    match number("disruptionsAllowed") {
+        ..0 => return forbid("pdb disruptions allowed is negative"),
+        0 => {
+            let (needs, has) = (number("desiredHealthy"), number("currentHealthy"));
+            return refuse(
+                0,
+                format!("The disruption budget {name} needs {needs} healthy pods and has {has} currently"),
+            );
+        }
+        1.. => {}
+    }
+    if status["disruptedPods"].as_object().is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
+        return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+    }
+    Ok(())
+}

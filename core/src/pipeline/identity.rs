@@ -1,0 +1,77 @@
+//! Who an object is: its name, uid and times are given once, and kept.
+
+use super::candidate::Candidate;
+use super::endpoint::Part;
+use super::{Context, Endpoint};
+use crate::object::meta::{self, Document, metadata_mut, text};
+use crate::refusal::{Cause, Refusal};
+
+/// How many generated names are tried before giving up.
+const GENERATED_NAME_TRIES: u64 = 8;
+
+/// Gives a new object its identity; lets an object that is there keep its own.
+pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+    match &object.old {
+        // A deletion sets the very times that others must keep.
+        _ if endpoint.part == Part::Deletion => {}
+        Some(old) => keep(meta::fields_mut(&mut object.new), old.metadata()),
+        None => {
+            let name = give(context, object.new_mut())?;
+            object.key = meta::key(context.request.namespace(), &name).into();
+        }
+    }
+    Ok(())
+}
+
+/// Name, uid and creation time. What else only the server sets is cleared.
+fn give(context: &Context, document: &mut Document) -> Result<String, Refusal> {
+    let meta = metadata_mut(document);
+    let mut name = text(meta, "name").to_owned();
+    let base = text(meta, "generateName").to_owned();
+    if name.is_empty() && !base.is_empty() {
+        name = generate(context, &base);
+        meta.insert("name".into(), name.as_str().into());
+    }
+    if name.is_empty() {
+        return Err(Refusal::Invalid {
+            subject: context.kind_subject(""),
+            causes: vec![Cause::required("metadata.name", "name or generateName is required")],
+        });
+    }
+    meta.insert("uid".into(), context.stamp.uid(0).into());
+    meta.insert("creationTimestamp".into(), context.stamp.rfc3339().into());
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        meta.remove(field);
+    }
+    Ok(name)
+}
+
+/// A name that is free, if one of a few tries is.
+fn generate(context: &Context, base: &str) -> String {
+    const BASE_LENGTH_MAX: usize = 63 - 5;
+    let mut end = base.len().min(BASE_LENGTH_MAX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let candidate = |nth| format!("{}{}", &base[..end], context.stamp.name_suffix(nth));
+    let taken = |name: &str| {
+        let key = meta::key(context.request.namespace(), name);
+        context.state.get(context.request.target.kind, &key).is_some()
+    };
+    (0..GENERATED_NAME_TRIES).map(candidate).find(|name| !taken(name)).unwrap_or_else(|| candidate(0))
+}
+
+/// Server-set metadata that the body left out is the old object's.
+fn keep(new: &mut Document, old_meta: &Document) {
+    let meta = metadata_mut(new);
+    meta.remove("resourceVersion");
+    meta.remove("selfLink");
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if meta.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
+            super::reset::put(meta, field, old_meta.get(field).cloned());
+        }
+    }
+    if meta.get("generateName").is_none() {
+        super::reset::put(meta, "generateName", old_meta.get("generateName").cloned());
+    }
+}

@@ -1,0 +1,101 @@
+//! Managed fields: notes who wrote what, in the version that the request speaks.
+
+use super::candidate::Candidate;
+use super::{Context, Stop, decode};
+use crate::merge::managed;
+use crate::object::meta::{self, metadata_mut, text};
+use crate::refusal::{Cause, Refusal, Subject};
+use crate::request::{Format, Request, Verb};
+use crate::schema::layout::Layout;
+use serde_json::Value;
+use std::cell::RefCell;
+
+/// The name under which the request's fields are noted, which an apply must bring, and the force that only it may use.
+pub(super) fn check_options(request: &Request) -> Result<(), Refusal> {
+    let options = match request.verb {
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        _ => return Ok(()),
+    };
+    let manager = request.options.field_manager.as_deref().unwrap_or("");
+    let is_apply = request.body.format == Format::ApplyPatch;
+    let mut causes = managed::field_manager_faults(manager, is_apply);
+    if request.verb == Verb::Patch && !is_apply && request.options.force.is_some() {
+        causes.insert(0, Cause::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", options, ""), causes })
+}
+
+/// Makes what the request changed its manager's.
+pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Stop> {
+    // Apply and scale have done so already, and what defaults added is nobody's.
+    if !object.tracked {
+        let version = context.request.target.version;
+        match version == context.working_version() {
+            true => update(context, object.old.as_ref().map(|old| &old.document), &mut object.new)?,
+            false => track_in_version(context, version, object)?,
+        }
+    }
+    if let Some(old) = &object.old {
+        managed::keep_times(old.fields(), meta::fields_mut(&mut object.new));
+    }
+    Ok(())
+}
+
+/// For a request that speaks another version than the hub's: the two documents are compared as that version shows them.
+fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -> Result<(), Stop> {
+    let shown = |document: &Value| {
+        let mut shown = document.clone();
+        super::from_hub(context.kind, version, meta::fields_mut(&mut shown));
+        shown
+    };
+    let old = object.old.as_ref().map(|old| shown(&old.document));
+    let mut new = shown(&object.new);
+    update(context, old.as_ref(), &mut new)?;
+    let fields = metadata_mut(meta::fields_mut(&mut new)).remove("managedFields");
+    super::reset::put(metadata_mut(object.new_mut()), "managedFields", fields);
+    Ok(())
+}
+
+fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(), Stop> {
+    let missing = RefCell::new(None);
+    let convert = |document: &Value, api_version: &str| convert(context, document, api_version, &missing);
+    managed::track_update(
+        old,
+        new,
+        &managed::Writer {
+            layout: context.layout()?,
+            api_version: &context.version().api_version(),
+            manager: context.request.options.field_manager.as_deref().unwrap_or("unknown"),
+            subresource: context.request.target.subresource.as_deref().unwrap_or(""),
+            now: &context.stamp.rfc3339(),
+            reset: context.reset_fields(),
+            convert: Some(&convert),
+        },
+    );
+    missing.take().map_or(Ok(()), Err)
+}
+
+/// A document of any served version in another version of the same kind; `None`: there is none of that name, or a
+/// webhook has yet to convert it, which is then noted as missing.
+pub(super) fn convert<'a>(
+    context: &'a Context,
+    value: &Value,
+    api_version: &str,
+    missing: &RefCell<Option<Stop>>,
+) -> Option<(Value, Layout<'a>)> {
+    let to = context.kind.version_named(api_version)?;
+    let from = text(value.as_object()?, "apiVersion");
+    let from = context.kind.version_named(from).unwrap_or(context.request.target.version);
+    match context.converted(value.clone(), from, to) {
+        Ok(document) => Some((document, decode::layout(context.kind, to).ok()?)),
+        Err(stop) => {
+            missing.borrow_mut().get_or_insert(stop);
+            None
+        }
+    }
+}

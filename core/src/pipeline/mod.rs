@@ -1,0 +1,165 @@
+//! Judges a request against a snapshot: a pure function from what is to what should be.
+//!
+//! [`judge`] is the way in. `stages`, below it, lists what happens to every mutation, in order: whatever the verb and the
+//! subresource, there is no other way for a write. What differs between them is an [`Endpoint`]. The outcome is a
+//! [`Decision`]: the writes it wants, each with the version it expects its key to have. Nothing here changes anything;
+//! the engine's writer does, later. What only the outside can do is an [`Effect`]: whoever asked runs it, and asks again
+//! with what came of it in [`Answers`].
+
+mod bind;
+mod body;
+mod candidate;
+mod convert;
+mod decision;
+mod decode;
+mod default;
+mod definition;
+mod delete;
+mod effect;
+mod encode;
+mod endpoint;
+mod escalation;
+mod evict;
+mod generation;
+mod identity;
+mod lifecycle;
+mod manage;
+mod patch;
+mod reset;
+mod scale;
+mod service;
+mod settings;
+mod token;
+mod validate;
+
+pub use convert::{from_hub, to_hub};
+pub use decision::{Answer, Decision, Expectation, Representation, Write};
+pub use decode::decode_body;
+pub use definition::{claims as definition_claims, plan as plan_definitions};
+pub use delete::validate_options as validate_delete_options;
+pub use effect::{Answers, Effect, SignedToken};
+pub use scale::scale_of;
+pub use service::{ServiceRange, claims as service_claims};
+pub use settings::Settings;
+pub use token::{BoundTo, TokenClaims};
+
+use crate::event::Actor;
+use crate::kinds::{Kind, Version};
+use crate::refusal::{Refusal, Subject};
+use crate::request::Request;
+use crate::stamp::Stamp;
+use crate::state::State;
+use candidate::Made;
+use effect::Stop;
+use endpoint::Endpoint;
+
+/// What came of judging a request.
+#[derive(Debug)]
+pub enum Judgement {
+    Done(Result<Decision, Refusal>),
+    /// Something that only the outside can do. With its outcome among the answers the request is judged again.
+    Need(Effect),
+}
+
+/// Judges `request` against `state`. Changes nothing, and gives the same for the same.
+pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp, answers: &Answers) -> Judgement {
+    let kind = state.kind(request.target.kind);
+    let context = Context { state, settings, request, stamp, kind, answers };
+    match stages(&context) {
+        Ok(decision) => Judgement::Done(Ok(decision)),
+        Err(Stop::Refused(refusal)) => Judgement::Done(Err(refusal)),
+        Err(Stop::Needs(effect)) => Judgement::Need(effect),
+    }
+}
+
+/// The same for a request that needs nothing from outside.
+pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
+    match judge(state, settings, request, stamp, &Answers::default()) {
+        Judgement::Done(done) => done,
+        Judgement::Need(effect) => Err(Refusal::Internal(format!("nobody is there to {}", effect.what()))),
+    }
+}
+
+/// The stages of every mutation, in order.
+fn stages(context: &Context) -> Result<Decision, Stop> {
+    context.check_stored()?;
+    manage::check_options(context.request)?;
+    let endpoint = Endpoint::of(context)?;
+    // Decode the body, check and prune it, and make of it and of the object as it is what the object shall be.
+    let mut object = match (endpoint.candidate)(context, &endpoint)? {
+        Made::Object(object) => *object,
+        Made::Answer(decision) => return Ok(*decision),
+    };
+    default::to_hub(context, &endpoint, &mut object)?;
+    identity::identify(context, &endpoint, &mut object)?;
+    // Mutating admission belongs here: what it changes is reset, validated and noted like the client's own changes.
+    reset::reset(context, &endpoint, &mut object)?;
+    manage::track(context, &mut object)?;
+    lifecycle::admit(context, &object)?;
+    escalation::admit(context, &object)?;
+    // What the server hands out is nobody's field: managed fields are noted before.
+    service::allocate(context, &endpoint, &mut object)?;
+    definition::set_conditions(context, &endpoint, &mut object);
+    generation::count(context, &endpoint, &mut object);
+    validate::validate(context, &endpoint, &object)?;
+    // Validating admission belongs here: it sees what would be stored.
+    encode::decide(context, &endpoint, object)
+}
+
+/// Who is behind a request, as the event tells it.
+pub fn actor(request: &Request) -> Actor {
+    Actor {
+        user: request.user.name.clone(),
+        manager: request.options.field_manager.clone().unwrap_or_default(),
+        verb: request.verb.as_str().into(),
+        request_id: request.id.clone(),
+    }
+}
+
+/// What every stage sees.
+struct Context<'a> {
+    state: &'a State,
+    settings: &'a Settings,
+    request: &'a Request,
+    stamp: Stamp,
+    kind: &'a Kind,
+    answers: &'a Answers,
+}
+
+impl Context<'_> {
+    /// Targets are resolved against the snapshot's own registry before, and kinds that are only posted have no writes.
+    fn check_stored(&self) -> Result<(), Refusal> {
+        if !self.state.registry.serves(self.request.target.kind) {
+            return Err(Refusal::NoSuchPath);
+        }
+        if !self.kind.stored {
+            return Err(Refusal::Internal(format!("{} is not stored, so nothing is decided on it", self.kind.kind)));
+        }
+        Ok(())
+    }
+
+    fn version(&self) -> &Version {
+        &self.kind.versions[self.request.target.version]
+    }
+
+    /// The version that documents are judged in: the hub's for a built-in kind, the request's for a custom one, whose
+    /// versions have rules of their own.
+    fn working_version(&self) -> usize {
+        if self.kind.custom.is_some() { self.request.target.version } else { 0 }
+    }
+
+    /// Whether the status is written through a subresource only.
+    fn has_status(&self) -> bool {
+        self.kind.subresource(self.request.target.version, "status").is_some()
+    }
+
+    /// The object as refusals name it: `deployments.apps "web"`.
+    fn subject(&self, name: &str) -> Subject {
+        Subject::new(&self.version().group, &self.kind.resource, name)
+    }
+
+    /// The object as invalid ones are named: `Deployment.apps "web"`.
+    fn kind_subject(&self, name: &str) -> Subject {
+        Subject::new(&self.version().group, &self.kind.kind, name)
+    }
+}

@@ -1,0 +1,378 @@
+//! Candidates that a patch makes of the object as it is: JSON patch, merge patch, strategic merge patch and apply.
+
+use super::candidate::{Candidate, Made, Old};
+use super::{Context, Endpoint, Stop, body, decode as documents, manage, scale};
+use crate::merge::{apply as server_side, json, managed, strategic};
+use crate::object::decode;
+use crate::object::meta::{self, metadata_mut, text};
+use crate::refusal::{Cause, Refusal, Subject};
+use crate::request::{Body, FieldValidation, Format};
+use crate::schema::layout::Layout;
+use crate::schema::schema;
+use serde_json::Value;
+use std::cell::RefCell;
+
+pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let old = context.existing()?;
+    let live = || context.shown(&old);
+    let patched = Patched::new(context, context.layout()?, &live)?;
+    let named = patched.names_version;
+    let mut warnings = Vec::new();
+    let mut new = checked(context, patched, &mut warnings)?;
+    let meta = metadata_mut(meta::fields_mut(&mut new));
+    body::match_namespace(context, meta)?;
+    body::match_name(context, meta)?;
+    let fixed = body::match_version(context, &old, meta)? && named;
+    Ok(Candidate { fixed, warnings, ..Candidate::replacing(context, old, new) }.into())
+}
+
+/// Whether the patch in a body sets the resource version: then a lost race is its client's conflict.
+pub(super) fn names_version(body: &Body) -> bool {
+    match body.format {
+        Format::ApplyPatch => decode::yaml(&body.bytes).is_ok_and(|patch| sets_version(&patch.value)),
+        _ => decode::json(&body.bytes).is_ok_and(|patch| sets_version(&patch.value)),
+    }
+}
+
+/// The same of a patch that has been read. A version in data or annotations is none of the object's.
+fn sets_version(patch: &Value) -> bool {
+    let is_version = |value: &Value| value.as_str().is_some_and(|version| !version.is_empty());
+    match patch {
+        Value::Array(operations) => operations.iter().any(|operation| {
+            if !matches!(operation["op"].as_str(), Some("add" | "replace" | "move" | "copy")) {
+                return false;
+            }
+            let value = &operation["value"];
+            match operation["path"].as_str() {
+                Some("/metadata/resourceVersion") => value.is_null() || is_version(value),
+                Some("/metadata") => is_version(&value["resourceVersion"]),
+                Some("") => is_version(&value["metadata"]["resourceVersion"]),
+                _ => false,
+            }
+        }),
+        patch => is_version(&patch["metadata"]["resourceVersion"]),
+    }
+}
+
+/// A document with a patch on it, not yet checked.
+struct Patched<'a> {
+    context: &'a Context<'a>,
+    layout: Layout<'a>,
+    /// Makes the document that the patch is for; it is asked again only to tell of a fault.
+    live: &'a dyn Fn() -> Value,
+    document: Value,
+    /// What strict reading finds wrong with the patch itself.
+    strict_errors: Vec<String>,
+    /// The patch sets the object's resource version.
+    names_version: bool,
+}
+
+impl<'a> Patched<'a> {
+    fn new(context: &'a Context<'a>, layout: Layout<'a>, live: &'a dyn Fn() -> Value) -> Result<Patched<'a>, Refusal> {
+        let body = &context.request.body;
+        let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
+        let mut patched =
+            Patched { context, layout, live, document: Value::Null, strict_errors: Vec::new(), names_version: false };
+        let patch = match body.format {
+            Format::JsonPatch | Format::MergePatch => {
+                decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?
+            }
+            Format::StrategicMergePatch if layout.message().is_some() => {
+                decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?
+            }
+            Format::StrategicMergePatch => {
+                return Err(documents::unsupported(
+                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                ));
+            }
+            Format::Json | Format::Yaml | Format::Protobuf | Format::ApplyPatch => return Err(unknown_format()),
+        };
+        patched.strict_errors = patch.strict_errors();
+        patched.names_version = sets_version(&patch.value);
+        if body.format == Format::JsonPatch {
+            patched.strict_errors.extend(json::unknown_members(&patch.value));
+            patched.strict_errors.iter_mut().for_each(|error| *error = format!("json patch {error}"));
+        }
+        patched.document = patched.apply(patch.value)?;
+        Ok(patched)
+    }
+
+    fn apply(&self, patch: Value) -> Result<Value, Refusal> {
+        match (self.context.request.body.format, self.layout.message()) {
+            (Format::JsonPatch, _) => json::json_patch((self.live)(), &patch),
+            (Format::MergePatch, _) => json::merge_patch((self.live)(), patch),
+            (_, Some(message)) if patch.is_object() => {
+                strategic::strategic_merge(&(self.live)(), &patch, schema(), message)
+            }
+            _ => {
+                let found = json::type_name(&patch);
+                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+                Err(Refusal::BadRequest(why))
+            }
+        }
+    }
+
+    /// Kubernetes decodes the outcome of the other formats, but fills a Go struct with that of this one.
+    fn is_strategic(&self) -> bool {
+        self.context.request.body.format == Format::StrategicMergePatch
+    }
+
+    /// The refusal of an outcome that is no object of its kind. Kubernetes names none.
+    fn fault(&self, why: &str) -> Refusal {
+        let cause = Cause::invalid("patch", &Value::from(self.shown()), why);
+        Refusal::Invalid { subject: Subject::default(), causes: vec![cause] }
+    }
+
+    /// What a complaint about the outcome shows: the patch where it is strategic, else the whole document as it was
+    /// before the check began to prune it, which is made anew for this.
+    fn shown(&self) -> String {
+        let patch = decode::json(&self.context.request.body.bytes).map(|patch| patch.value).unwrap_or_default();
+        if self.is_strategic() {
+            return patch.as_object().map(strategic::go_map).unwrap_or_default();
+        }
+        self.apply(patch).map(|document| document.to_string()).unwrap_or_default()
+    }
+
+    /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.
+    fn check(&mut self, layout: Layout, warnings: &mut Vec<String>) -> Result<(), Refusal> {
+        let unknown = layout.check(&mut self.document).map_err(|error| match self.is_strategic() {
+            true => self.fault(&as_converter_says(&error.to_string())),
+            false => self.fault(&error.to_string()),
+        })?;
+        let mut complaints = std::mem::take(&mut self.strict_errors);
+        complaints.extend(documents::complaints(Vec::new(), &unknown));
+        match self.context.request.options.field_validation {
+            FieldValidation::Strict if !complaints.is_empty() => {
+                return Err(self.fault(&format!("strict decoding error: {}", complaints.join(", "))));
+            }
+            FieldValidation::Warn => warnings.extend(complaints),
+            FieldValidation::Strict | FieldValidation::Ignore => {}
+        }
+        Ok(())
+    }
+}
+
+fn unknown_format() -> Refusal {
+    Refusal::UnsupportedMediaType {
+        message: "the body of the request was in an unknown format - accepted media types include: \
+                  application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, \
+                  application/strategic-merge-patch+json"
+            .into(),
+    }
+}
+
+/// The words of the converter that fills structs from maps, for what a decoder would say of the same fault.
+fn as_converter_says(error: &str) -> String {
+    let parts = error
+        .strip_prefix("json: cannot unmarshal ")
+        .and_then(|rest| rest.split_once(" into Go struct field "))
+        .and_then(|(found, rest)| Some((found, rest.rsplit_once(" of type ")?.1)));
+    let Some((found, wanted)) = parts else { return error.into() };
+    let (kind, name) = match found.split(' ').next().unwrap_or_default() {
+        "object" => ("map", "map[string]interface {}"),
+        "array" => ("slice", "[]interface {}"),
+        "number" if found.contains('.') => ("float64", "float64"),
+        "number" => ("int64", "int64"),
+        scalar => (scalar, scalar),
+    };
+    match wanted {
+        "string" | "bool" | "int32" | "int64" | "float64" => format!("cannot convert {name} to {wanted}"),
+        list if list.starts_with("[]") => format!("cannot restore slice from {kind}"),
+        map if map.starts_with("map[") || map == "v1.ResourceList" => format!("cannot restore map from {kind}"),
+        _ => format!("cannot restore struct from: {kind}"),
+    }
+}
+
+/// The patched document, type-checked, in the version of the path.
+fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> Result<Value, Stop> {
+    let mut patched = patched;
+    let own = context.request.target.version;
+    let mut version = own;
+    // A struct is what it is, whatever the map says that fills it.
+    if !patched.is_strategic()
+        && let Some(document) = patched.document.as_object()
+    {
+        let found =
+            |field: &str, own: String| Some(text(document, field).to_owned()).filter(|f| !f.is_empty()).unwrap_or(own);
+        let api_version = found("apiVersion", context.version().api_version());
+        let kind = found("kind", context.kind.kind.clone());
+        let served = context.kind.versions.iter().position(|version| version.api_version() == api_version);
+        version = served
+            .filter(|_| kind == context.kind.kind)
+            .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind)))?;
+    }
+    patched.check(documents::layout(context.kind, version)?, warnings)?;
+    if !patched.document.is_object() {
+        return Err(patched.fault("the patched object is no object").into());
+    }
+    context.converted(patched.document, version, own)
+}
+
+/// The Scale that a patch makes of the live one. Both hold the managed fields of their replicas.
+pub(super) fn scale(context: &Context, live: &Value, warnings: &mut Vec<String>) -> Result<Value, Stop> {
+    let layout = documents::layout_of(scale::MESSAGE)?;
+    if context.request.body.format == Format::ApplyPatch {
+        let config = apply_body(context, "autoscaling/v1", "Scale", warnings)?;
+        let now = &context.stamp.rfc3339();
+        let apply = Apply { live: Some(live), config: &config, api_version: "autoscaling/v1", layout, now };
+        return Ok(fitted(apply.merged(context, None)?, &config, layout)?);
+    }
+    let remake = || live.clone();
+    let mut patched = Patched::new(context, layout, &remake)?;
+    patched.check(layout, warnings)?;
+    Ok(patched.document)
+}
+
+/// Server-side apply: creates the object, or merges what the manager wants into it.
+pub(super) fn apply(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop> {
+    let request = context.request;
+    let mut warnings = Vec::new();
+    let old = context.find()?;
+    if old.is_none() && !endpoint.may_create() {
+        return Err(Refusal::NotFound(context.subject(request.name())).into());
+    }
+    let api_version = context.version().api_version();
+    let config = apply_body(context, &api_version, &context.kind.kind, &mut warnings)?;
+    let live = old.as_ref().map(|old| context.shown(old));
+    let missing = RefCell::new(None);
+    let convert = |document: &Value, api_version: &str| manage::convert(context, document, api_version, &missing);
+    let layout = context.layout()?;
+    let now = &context.stamp.rfc3339();
+    let apply = Apply { live: live.as_ref(), config: &config, api_version: &api_version, layout, now };
+    let merged = apply.merged(context, Some(&convert));
+    if let Some(stop) = missing.take() {
+        return Err(stop);
+    }
+    let merged = fitted(merged?, &config, layout)?;
+    Ok(applied(context, old, merged, sets_version(&config), warnings)?.into())
+}
+
+/// The candidate of a document that apply has merged.
+fn applied(
+    context: &Context,
+    old: Option<Old>,
+    merged: Value,
+    names_version: bool,
+    warnings: Vec<String>,
+) -> Result<Candidate, Refusal> {
+    let mut merged = merged;
+    let meta = metadata_mut(meta::fields_mut(&mut merged));
+    let uid = text(meta, "uid");
+    if old.is_none() && !uid.is_empty() {
+        let message =
+            format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        return Err(Refusal::Conflict { subject: context.subject(context.request.name()), message });
+    }
+    body::match_namespace(context, meta)?;
+    body::match_name(context, meta)?;
+    let Some(old) = old else {
+        meta.remove("resourceVersion");
+        return Ok(Candidate { tracked: true, ..body::creating(context, merged, warnings)? });
+    };
+    let fixed = body::match_version(context, &old, meta)? && names_version;
+    Ok(Candidate { fixed, tracked: true, warnings, ..Candidate::replacing(context, old, merged) })
+}
+
+/// What one apply is about.
+struct Apply<'a> {
+    live: Option<&'a Value>,
+    config: &'a Value,
+    api_version: &'a str,
+    layout: Layout<'a>,
+    now: &'a str,
+}
+
+impl<'a> Apply<'a> {
+    fn merged(self, context: &'a Context, convert: Option<&'a managed::Convert<'a>>) -> Result<Value, Refusal> {
+        server_side::apply(server_side::ApplyRequest {
+            live: self.live,
+            config: self.config,
+            force: context.request.options.force.unwrap_or(false),
+            writer: managed::Writer {
+                layout: self.layout,
+                api_version: self.api_version,
+                manager: context.request.options.field_manager.as_deref().unwrap_or(""),
+                subresource: context.request.target.subresource.as_deref().unwrap_or(""),
+                now: self.now,
+                reset: context.reset_fields(),
+                convert,
+            },
+        })
+    }
+}
+
+/// The merged document as its types show it: apply compares what was sent, letter by letter.
+fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusal> {
+    let mut merged = merged;
+    layout.check(&mut merged).map_err(|error| {
+        let (object, kind) = server_side::named(config);
+        let why = as_converter_says(&error.to_string());
+        Refusal::Unreasoned(format!(
+            "failed to convert new object ({object}; {kind}) to proper version: unable to convert unstructured object to \
+             {}: {why}",
+            kind.trim_start_matches('/')
+        ))
+    })?;
+    Ok(merged)
+}
+
+/// The applied configuration: YAML (and so JSON too) of the kind that the path takes. Its types are apply's to check.
+fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
+    let body = &context.request.body;
+    let bad = |why: String| Refusal::BadRequest(format!("error decoding YAML: {why}"));
+    let decoded = decode::yaml(&body.bytes).map_err(|error| bad(error.to_string()))?;
+    let strict_errors = decoded.strict_errors();
+    let config = match decoded.value {
+        Value::Null => Value::Object(meta::Document::new()),
+        Value::Object(config) => Value::Object(config),
+        other => {
+            let found = json::type_name(&other);
+            return Err(bad(format!(
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
+                 map[string]interface {{}}"
+            )));
+        }
+    };
+    if config["apiVersion"].as_str() != Some(api_version) || config["kind"].as_str() != Some(kind) {
+        return Err(Refusal::BadRequest(format!("invalid object type: {}", server_side::named(&config).1)));
+    }
+    // Kubernetes looks for repeated keys when all else is well, which is seen where both are wrong alone.
+    if !strict_errors.is_empty() {
+        match context.request.options.field_validation {
+            FieldValidation::Strict => {
+                return Err(Refusal::BadRequest(format!("error strict decoding YAML: {}", strict_errors.join(", "))));
+            }
+            FieldValidation::Warn => warnings.extend(strict_errors),
+            FieldValidation::Ignore => {}
+        }
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn converter_words() {
+        let rows = [
+            (
+                "string into Go struct field DeploymentSpec.spec.replicas of type int32",
+                "cannot convert string to int32",
+            ),
+            ("number into Go struct field Container.image of type string", "cannot convert int64 to string"),
+            ("number 1.5 into Go struct field S.spec.replicas of type int32", "cannot convert float64 to int32"),
+            (
+                "string into Go struct field PodSpec.spec.containers of type []v1.Container",
+                "cannot restore slice from string",
+            ),
+            ("array into Go struct field M.metadata.labels of type map[string]string", "cannot restore map from slice"),
+            ("string into Go struct field D.spec of type v1.DeploymentSpec", "cannot restore struct from: string"),
+            ("object into Go struct field D.kind of type string", "cannot convert map[string]interface {} to string"),
+        ];
+        for (decoder, converter) in rows {
+            assert_eq!(as_converter_says(&format!("json: cannot unmarshal {decoder}")), converter);
+        }
+        assert_eq!(as_converter_says("something else"), "something else");
+    }
+}

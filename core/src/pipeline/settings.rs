@@ -1,0 +1,34 @@
+//! What the operator set and decisions depend on.
+
+use super::ServiceRange;
+use crate::authz::chain::Mode;
+use crate::list::TokenKey;
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub service_range: ServiceRange,
+    /// First and last node port.
+    pub node_ports: (u16, u16),
+    /// How requests are authorized: nobody may grant more than that allows them.
+    pub modes: Vec<Mode>,
+    /// Seals continue tokens.
+    pub token_key: TokenKey,
+    /// How long Events are kept after their last change; `None` for ever.
+    pub event_ttl: Option<Duration>,
+}
+
+/// As in Kubernetes.
+const EVENT_TTL: Duration = Duration::from_secs(3600);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            service_range: ServiceRange::default(),
+            node_ports: (30000, 32767),
+            modes: vec![Mode::AlwaysAllow],
+            token_key: TokenKey::default(),
+            event_ttl: Some(EVENT_TTL),
+        }
+    }
+}

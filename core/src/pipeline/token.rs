@@ -1,0 +1,174 @@
+//! A token for a service account: what it shall say is decided here, and signed outside.
+
+use super::candidate::Made;
+use super::decision::{Answer, Decision};
+use super::{Context, Effect, Endpoint, SignedToken, Stop, decode};
+use crate::authz::service_account_user;
+use crate::object::meta;
+use crate::refusal::{Cause, Refusal, Subject};
+use crate::stamp::rfc3339;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+/// How long a token is good for when the request does not say, and at least and at most.
+const SECONDS: i64 = 3600;
+const SECONDS_MIN: i64 = 600;
+const SECONDS_MAX: i64 = 1 << 32;
+
+/// What a token shall say. The issuer is the signer's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenClaims {
+    pub id: String,
+    /// `system:serviceaccount:default:builder`.
+    pub subject: String,
+    /// Empty: the signer's own.
+    pub audiences: Vec<String>,
+    /// In seconds since 1970, as all times here.
+    pub issued: i64,
+    pub expires: i64,
+    pub namespace: String,
+    pub account: BoundTo,
+    pub pod: Option<BoundTo>,
+    pub secret: Option<BoundTo>,
+    pub node: Option<BoundTo>,
+}
+
+/// An object that a token is good as long as.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BoundTo {
+    pub name: String,
+    pub uid: String,
+}
+
+pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let mut warnings = Vec::new();
+    let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
+    let body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
+    let account = context.existing()?;
+    let seconds = seconds(context, &body["spec"]["expirationSeconds"])?;
+    let claims = TokenClaims { account: bound_to(&account.document), ..claims(context, &body["spec"], seconds)? };
+    let Some(signed) = context.answers.token(&claims) else {
+        return Err(Stop::Needs(Effect::Sign(Box::new(claims))));
+    };
+    let document = answer(context, body, seconds, signed);
+    let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
+    let decision = Decision { writes: Vec::new(), expects: Vec::new(), answer, fixed: false, warnings };
+    Ok(Made::Answer(Box::new(decision)))
+}
+
+/// For how long the token is asked for.
+fn seconds(context: &Context, asked: &Value) -> Result<i64, Refusal> {
+    let seconds = asked.as_i64().unwrap_or(SECONDS);
+    let why = match seconds {
+        ..SECONDS_MIN => "may not specify a duration less than 10 minutes",
+        SECONDS_MIN..=SECONDS_MAX => return Ok(seconds),
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    Err(Refusal::Invalid {
+        subject: Subject::new("authentication.k8s.io", "TokenRequest", context.request.name()),
+        causes: vec![Cause::invalid("spec.expirationSeconds", &seconds.into(), why)],
+    })
+}
+
+fn claims(context: &Context, spec: &Value, seconds: i64) -> Result<TokenClaims, Refusal> {
+    let namespace = context.request.namespace().unwrap_or("");
+    let audiences = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let issued = context.stamp.seconds();
+    let claims = TokenClaims {
+        id: context.stamp.uid(0),
+        subject: service_account_user(namespace, context.request.name()),
+        audiences: audiences.map(str::to_owned).collect(),
+        issued,
+        expires: issued.saturating_add(seconds),
+        namespace: namespace.to_owned(),
+        account: BoundTo::default(),
+        pod: None,
+        secret: None,
+        node: None,
+    };
+    bind(context, claims, &spec["boundObjectRef"])
+}
+
+/// Binds the token to the object that is asked for: a pod, and through it its node, a secret or a node.
+fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenClaims, Refusal> {
+    let namespace = Some(claims.namespace.clone());
+    let namespace = namespace.as_deref();
+    match asked["kind"].as_str() {
+        None => Ok(claims),
+        Some("Pod") => {
+            let pod = named(context, "Pod", "pods", namespace, asked)?;
+            let account = context.request.name();
+            if pod["spec"]["serviceAccountName"].as_str().unwrap_or("") != account {
+                return Err(Refusal::BadRequest(format!(
+                    "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name."
+                )));
+            }
+            let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
+            // A node that is not there is named all the same.
+            let node = node.map(|name| match find(context, "Node", None, name) {
+                Some(node) => bound_to(&node),
+                None => BoundTo { name: name.to_owned(), uid: String::new() },
+            });
+            Ok(TokenClaims { pod: Some(bound_to(&pod)), node, ..claims })
+        }
+        Some("Secret") => {
+            let secret = named(context, "Secret", "secrets", namespace, asked)?;
+            Ok(TokenClaims { secret: Some(bound_to(&secret)), ..claims })
+        }
+        Some("Node") => {
+            let node = named(context, "Node", "nodes", None, asked)?;
+            Ok(TokenClaims { node: Some(bound_to(&node)), ..claims })
+        }
+        Some(other) => Err(Refusal::BadRequest(format!("cannot bind token to object of type {other}"))),
+    }
+}
+
+/// The object that a token is to be bound to, if it is still the one that is meant.
+fn named(
+    context: &Context,
+    kind: &str,
+    resource: &str,
+    namespace: Option<&str>,
+    asked: &Value,
+) -> Result<Value, Refusal> {
+    let name = asked["name"].as_str().unwrap_or("");
+    let subject = || Subject::new("", resource, name);
+    let document = find(context, kind, namespace, name).ok_or_else(|| Refusal::NotFound(subject()))?;
+    let (uid, wanted) = (meta::uid(meta::fields(&document)), asked["uid"].as_str().unwrap_or(""));
+    if !wanted.is_empty() && wanted != uid {
+        let message = format!(
+            "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have \
+             been deleted and then recreated"
+        );
+        return Err(Refusal::Conflict { subject: subject(), message });
+    }
+    Ok(document)
+}
+
+fn find(context: &Context, kind: &str, namespace: Option<&str>, name: &str) -> Option<Value> {
+    let (id, _) = context.state.registry.find_kind("", "v1", kind)?;
+    Some(context.state.get(id, &meta::key(namespace, name))?.document())
+}
+
+fn bound_to(object: &Value) -> BoundTo {
+    let fields = meta::fields(object);
+    BoundTo { name: meta::name(fields).to_owned(), uid: meta::uid(fields).to_owned() }
+}
+
+/// The request as it was granted, with the token.
+fn answer(context: &Context, body: Value, seconds: i64, signed: &SignedToken) -> Value {
+    let stamp = context.stamp;
+    let expires = stamp.time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(stamp.time);
+    let mut answer = body;
+    answer["kind"] = "TokenRequest".into();
+    answer["apiVersion"] = "authentication.k8s.io/v1".into();
+    answer["metadata"] = json!({
+        "name": context.request.name(),
+        "namespace": context.request.namespace().unwrap_or(""),
+        "creationTimestamp": stamp.rfc3339(),
+    });
+    answer["spec"]["audiences"] = signed.audiences.clone().into();
+    answer["spec"]["expirationSeconds"] = seconds.into();
+    answer["status"] = json!({"token": signed.token, "expirationTimestamp": rfc3339(expires)});
+    answer
+}

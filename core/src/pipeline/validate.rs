@@ -1,0 +1,117 @@
+//! What an object breaks of the rules of all objects and of its kind's own.
+
+use super::candidate::{Candidate, Old};
+use super::endpoint::Rules;
+use super::{Context, Endpoint, scale};
+use crate::authz::chain::Authorizer;
+use crate::authz::{Attributes, ResourceTarget, forbidden_message};
+use crate::object::meta::{self, Document, metadata};
+use crate::object::names::name_rule;
+use crate::object::validate;
+use crate::refusal::{Cause, Refusal};
+use crate::request::Verb;
+use serde_json::Value;
+
+pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Result<(), Refusal> {
+    if endpoint.rules == Rules::Nothing {
+        return Ok(());
+    }
+    let new = object.new();
+    let mut causes = validate::metadata(
+        metadata(new),
+        name_rule(&context.kind.kind, &context.kind.versions[0].group),
+        context.kind.is_namespaced(),
+    );
+    if let Some(old) = object.old() {
+        causes.extend(validate::metadata_update(metadata(new), metadata(old)));
+        causes.extend(immutable(context, new, old));
+    }
+    causes.extend(by_kind(context, endpoint, object));
+    if !causes.is_empty() {
+        return Err(Refusal::Invalid { subject: context.kind_subject(meta::name(new)), causes });
+    }
+    match object.old {
+        Some(_) => Ok(()),
+        None => {
+            may_create(context)?;
+            is_free(context, object)
+        }
+    }
+}
+
+fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Vec<Cause> {
+    let old = object.old.as_ref().map(|old: &Old| &old.document);
+    let target = &context.request.target;
+    let part = target.subresource.as_deref().and_then(|part| context.kind.subresource(target.version, part));
+    if let Some(rule) = part.and_then(|part| part.validate) {
+        return rule(&object.new, old);
+    }
+    match endpoint.rules {
+        Rules::Kind => rules_of_kind(context, &object.new, old),
+        Rules::New => rules_of_kind(context, &object.new, None),
+        Rules::Metadata | Rules::Nothing => Vec::new(),
+    }
+}
+
+fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    if let Some(rule) = context.kind.hooks.validate {
+        return rule(new, old);
+    }
+    let version = context.working_version();
+    let Some(custom) = &context.kind.versions[version].custom else { return Vec::new() };
+    let mut causes = custom.schema().validate(new, old);
+    causes.extend(scale::causes(context.kind, version, new));
+    causes
+}
+
+/// ConfigMaps and Secrets that are marked immutable stay as they are, and a binding keeps its role.
+fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
+    if context.kind.built_in_name().ends_with("RoleBinding") && new.get("roleRef") != old.get("roleRef") {
+        let role = new.get("roleRef").cloned().unwrap_or_default();
+        return vec![Cause::invalid("roleRef", &role, "cannot change roleRef")];
+    }
+    if !matches!(context.kind.built_in_name(), "ConfigMap" | "Secret")
+        || old.get("immutable") != Some(&Value::Bool(true))
+    {
+        return Vec::new();
+    }
+    const DETAIL: &str = "field is immutable when `immutable` is set";
+    ["immutable", "data", "binaryData"]
+        .into_iter()
+        .filter(|field| new.get(*field) != old.get(*field))
+        .map(|field| Cause::forbidden(field, DETAIL))
+        .collect()
+}
+
+/// Whoever makes an object by an update or an apply needs the permission to create it, too: the verb of the request,
+/// which is all that was authorized before, does not tell whether the object is there.
+fn may_create(context: &Context) -> Result<(), Refusal> {
+    let request = context.request;
+    if request.verb == Verb::Create {
+        return Ok(());
+    }
+    let version = context.version();
+    let target = ResourceTarget {
+        group: &version.group,
+        version: &version.version,
+        resource: &context.kind.resource,
+        subresource: "",
+        namespace: request.namespace().unwrap_or(""),
+        name: request.name(),
+    };
+    let attributes = Attributes::resource("create", target);
+    let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
+    let verdict = authorizer.authorize(&request.user, &attributes);
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    let message = forbidden_message(&request.user, &attributes, verdict.reason());
+    Err(Refusal::Forbidden { subject: context.subject(request.name()), message, causes: Vec::new() })
+}
+
+fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
+    match context.state.get(context.request.target.kind, &object.key) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::AlreadyExists(context.subject(meta::name(object.new())))),
+    }
+}

@@ -1,0 +1,410 @@
+//! The way of a mutation through the engine: judge on a snapshot, run what only the outside can do, make it durable, and
+//! judge again whenever somebody else was faster.
+
+use crate::engine::{Engine, Outside};
+use crate::planted::{Bug, planted};
+use crate::turns::Turn;
+use crate::writer::{Contested, Rejection};
+use holdfast_core::Refusal;
+use holdfast_core::event::Offset;
+use holdfast_core::kinds::{Kind, KindId};
+use holdfast_core::list::Selection;
+use holdfast_core::object::meta::{Document, fields, metadata_mut};
+use holdfast_core::pipeline::{self, Answer, Answers, Decision, Effect, Judgement, Representation, TokenClaims};
+use holdfast_core::pipeline::{SignedToken, from_hub};
+use holdfast_core::refusal::Subject;
+use holdfast_core::request::{Request, Verb};
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::{Entry, State};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many races a request may lose before it stands in line for what it lost.
+const RACES_MAX: usize = 4;
+/// How often a request is carried out again because its kind was redefined meanwhile.
+const REDEFINITIONS_MAX: usize = 8;
+/// How long nobody else may write what a request has its turn on.
+const TURN: Duration = Duration::from_secs(1);
+/// How often that is doubled for one whose webhook takes longer, and who loses again by that.
+const TURN_DOUBLINGS_MAX: u32 = 5;
+/// How many things a request stands in line for at a time.
+const CONTESTED_MAX: usize = 16;
+/// How many objects a webhook is given at a time.
+const CONVERSIONS_MAX: usize = 500;
+/// How many deletions of a mass deletion are under way at a time.
+const DELETIONS_MAX: usize = 256;
+
+/// What a mutation came to.
+pub enum Reply {
+    /// An object, to be shown in a version of its kind.
+    Object {
+        entry: Arc<Entry>,
+        kind: Arc<Kind>,
+        version: usize,
+        code: u16,
+        representation: Representation,
+        warnings: Vec<String>,
+    },
+    /// An object that was never stored and so has no version, as it would be stored.
+    Rehearsed {
+        document: Document,
+        kind: Arc<Kind>,
+        version: usize,
+        code: u16,
+        warnings: Vec<String>,
+    },
+    /// A document that is shown as it is.
+    Document {
+        document: Document,
+        code: u16,
+        warnings: Vec<String>,
+    },
+    /// It is done, and there is nothing to show.
+    Success {
+        code: u16,
+        warnings: Vec<String>,
+    },
+    Deleted {
+        subject: Subject,
+        uid: String,
+        warnings: Vec<String>,
+    },
+}
+
+/// What a request has lost so far, and what it may therefore hold now.
+#[derive(Default)]
+struct Races {
+    lost: usize,
+    redefined: usize,
+    contested: BTreeSet<Contested>,
+    /// How many turns were over before they came to anything.
+    lapsed: u32,
+}
+
+/// How one attempt ended.
+enum Attempt {
+    Done(Reply),
+    Lost(Contested),
+    /// Somebody stands in line for what this would write.
+    Behind(Contested),
+}
+
+impl Engine {
+    /// Judges a mutation and makes it durable. Without a fixed version it is never refused for a race.
+    pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
+        let stamp = self.stamp();
+        let kind = self.snapshot().registry.share(request.target.kind);
+        let mut answers = Answers::default();
+        let mut races = Races::default();
+        loop {
+            let turn = match races.want_turn() {
+                true => Some(self.turns().take(&races.contested).await),
+                false => None,
+            };
+            match self.attempt_in(turn, &mut races, request, &kind, stamp, &mut answers).await? {
+                Attempt::Done(reply) => return Ok(reply),
+                Attempt::Lost(contested) => races.lose(contested)?,
+                Attempt::Behind(contested) => races.join(contested),
+            }
+        }
+    }
+
+    /// One attempt, within the time of the turn.
+    async fn attempt_in(
+        &self,
+        turn: Option<Turn>,
+        races: &mut Races,
+        request: &Request,
+        kind: &Arc<Kind>,
+        stamp: Stamp,
+        answers: &mut Answers,
+    ) -> Result<Attempt, Refusal> {
+        let mut attempt = pin!(self.attempt(request, kind, stamp, answers, turn.is_some()));
+        let Some(turn) = turn else { return attempt.await };
+        let over = self.clock().sleep(TURN * 2u32.pow(races.lapsed.min(TURN_DOUBLINGS_MAX)));
+        tokio::select! {
+            biased;
+            done = &mut attempt => return done,
+            () = over => drop(turn),
+        }
+        // It may still come first, but nobody waits for it any longer.
+        races.lapsed += 1;
+        attempt.await
+    }
+
+    async fn attempt(
+        &self,
+        request: &Request,
+        kind: &Arc<Kind>,
+        stamp: Stamp,
+        answers: &mut Answers,
+        in_turn: bool,
+    ) -> Result<Attempt, Refusal> {
+        let snapshot = self.snapshot();
+        let request = &*request.retarget(&snapshot.registry, kind)?;
+        let decision = self.judge(&snapshot, request, stamp, answers).await?;
+        if request.options.dry_run && !planted(Bug::DryRunWrites) {
+            return Ok(Attempt::Done(rehearsed(&snapshot, request, decision)));
+        }
+        // Who has its turn waits for no other: it loses where others have theirs, and then stands in line for both.
+        if !in_turn && let Some(contested) = self.turns().contested(written(&decision)) {
+            return Ok(Attempt::Behind(contested));
+        }
+        let fixed = decision.fixed || planted(Bug::RaceRefused);
+        match self.submit(&snapshot, request, decision, stamp).await {
+            Ok(reply) => Ok(Attempt::Done(reply)),
+            Err(Rejection::Stale(contested)) if fixed && !matches!(contested, Contested::Kind(_)) => {
+                let kind = snapshot.kind(request.target.kind);
+                let group = &kind.versions[request.target.version].group;
+                Err(Refusal::modified(Subject::new(group, &kind.resource, request.name())))
+            }
+            Err(Rejection::Stale(contested)) => Ok(Attempt::Lost(contested)),
+            Err(rejection) => Err(refusal(rejection)),
+        }
+    }
+
+    /// What a mutation would come to in this state.
+    pub async fn rehearse(&self, state: &State, request: &Request) -> Result<Reply, Refusal> {
+        let decision = self.judge(state, request, self.stamp(), &mut Answers::default()).await?;
+        Ok(rehearsed(state, request, decision))
+    }
+
+    /// Judges a mutation, and has done outside what only the outside can do.
+    async fn judge(
+        &self,
+        state: &State,
+        request: &Request,
+        stamp: Stamp,
+        answers: &mut Answers,
+    ) -> Result<Decision, Refusal> {
+        loop {
+            match pipeline::judge(state, self.settings(), request, stamp, answers) {
+                Judgement::Done(decided) => return decided,
+                Judgement::Need(Effect::Convert(conversion)) => {
+                    let kind = state.kind(request.target.kind);
+                    let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
+                    answers.converted(*conversion, first(converted)?);
+                }
+                Judgement::Need(Effect::Sign(claims)) => {
+                    let signed = self.sign(&claims).await?;
+                    answers.signed(*claims, signed);
+                }
+            }
+        }
+    }
+
+    /// Hands a decision on this state to the writer and waits until it is durable.
+    pub async fn submit(
+        &self,
+        state: &State,
+        request: &Request,
+        decision: Decision,
+        stamp: Stamp,
+    ) -> Result<Reply, Rejection> {
+        let Decision { writes, expects, answer, warnings, .. } = decision;
+        let entries = match writes.is_empty() {
+            true => Vec::new(),
+            false => self.commit(writes, expects, pipeline::actor(request), stamp).await?,
+        };
+        Ok(reply(state, request, answer, &entries, warnings))
+    }
+
+    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
+    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
+        pipeline::validate_delete_options(&request.options.delete)?;
+        let snapshot = self.snapshot();
+        if planted(Bug::MassDeletionOfOldKind) && !snapshot.registry.serves(request.target.kind) {
+            return Ok(0);
+        }
+        let kind = snapshot.registry.share(request.target.kind);
+        let request = &*request.retarget(&snapshot.registry, &kind)?;
+        let selection = Selection::new(&snapshot, request)?;
+        let mut page = holdfast_core::list::page(&snapshot, &selection, request.options.limit, None);
+        if planted(Bug::MassDeletionMissesLast) {
+            page.entries.pop();
+        }
+        let mut deletions = tokio::task::JoinSet::new();
+        let mut count = 0;
+        for entry in page.entries {
+            let document = entry.document();
+            let meta = &document["metadata"];
+            let mut one = request.clone();
+            one.verb = Verb::Delete;
+            one.target.name = meta["name"].as_str().map(str::to_owned);
+            one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
+            let engine = self.clone();
+            deletions.spawn(async move { engine.mutate(&one).await });
+            count += 1;
+            if deletions.len() >= DELETIONS_MAX {
+                check_deletion(deletions.join_next().await)?;
+            }
+        }
+        while let Some(deleted) = deletions.join_next().await {
+            check_deletion(Some(deleted))?;
+        }
+        Ok(count)
+    }
+
+    async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
+        let webhook = kind.custom.as_ref().and_then(|custom| custom.webhook.as_ref());
+        match webhook.zip(self.outside()) {
+            Some((webhook, outside)) => outside.convert(kind, webhook, to, objects).await,
+            None => Err(Refusal::Unreasoned(format!(
+                "conversion webhook for {to}, Kind={} failed: no webhook can be called from here",
+                kind.kind
+            ))),
+        }
+    }
+
+    async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {
+        match self.outside() {
+            Some(outside) => outside.sign(claims).await,
+            None => Err(Refusal::Internal("the server has no key to sign tokens with".into())),
+        }
+    }
+
+    /// Has everything converted that is not yet, so that the objects can be shown in this version.
+    pub async fn prepare(&self, kind: &Kind, version: usize, entries: &[Arc<Entry>]) -> Result<(), Refusal> {
+        if kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
+            return Ok(());
+        }
+        for batch in entries.chunks(CONVERSIONS_MAX) {
+            let (mut waiting, mut objects, mut to) = (Vec::new(), Vec::new(), String::new());
+            for entry in batch {
+                if let Some(conversion) = entry.awaits(kind, version) {
+                    waiting.push(entry);
+                    objects.push(conversion.object);
+                    to = conversion.to;
+                }
+            }
+            if waiting.is_empty() {
+                continue;
+            }
+            let converted = self.convert(kind, &to, objects).await?;
+            waiting.iter().zip(&converted).for_each(|(entry, converted)| entry.keep(kind, version, converted));
+        }
+        Ok(())
+    }
+
+    /// The same for a document in the version that objects are stored in, which nobody keeps.
+    pub async fn prepare_document(&self, kind: &Kind, version: usize, document: Document) -> Result<Document, Refusal> {
+        if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
+            let mut document = document;
+            if version != 0 {
+                from_hub(kind, version, &mut document);
+            }
+            return Ok(document);
+        }
+        let to = kind.versions[version].api_version();
+        first(self.convert(kind, &to, vec![Value::Object(document)]).await?)
+    }
+}
+
+impl Races {
+    fn want_turn(&self) -> bool {
+        !self.contested.is_empty() && self.lost >= RACES_MAX
+    }
+
+    fn lose(&mut self, contested: Contested) -> Result<(), Refusal> {
+        if let Contested::Kind(_) = contested {
+            self.redefined += 1;
+            if self.redefined >= REDEFINITIONS_MAX {
+                return Err(Refusal::Unavailable("the resource is being redefined; please try again".into()));
+            }
+            return Ok(());
+        }
+        self.lost += 1;
+        self.note(contested);
+        Ok(())
+    }
+
+    /// Stands in line without having lost: others did before.
+    fn join(&mut self, contested: Contested) {
+        self.lost = self.lost.max(RACES_MAX);
+        self.note(contested);
+    }
+
+    fn note(&mut self, contested: Contested) {
+        if self.contested.len() >= CONTESTED_MAX {
+            // What was lost long ago matters least, and one line is enough to get on.
+            self.contested.clear();
+        }
+        self.contested.insert(contested);
+    }
+}
+
+/// What a decision would write, as others may stand in line for it.
+fn written(decision: &Decision) -> impl Iterator<Item = Contested> + '_ {
+    decision.writes.iter().flat_map(|write| {
+        let claims = write.index.claims.iter().map(|claim| Contested::Claim(claim.clone()));
+        std::iter::once(object(write.kind, &write.key)).chain(claims)
+    })
+}
+
+fn object(kind: KindId, key: &Arc<str>) -> Contested {
+    Contested::Object { kind, key: key.clone() }
+}
+
+fn first(converted: Vec<Document>) -> Result<Document, Refusal> {
+    converted.into_iter().next().ok_or_else(|| Refusal::Internal("the webhook converted nothing".into()))
+}
+
+/// An object that is gone already is as good as deleted.
+fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
+    match deleted {
+        Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
+        Some(Ok(Err(refusal))) => Err(refusal),
+        Some(Err(error)) => Err(Refusal::Internal(error.to_string())),
+    }
+}
+
+/// The same answer, from a decision that is thrown away.
+fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
+    let entries: Vec<Arc<Entry>> = decision
+        .writes
+        .into_iter()
+        .map(|write| {
+            let version = write.expect.unwrap_or(Offset::ZERO);
+            Arc::new(Entry::new(write.draft.seal(version), write.draft.head(), version, 0, write.index))
+        })
+        .collect();
+    match reply(state, request, decision.answer, &entries, decision.warnings) {
+        // What was never stored has no version.
+        Reply::Object { entry, kind, version, code, representation: Representation::Object, warnings }
+            if entry.offset == Offset::ZERO =>
+        {
+            let mut document = fields(&entry.document()).clone();
+            metadata_mut(&mut document).remove("resourceVersion");
+            Reply::Rehearsed { document, kind, version, code, warnings }
+        }
+        other => other,
+    }
+}
+
+fn reply(state: &State, request: &Request, answer: Answer, entries: &[Arc<Entry>], warnings: Vec<String>) -> Reply {
+    let kind = state.registry.share(request.target.kind);
+    let version = request.target.version;
+    match answer {
+        Answer::Written { index, code, representation } => {
+            Reply::Object { entry: entries[index].clone(), kind, version, code, representation, warnings }
+        }
+        Answer::Entry { entry, code, representation } => {
+            Reply::Object { entry, kind, version, code, representation, warnings }
+        }
+        Answer::Document { document, code } => Reply::Document { document, code, warnings },
+        Answer::Success { code } => Reply::Success { code, warnings },
+        Answer::Deleted { subject, uid } => Reply::Deleted { subject, uid, warnings },
+    }
+}
+
+fn refusal(rejection: Rejection) -> Refusal {
+    match rejection {
+        Rejection::Full(why) => Refusal::InsufficientStorage(why),
+        Rejection::Failed(why) => Refusal::Internal(why),
+        Rejection::Poisoned(why) => Refusal::Unavailable(why),
+        Rejection::Stale(_) => Refusal::Internal("a stale decision is decided again".into()),
+    }
+}

@@ -1,0 +1,192 @@
+//! Turns: who lost several races for an object stands in line for it, and everybody else behind.
+//!
+//! A decision that others were faster than is made again, which under a steady stream of faster writers could go on for
+//! ever. So after a few races a request takes a turn on what it lost: it is first in, first out for each object or
+//! claim, and while there is a line, whoever is about to write the same thing joins it and judges again when it is
+//! served. Nobody is in the way of the one whose turn it is, so its next attempt holds. Where no line is, which is
+//! almost always, all this costs one load of a counter.
+//!
+//! A turn ends when it is dropped: with the attempt, with a panic, or with the client that went away. Whoever holds one
+//! bounds its time, so that a slow webhook holds up nobody but writers of the same object, and these not for long.
+
+use crate::writer::Contested;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::oneshot;
+
+const SHARDS: usize = 16;
+
+#[derive(Default)]
+pub(crate) struct Turns {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// How many lines there are.
+    lines: AtomicUsize,
+    shards: [Mutex<HashMap<Contested, Line>>; SHARDS],
+    hashing: RandomState,
+}
+
+/// Those who wait behind the one whose turn it is.
+#[derive(Default)]
+struct Line(VecDeque<oneshot::Sender<Place>>);
+
+/// The right to be the only one who writes these things.
+pub(crate) struct Turn {
+    _places: Vec<Place>,
+}
+
+/// The head of one line. Dropping it serves the next.
+struct Place {
+    shared: Arc<Shared>,
+    contested: Contested,
+    /// False once the line is over, and there is nobody to serve.
+    is_held: bool,
+}
+
+impl Turns {
+    /// Which of these somebody stands in line for.
+    pub fn contested(&self, wanted: impl Iterator<Item = Contested>) -> Option<Contested> {
+        if self.shared.lines.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut wanted = wanted;
+        wanted.find(|wanted| self.shared.shard(wanted).contains_key(wanted))
+    }
+
+    /// Waits until it is the caller's turn on all of these. They are taken in order, so that no two wait for each other.
+    pub async fn take(&self, wanted: &BTreeSet<Contested>) -> Turn {
+        let mut places = Vec::with_capacity(wanted.len());
+        for contested in wanted {
+            places.push(self.shared.clone().queue(contested).await);
+        }
+        Turn { _places: places }
+    }
+}
+
+impl Shared {
+    fn shard(&self, contested: &Contested) -> MutexGuard<'_, HashMap<Contested, Line>> {
+        let mut hasher = self.hashing.build_hasher();
+        std::hash::Hash::hash(contested, &mut hasher);
+        let shard = &self.shards[hasher.finish() as usize % SHARDS];
+        shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    async fn queue(self: Arc<Shared>, contested: &Contested) -> Place {
+        loop {
+            let next = {
+                let mut shard = self.shard(contested);
+                let Some(line) = shard.get_mut(contested) else {
+                    shard.insert(contested.clone(), Line::default());
+                    self.lines.fetch_add(1, Ordering::AcqRel);
+                    drop(shard);
+                    return Place { shared: self, contested: contested.clone(), is_held: true };
+                };
+                let (sender, receiver) = oneshot::channel();
+                line.0.push_back(sender);
+                receiver
+            };
+            // A sender is dropped only with its line, and then there is a new one to join.
+            if let Ok(place) = next.await {
+                return place;
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_held {
+            return;
+        }
+        let shared = self.shared.clone();
+        let mut shard = shared.shard(&self.contested);
+        let mut place = Place { shared: self.shared.clone(), contested: self.contested.clone(), is_held: true };
+        // Those who went away in the meantime are passed over. One who goes away just after drops the place itself.
+        while let Some(next) = shard.get_mut(&self.contested).and_then(|line| line.0.pop_front()) {
+            match next.send(place) {
+                Ok(()) => return,
+                Err(back) => place = back,
+            }
+        }
+        place.is_held = false;
+        shard.remove(&self.contested);
+        shared.lines.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    fn wanted(names: &[&str]) -> BTreeSet<Contested> {
+        names.iter().map(|name| Contested::Claim((*name).into())).collect()
+    }
+
+    fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        }
+    }
+
+    fn lines(turns: &Turns) -> usize {
+        turns.shared.lines.load(Ordering::Acquire)
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        let turns = Turns::default();
+        let one = wanted(&["a"]);
+        let mut first = pin!(turns.take(&one));
+        let mut second = pin!(turns.take(&one));
+        let mut third = pin!(turns.take(&one));
+        let held = poll(first.as_mut()).expect("nobody else is there");
+        assert!(poll(second.as_mut()).is_none() && poll(third.as_mut()).is_none());
+        assert_eq!(turns.contested(one.iter().cloned()), one.first().cloned());
+        assert_eq!(turns.contested(wanted(&["b"]).into_iter()), None);
+        drop(held);
+        assert!(poll(third.as_mut()).is_none());
+        let held = poll(second.as_mut()).expect("its turn");
+        drop(held);
+        drop(poll(third.as_mut()).expect("its turn"));
+        assert_eq!(lines(&turns), 0);
+        assert_eq!(turns.contested(one.iter().cloned()), None);
+    }
+
+    #[test]
+    fn who_goes_away_is_passed_over() {
+        let turns = Turns::default();
+        let one = wanted(&["a"]);
+        let held = poll(pin!(turns.take(&one))).expect("nobody else is there");
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take(&one))).collect();
+        waiting.iter_mut().for_each(|waiting| assert!(poll(waiting.as_mut()).is_none()));
+        // One goes away while it waits, one when it has just been served, and the last still gets its turn.
+        let mut last = waiting.pop().expect("three");
+        let served = waiting.pop().expect("two");
+        drop(waiting);
+        drop(held);
+        drop(served);
+        drop(poll(last.as_mut()).expect("its turn"));
+        assert_eq!(lines(&turns), 0);
+    }
+
+    #[test]
+    fn a_panic_ends_a_turn() {
+        let turns = Turns::default();
+        let one = wanted(&["a", "b"]);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = poll(pin!(turns.take(&one))).expect("nobody else is there");
+            panic!("in its turn");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(lines(&turns), 0);
+    }
+}

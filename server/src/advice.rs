@@ -1,0 +1,49 @@
+//! What to do about a log that failed, in words of the command line. Faults tell only what happened.
+
+use holdfast_core::event::Damage;
+use holdfast_engine::Fault;
+
+/// What is advised, where an error comes of a fault that one can do something about.
+pub fn advice(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| of_fault(cause.downcast_ref()?))
+}
+
+fn of_fault(fault: &Fault) -> Option<String> {
+    let path = match fault {
+        Fault::Damaged { damage: Damage::NewerFormat { .. }, .. } => {
+            return Some("Start the release that wrote it, or a newer one.".into());
+        }
+        Fault::Damaged { path: Some(path), .. } | Fault::DamagedStore { path, .. } => path.display(),
+        _ => return None,
+    };
+    Some(format!(
+        "The way out: restore the folder from a backup; or run `holdfast log repair --data-dir {path}`, which puts the \
+         objects concerned back to their last intact version and tells which"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::Offset;
+
+    #[test]
+    fn damage_is_told_with_a_way_out() {
+        let damaged = |damage| Fault::Damaged { offset: Offset(7), damage, path: Some("/data".into()) };
+        for (fault, expected) in [
+            (damaged(Damage::TooShort { bytes: 1 }), Some("holdfast log repair --data-dir /data`")),
+            (damaged(Damage::NewerFormat { found: 9 }), Some("Start the release that wrote it")),
+            (Fault::DamagedStore { after: Offset(7), what: "x".into(), path: "/data".into() }, Some("backup")),
+            (Fault::Full { operation: "append" }, None),
+        ] {
+            let told = fault.to_string();
+            let advised = advice(&anyhow::Error::from(fault).context("start"));
+            match expected {
+                Some(expected) => {
+                    assert!(advised.as_ref().is_some_and(|a| a.contains(expected)), "{told}: {advised:?}")
+                }
+                None => assert_eq!(advised, None, "{told}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Runs the effects of decisions: webhooks convert, and the server's key signs.
+
+use crate::tokens::ServiceAccountTokens;
+use async_trait::async_trait;
+use holdfast_core::Refusal;
+use holdfast_core::kinds::Kind;
+use holdfast_core::object::meta::Document;
+use holdfast_core::pipeline::{SignedToken, TokenClaims};
+use holdfast_engine::Outside;
+use holdfast_outbound::conversion::Webhooks;
+use serde_json::Value;
+use std::sync::Arc;
+
+pub struct Effects {
+    pub webhooks: Webhooks,
+    /// `None`: there is no key to sign with.
+    pub tokens: Option<Arc<ServiceAccountTokens>>,
+}
+
+#[async_trait]
+impl Outside for Effects {
+    async fn convert(
+        &self,
+        kind: &Kind,
+        webhook: &Value,
+        to: &str,
+        objects: Vec<Value>,
+    ) -> Result<Vec<Document>, Refusal> {
+        self.webhooks.convert(kind, webhook, to, &objects).await
+    }
+
+    async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {
+        let signed = self.tokens.as_ref().and_then(|tokens| tokens.issue(claims));
+        let signed = signed.ok_or_else(|| Refusal::Internal("the server has no key to sign tokens with".into()))?;
+        signed.map_err(Refusal::Internal)
+    }
+}
