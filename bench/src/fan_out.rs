@@ -12,6 +12,7 @@ use h2::RecvStream;
 use http::Method;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Interval;
 
 use crate::client::{Client, Failure, Pool, next_chunk, text_field};
 use crate::ground::{Resource, json};
@@ -28,8 +29,12 @@ pub enum Audience {
     All,
     /// Each watcher watches all objects, and is told in Protobuf.
     AllInProtobuf,
+    /// Each watcher watches all objects, of which so few change that nothing ever waits.
+    AllPaced,
 }
 
+/// How often an object changes where the audience is told at a steady pace: 50 times a second.
+const PACE: Duration = Duration::from_millis(20);
 /// Events under way when everybody sees everything: more would only queue in front of the watchers.
 const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
 /// How long the last events may take to arrive.
@@ -39,10 +44,13 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     let watchers = u64::from(bench.args.watchers);
     let (writers, fan_out) = match audience {
         Audience::One => (bench.args.workers, 1),
-        Audience::All | Audience::AllInProtobuf => (bench.args.workers.min(EVENTS_UNDER_WAY_MAX_ALL), watchers),
+        Audience::All | Audience::AllInProtobuf | Audience::AllPaced => {
+            (bench.args.workers.min(EVENTS_UNDER_WAY_MAX_ALL), watchers)
+        }
     };
     make_objects(bench, watchers).await?;
-    let hall = Arc::new(Hall::new(writers, fan_out));
+    let pace = (audience == Audience::AllPaced).then_some(PACE);
+    let hall = Arc::new(Hall::new(writers, fan_out, pace));
     let limits = bench.limits();
     let write = |worker| Write { client: bench.pool.pick(worker), hall: hall.clone(), objects: watchers };
 
@@ -57,7 +65,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     for watcher in 0..watchers {
         let selector = match audience {
             Audience::One => format!("&fieldSelector=metadata.name%3D{}", object_name(watcher)),
-            Audience::All | Audience::AllInProtobuf => String::new(),
+            Audience::All | Audience::AllInProtobuf | Audience::AllPaced => String::new(),
         };
         let path = format!(
             "{}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}",
@@ -138,16 +146,19 @@ struct Hall {
     /// One permit an event that may be under way.
     under_way: Semaphore,
     seen: Mutex<Tally>,
+    /// When the next event may begin, where there is a pace.
+    pace: Option<tokio::sync::Mutex<Interval>>,
 }
 
 impl Hall {
-    fn new(events_under_way_max: u16, fan_out: u64) -> Self {
+    fn new(events_under_way_max: u16, fan_out: u64, pace: Option<Duration>) -> Self {
         Self {
             opened: Instant::now(),
             fan_out,
             delivered: AtomicU64::new(0),
             under_way: Semaphore::new(events_under_way_max.into()),
             seen: Mutex::default(),
+            pace: pace.map(|pace| tokio::sync::Mutex::new(tokio::time::interval(pace))),
         }
     }
 
@@ -190,6 +201,9 @@ impl Write {
     }
 
     async fn write(&self, ticket: u64) -> Result<u64, Failure> {
+        if let Some(pace) = &self.hall.pace {
+            pace.lock().await.tick().await;
+        }
         let path = format!("{}/{}", Resource::ConfigMap.collection(), object_name(ticket % self.objects));
         let stamp = self.hall.opened.elapsed().as_micros();
         let patch = Bytes::from(format!(r#"{{"data":{{"stamp":"{stamp}"}}}}"#));
@@ -339,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_permit_comes_back_when_the_whole_audience_has_seen_the_event() {
-        let hall = Hall::new(0, 3);
+        let hall = Hall::new(0, 3, None);
         let line = br#"{"type":"MODIFIED","object":{"data":{"stamp":"5"}}}"#;
         hall.arrived(line, Framing::Lines);
         hall.arrived(line, Framing::Lines);

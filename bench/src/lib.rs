@@ -125,6 +125,8 @@ pub enum Mode {
     WatchAll,
     /// The same in Protobuf.
     WatchAllProtobuf,
+    /// Many watchers, 50 events a second, each for all of them.
+    WatchAllPaced,
 }
 
 /// Measures every mode that `args` names and prints the result.
@@ -177,7 +179,8 @@ impl Bench<'_> {
             let objects = match mode {
                 Mode::Get | Mode::MergePatch | Mode::Apply => TARGETS_MIN,
                 Mode::List | Mode::ListProtobuf | Mode::Page | Mode::PastGet | Mode::PastPage => self.args.objects,
-                Mode::Create | Mode::Table | Mode::Define | Mode::Watch | Mode::WatchAll | Mode::WatchAllProtobuf => 0,
+                Mode::Create | Mode::Table | Mode::Define | Mode::Watch => 0,
+                Mode::WatchAll | Mode::WatchAllProtobuf | Mode::WatchAllPaced => 0,
             };
             self.fill(ground, objects, &mut rows).await?;
             match mode {
@@ -272,6 +275,7 @@ impl Bench<'_> {
             Mode::WatchAllProtobuf => {
                 return fan_out::measure(self, mode_name(mode), fan_out::Audience::AllInProtobuf).await;
             }
+            Mode::WatchAllPaced => return fan_out::measure(self, mode_name(mode), fan_out::Audience::AllPaced).await,
         };
         let mut row = Row::new(mode_name(mode), &tally, self.processes.since(before)?);
         row.show_cost_per_megabyte = matches!(mode, Mode::List | Mode::ListProtobuf);
@@ -296,6 +300,7 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::PastPage => "past-page",
         Mode::Define => "define",
         Mode::WatchAllProtobuf => "watch-all-protobuf",
+        Mode::WatchAllPaced => "watch-all-paced",
         Mode::List => "list",
         Mode::Page => "page",
         Mode::Watch => "watch",
@@ -393,7 +398,11 @@ mod tests {
             let name = mode_name(*mode);
             let row = report.rows.iter().find(|row| row.operation == name).unwrap();
             assert_eq!(row.errors, 0, "{name}: {}", row.errors_text);
-            let expected = if matches!(mode, Mode::WatchAll | Mode::WatchAllProtobuf) { 60 * 20 } else { 60 };
+            let expected = if matches!(mode, Mode::WatchAll | Mode::WatchAllProtobuf | Mode::WatchAllPaced) {
+                60 * 20
+            } else {
+                60
+            };
             assert_eq!(row.count, expected, "{name}");
         }
         assert!(report.table().contains("merge-patch"));

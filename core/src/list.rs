@@ -224,12 +224,13 @@ pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Opti
         return page;
     }
     let everything = selection.is_everything();
-    let mut rest = state.scan(selection.kind, &selection.prefix, from.map(|token| token.after.as_str())).peekable();
-    let mut last: Option<Arc<str>> = None;
-    while let Some((key, entry)) = rest.peek().copied() {
+    let after = from.map(|token| token.after.as_str());
+    let mut last = after;
+    for (key, entry) in state.scan(selection.kind, &selection.prefix, after) {
         if page.entries.len() as u64 >= limit {
-            let left = everything.then(|| left_after(state, selection, from, &page, &mut rest));
-            let after = last.as_deref().unwrap_or_default().to_owned();
+            // Kubernetes does not tell how many of a selection are left either.
+            let left = everything.then(|| state.count_of(selection.kind, &selection.prefix, last) as u64);
+            let after = last.unwrap_or_default().to_owned();
             page.next = Some(Continue { left, ..Continue::fresh(state.offset, after) });
             page.remaining = left;
             return page;
@@ -237,26 +238,9 @@ pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Opti
         if everything || selection.conditions_hold(kind, key, entry) {
             page.entries.push(entry.clone());
         }
-        last = Some(key.clone());
-        rest.next();
+        last = Some(&**key);
     }
     page
-}
-
-/// How many objects follow this page. Counted once, on the first page of a namespace; afterwards subtracted.
-fn left_after<'a>(
-    state: &State,
-    selection: &Selection,
-    from: Option<&Continue>,
-    page: &Page,
-    rest: &mut impl Iterator<Item = (&'a Arc<str>, &'a Arc<Entry>)>,
-) -> u64 {
-    let given = page.entries.len() as u64;
-    match from.and_then(|token| token.left) {
-        Some(left) => left.saturating_sub(given),
-        None if selection.prefix.is_empty() && from.is_none() => state.count(selection.kind) as u64 - given,
-        None => rest.count() as u64,
-    }
 }
 
 /// The object that the path names.

@@ -15,8 +15,8 @@ pub struct Step {
     pub request: Request,
 }
 
-/// The user in whose name namespaces are emptied.
-pub const USER: &str = "system:serviceaccount:kube-system:namespace-controller";
+/// In whose name namespaces are emptied: this account in kube-system.
+const ACCOUNT: &str = "namespace-controller";
 /// The finalizer that every namespace is made with.
 const FINALIZER: &str = "kubernetes";
 const TERMINATING: &str = "Terminating";
@@ -175,12 +175,8 @@ fn request(
     subresource: Option<String>,
     body: Body,
 ) -> Request {
-    let user = User {
-        name: USER.into(),
-        groups: vec!["system:serviceaccounts".into(), "system:authenticated".into()],
-        ..User::default()
-    };
-    let options = Options { field_manager: Some("namespace-controller".into()), ..Options::default() };
+    let user = User::service_account("kube-system", ACCOUNT, "");
+    let options = Options { field_manager: Some(ACCOUNT.into()), ..Options::default() };
     let target = Target { kind, version: 0, namespace, name: Some(name), subresource };
-    Request { user: Arc::new(user), verb, target, options, body, id: "namespace-controller".into() }
+    Request { user: Arc::new(user), verb, target, options, body, id: ACCOUNT.into() }
 }

@@ -6,12 +6,12 @@ use crate::kinds::custom::{self, Conversion};
 use crate::kinds::{Kind, KindId, Registry};
 use crate::object::meta::Document;
 use crate::object::{Draft, meta};
+use crate::ranked::RankedMap;
 use crate::schema::schema;
 use crate::wire::protobuf;
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use serde_json::{Map, Value};
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Everything the server knows at one offset. Cloning shares all of it.
@@ -43,7 +43,7 @@ pub struct Definitions {
 /// All objects of one kind, by key (`namespace/name`, or the name alone).
 #[derive(Clone, Default)]
 pub struct Collection {
-    objects: OrdMap<Arc<str>, Arc<Entry>>,
+    objects: RankedMap<Arc<str>, Arc<Entry>>,
 }
 
 /// One object at one version.
@@ -115,13 +115,10 @@ impl State {
         prefix: &'a str,
         after: Option<&str>,
     ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Entry>)> + 'a {
-        let start: Bound<&str> = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
+        let after = after.filter(|after| *after >= prefix);
         self.collections
             .get(&kind)
-            .map(|collection| collection.objects.range::<_, str>((start, Bound::Unbounded)))
+            .map(|collection| collection.objects.iter_from(|key| precedes(key, prefix, after)))
             .into_iter()
             .flatten()
             .take_while(move |(key, _)| key.starts_with(prefix))
@@ -129,7 +126,15 @@ impl State {
 
     /// How many objects of this kind there are, in all namespaces.
     pub fn count(&self, kind: KindId) -> usize {
-        self.collections.get(&kind).map_or(0, |collection| collection.objects.len())
+        self.collections.get(&kind).map_or(0, Collection::len)
+    }
+
+    /// How many objects [`Self::scan`] would find. Takes no longer however many they are.
+    pub fn count_of(&self, kind: KindId, prefix: &str, after: Option<&str>) -> usize {
+        let Some(Collection { objects }) = self.collections.get(&kind) else { return 0 };
+        let after = after.filter(|after| *after >= prefix);
+        let end = objects.rank(|key| **key < *prefix || key.starts_with(prefix));
+        end.saturating_sub(objects.rank(|key| precedes(key, prefix, after)))
     }
 
     /// The offset of the newest event on an object, which a write to it must name.
@@ -480,6 +485,14 @@ fn parse(json: &[u8]) -> Value {
 fn head_length(json: &[u8]) -> usize {
     const METADATA: &[u8] = b"\"metadata\":";
     json.windows(METADATA.len()).position(|window| window[1] == b'm' && window == METADATA).unwrap_or(1)
+}
+
+/// Whether a key comes before those with the prefix, or not after `after`.
+fn precedes(key: &str, prefix: &str, after: Option<&str>) -> bool {
+    match after {
+        Some(after) => key <= after,
+        None => key < prefix,
+    }
 }
 
 /// The key prefix of a namespace's objects; empty for all namespaces.

@@ -1,17 +1,18 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
 use crate::hub::Hub;
-use crate::log::{Fault, Log, LogRead, Wake};
+use crate::log::{Fault, Log, LogRead};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
 use crate::planted::{Bug, planted};
+use crate::queue::{Health, Queue, Unsent};
 use crate::reads::Reads;
 use crate::turns::Turns;
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Actor, Offset};
@@ -23,20 +24,14 @@ use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, W
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
-use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 /// How many decisions may wait for the writer before the server says that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// How often a question looks whether a full queue has room.
-const QUEUE_LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// How long a read of a version that is not there yet waits for it.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
@@ -76,10 +71,7 @@ pub struct Engine {
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
     log: Arc<dyn Log>,
-    commands: Arc<Sender<Input>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
-    /// What the writer died of.
-    died: watch::Sender<Option<String>>,
+    queue: Queue,
     pins: Pins,
     past: Memory,
     reads: Reads,
@@ -89,37 +81,13 @@ pub struct Engine {
     turns: Turns,
 }
 
-/// How the writer is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Health {
-    Well,
-    /// It lives, and the log takes no writes.
-    ReadOnly(String),
-    /// It has died, or does not answer.
-    Dead(String),
-}
-
 impl Engine {
     /// Folds the log into a state and starts the writer.
     pub fn open(log: Arc<dyn Log>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
         let hub = Hub::default();
         let (engine, writer, queue) =
             Engine::assembled(log, registry, options, hub, (QUEUE_COMMANDS_MAX, Reads::default()))?;
-        let died = engine.died.clone();
-        let serve = move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&queue)));
-            if let Err(panic) = outcome {
-                let why = format!("the writer died: {}", words(panic.as_ref()));
-                tracing::error!("{why}");
-                died.send_replace(Some(why));
-            }
-            // Whoever waits in the queue is answered as it goes.
-        };
-        let writer = std::thread::Builder::new()
-            .name("writer".into())
-            .spawn(serve)
-            .map_err(|error| Fault::io("start the writer", error))?;
-        *engine.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(writer);
+        engine.queue.start(writer, queue)?;
         Ok(engine)
     }
 
@@ -148,17 +116,14 @@ impl Engine {
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
-        let (commands, queue) = bounded(commands_max);
-        let commands = Arc::new(commands);
+        let (queue, outputs) = Queue::new(commands_max);
         let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
-        log.wake_by(waking(&writer, &commands));
+        log.wake_by(queue.wake(&writer));
         let engine = Engine {
             published,
             hub,
             log,
-            commands,
-            writer: Mutex::new(None),
-            died: watch::Sender::new(None),
+            queue,
             pins: Pins::default(),
             past: Memory::default(),
             reads,
@@ -167,56 +132,22 @@ impl Engine {
             outside: OnceLock::new(),
             turns: Turns::default(),
         };
-        Ok((Arc::new(engine), writer, queue))
+        Ok((Arc::new(engine), writer, outputs))
     }
 
     /// Resolves when the writer has died, and says of what. Nothing can be written any more: the process should end.
     pub async fn died(&self) -> String {
-        let mut died = self.died.subscribe();
-        match died.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
-            // The engine itself holds the other end.
-            Err(_) => std::future::pending().await,
-        }
+        self.queue.died().await
     }
 
     /// Asks the writer how it is.
     pub async fn health(&self, patience: Duration) -> Health {
-        let asked = async {
-            let (answer, answered) = oneshot::channel();
-            let mut question = Input::Ask(answer);
-            // A queue that is full moves on, if the writer lives.
-            while let Err(error) = self.commands.try_send(question) {
-                match error {
-                    TrySendError::Full(again) => question = again,
-                    TrySendError::Disconnected(_) => return Health::Dead(self.gone()),
-                }
-                tokio::time::sleep(QUEUE_LOOK_PERIOD).await;
-            }
-            match answered.await {
-                Ok(None) => Health::Well,
-                Ok(Some(why)) => Health::ReadOnly(why),
-                Err(_) => Health::Dead(self.gone()),
-            }
-        };
-        let late = |_| Health::Dead(format!("the writer has not answered for {} s", patience.as_secs_f32()));
-        tokio::time::timeout(patience, asked).await.unwrap_or_else(late)
-    }
-
-    /// Why there is no writer.
-    fn gone(&self) -> String {
-        self.died.borrow().clone().unwrap_or_else(|| "the server is stopping".into())
+        self.queue.health(patience).await
     }
 
     /// Lets the writer finish what it was handed, and ends it: later writes are refused.
     pub fn close(&self) {
-        let writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(writer) = writer
-            && self.commands.send(Input::Stop).is_ok()
-        {
-            // A writer that panicked has nothing left to finish.
-            let _ = writer.join();
-        }
+        self.queue.close();
     }
 
     /// The newest state. Costs a pointer.
@@ -273,9 +204,9 @@ impl Engine {
     ) -> Result<Vec<Arc<Entry>>, Rejection> {
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
-        self.commands.try_send(Input::Commit(command)).map_err(|error| match error {
-            TrySendError::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
-            TrySendError::Disconnected(_) => Rejection::Poisoned(self.gone()),
+        self.queue.hand_over(Input::Commit(command)).map_err(|unsent| match unsent {
+            Unsent::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
+            Unsent::Gone(why) => Rejection::Poisoned(why),
         })?;
         let stopped = |_| Err(Rejection::Failed("the writer stopped before it answered".into()));
         receiver.await.unwrap_or_else(stopped)
@@ -388,32 +319,6 @@ impl Engine {
     ) -> Result<Watch, Refusal> {
         Watch::still(self.clone(), view, selection, start).await
     }
-
-    /// Cleans up behind namespaces that are going away and Events that are old, for as long as the engine lives.
-    pub async fn keep_house(self: Arc<Self>) {
-        if let Some(ttl) = self.options.settings.event_ttl {
-            tokio::spawn(crate::janitor::expire(Arc::downgrade(&self), ttl));
-        }
-        crate::janitor::run(self).await;
-    }
-}
-
-/// What a log calls when others have appended to it. It keeps no engine alive.
-fn waking(writer: &Writer, commands: &Arc<Sender<Input>>) -> Wake {
-    let (others, commands) = (writer.others().clone(), Arc::downgrade(commands));
-    Arc::new(move || {
-        others.store(true, Ordering::Release);
-        if let Some(commands) = commands.upgrade() {
-            // A writer with a full queue is awake, and looks at the tail on its way.
-            let _ = commands.try_send(Input::Tail);
-        }
-    })
-}
-
-/// What somebody panicked with.
-fn words(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
 }
 
 /// Folds what the log holds now.

@@ -4,8 +4,8 @@
 //! hash of what they pin down: one object, one value of an indexed field, one namespace, or nothing. A watcher
 //! has a bounded queue; when it is full the watcher is let go, reads on from the log, and comes back.
 
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted};
+use crate::wakes;
 use bytes::Bytes;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
@@ -13,22 +13,32 @@ use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
 use holdfast_core::state::{Change, Entry, State};
 use holdfast_core::wire::protobuf;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Notify, mpsc};
 
 /// Events that may wait for one watcher before it has to read from the log.
 const QUEUE_EVENTS_MAX: usize = 256;
+/// How many bytes of objects such events may hold on to.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+/// How many watches one user may have.
+const WATCHES_OF_ONE_MAX: usize = 10_000;
 
-/// A committed event as watchers get it, with its wire form made once.
+/// A committed event as watchers get it, with its wire forms, each made once for all of them.
 pub struct Event {
     pub change: Change,
     /// The object before the event.
     pub previous: Option<Arc<Entry>>,
-    frames: [OnceLock<Bytes>; 3],
-    protobuf_frames: [OnceLock<Option<Bytes>>; 3],
+    /// A place for the frame of each version, type of change and encoding; `None` where there is no such form.
+    frames: OnceLock<Box<[OnceLock<Option<Bytes>>]>>,
+    /// What those see from whose selection the object went.
+    left: OnceLock<Arc<Entry>>,
 }
+
+/// In how many ways an event of one version is told: types of change, in JSON and in Protobuf.
+const FRAMES_A_VERSION: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeType {
@@ -56,12 +66,7 @@ pub struct Delivery {
 
 impl Event {
     pub fn new(change: Change, previous: Option<Arc<Entry>>) -> Event {
-        Event {
-            change,
-            previous,
-            frames: [const { OnceLock::new() }; 3],
-            protobuf_frames: [const { OnceLock::new() }; 3],
-        }
+        Event { change, previous, frames: OnceLock::new(), left: OnceLock::new() }
     }
 
     /// How a selection sees this event; `None`: not at all.
@@ -73,16 +78,15 @@ impl Event {
             (false, false) => None,
             (false, true) => Some(ChangeType::Added),
             (true, true) => Some(ChangeType::Modified),
-            #[cfg(feature = "planted")]
-            (true, false) if is(Bug::LeavingIsModified) && !change.deleted => Some(ChangeType::Modified),
+            (true, false) if planted(Bug::LeavingIsModified) && !change.deleted => Some(ChangeType::Modified),
             (true, false) => Some(ChangeType::Deleted),
         }
     }
 
-    /// The newline-ended JSON frame in the given version of the kind; the hub's is made once for all watchers.
+    /// The newline-ended JSON frame in the given version of the kind.
     pub fn frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Bytes {
-        let make = || frame(change_type.as_str(), &self.shown(change_type).json_in(kind, version));
-        if version == 0 { self.frames[change_type as usize].get_or_init(make).clone() } else { make() }
+        let make = || Some(frame(change_type.as_str(), &self.shown(change_type).json_in(kind, version)));
+        self.once(kind, version, change_type as usize, make).unwrap_or_default()
     }
 
     /// The same in Protobuf, its length before it; `None` where the object has no such form.
@@ -92,7 +96,21 @@ impl Event {
             let object = protobuf::wrap(&kind.versions[version].api_version(), &kind.kind, &message);
             Some(protobuf::watch_frame(change_type.as_str(), &object).into())
         };
-        if version == 0 { self.protobuf_frames[change_type as usize].get_or_init(make).clone() } else { make() }
+        self.once(kind, version, 3 + change_type as usize, make)
+    }
+
+    /// Of the frames of one version, this one.
+    fn once(&self, kind: &Kind, version: usize, form: usize, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
+        let places = || (0..kind.versions.len() * FRAMES_A_VERSION).map(|_| OnceLock::new()).collect();
+        match self.frames.get_or_init(places).get(version * FRAMES_A_VERSION + form) {
+            Some(place) => place.get_or_init(make).clone(),
+            None => make(),
+        }
+    }
+
+    /// What the event holds on to, about.
+    fn bytes(&self) -> usize {
+        self.change.entry.json.len() + self.previous.as_ref().map_or(0, |previous| previous.json.len())
     }
 
     /// The object as the event shows it. One that left a selection shows its last state there, with the
@@ -100,7 +118,7 @@ impl Event {
     pub fn shown(&self, change_type: ChangeType) -> Arc<Entry> {
         match &self.previous {
             Some(previous) if change_type == ChangeType::Deleted && !self.change.deleted => {
-                Arc::new(previous.at_version(self.change.offset))
+                self.left.get_or_init(|| Arc::new(previous.at_version(self.change.offset))).clone()
             }
             _ => self.change.entry.clone(),
         }
@@ -126,21 +144,27 @@ pub struct Hub {
     /// Every event up to this one is in the queues of the watchers that it concerns.
     delivered: AtomicU64,
     watchers: AtomicUsize,
+    /// How many watches each user has.
+    users: Mutex<HashMap<Arc<str>, usize>>,
     /// Of the registry that the topics were last compared with.
     revision: AtomicU64,
     /// Told of every commit.
     committed: Notify,
 }
 
-/// The watchers of one kind.
+/// The watchers of one kind, by what their selections pin down.
 #[derive(Default)]
 struct Topic {
-    groups: HashMap<Scope, Vec<Group>>,
+    all: Groups,
+    by_namespace: HashMap<String, Groups>,
+    by_object: HashMap<String, Groups>,
+    /// By the place of the field among the kind's selectable ones, and its value.
+    by_field: HashMap<usize, HashMap<String, Groups>>,
     next_id: u64,
 }
 
 /// What a selection pins down, for finding it by hash.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Object(String),
     Field(usize, String),
@@ -148,16 +172,19 @@ enum Scope {
     All,
 }
 
+/// Watchers by the text of their selection: equal text, equal selection.
+type Groups = BTreeMap<Arc<str>, Group>;
+
 struct Group {
-    /// Equal text, equal selection.
-    text: String,
     selection: Selection,
-    members: Vec<Member>,
+    /// By the number of their subscription, so that leaving costs little however many stay.
+    members: BTreeMap<u64, Member>,
 }
 
 struct Member {
-    id: u64,
     queue: mpsc::Sender<Delivery>,
+    /// Of the objects in the queue.
+    bytes: Arc<AtomicUsize>,
 }
 
 /// A place in the hub. Dropping it leaves.
@@ -165,10 +192,18 @@ pub struct Subscription {
     hub: Arc<Hub>,
     kind: KindId,
     scope: Scope,
+    text: Arc<str>,
     id: u64,
-    pub queue: mpsc::Receiver<Delivery>,
+    queue: mpsc::Receiver<Delivery>,
+    bytes: Arc<AtomicUsize>,
     /// Events up to this one were delivered before; the queue holds all later ones.
     pub since: Offset,
+}
+
+/// One watch among those that its user may have. Dropping it makes room for another.
+pub struct Place {
+    hub: Arc<Hub>,
+    user: Arc<str>,
 }
 
 impl Default for Hub {
@@ -185,51 +220,68 @@ impl Hub {
             topics: Mutex::default(),
             delivered: AtomicU64::default(),
             watchers: AtomicUsize::default(),
+            users: Mutex::default(),
             revision: AtomicU64::default(),
             committed: Notify::default(),
         }
+    }
+
+    /// A place for one more watch of this user; `None` when there are as many as one may have.
+    pub fn place(self: &Arc<Self>, user: &str) -> Option<Place> {
+        let mut users = self.users();
+        let (user, count) = match users.get_key_value(user) {
+            Some((user, count)) => (user.clone(), *count),
+            None => (Arc::from(user), 0),
+        };
+        if count >= WATCHES_OF_ONE_MAX {
+            return None;
+        }
+        users.insert(user.clone(), count + 1);
+        Some(Place { hub: self.clone(), user })
+    }
+
+    fn users(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Joins the watchers. From here on every event that concerns the selection is queued.
     pub fn subscribe(self: &Arc<Self>, kind: &Kind, selection: &Selection) -> Subscription {
         let (sender, queue) = mpsc::channel(self.queue_events_max);
         let scope = Scope::of(kind, selection);
-        let text = format!("{}|{}|{}|{:?}", selection.prefix, selection.labels, selection.fields, selection.key);
+        let Selection { prefix, labels, fields, key, version, .. } = selection;
+        let text: Arc<str> = format!("{version}|{prefix}|{labels}|{fields}|{key:?}").into();
         let mut topics = self.lock();
         let topic = topics.entry(selection.kind).or_default();
         topic.next_id += 1;
         let id = topic.next_id;
-        let groups = topic.groups.entry(scope.clone()).or_default();
-        let member = Member { id, queue: sender };
-        match groups.iter_mut().find(|group| group.text == text) {
-            Some(group) => group.members.push(member),
-            None => groups.push(Group { text, selection: selection.clone(), members: vec![member] }),
-        }
+        let group = topic.groups(&scope).entry(text.clone());
+        let group = group.or_insert_with(|| Group { selection: selection.clone(), members: BTreeMap::new() });
+        let bytes = Arc::<AtomicUsize>::default();
+        group.members.insert(id, Member { queue: sender, bytes: bytes.clone() });
         self.watchers.fetch_add(1, Ordering::Relaxed);
         let since = self.delivered();
-        Subscription { hub: self.clone(), kind: selection.kind, scope, id, queue, since }
+        Subscription { hub: self.clone(), kind: selection.kind, scope, text, id, queue, bytes, since }
     }
 
     /// Queues the events of a commit, in order. Called by the writer alone, after the state was published.
     pub fn deliver(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
+        wakes::together(|| self.queue(state, changes));
+        self.committed.notify_waiters();
+    }
+
+    fn queue(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
         let mut topics = self.lock();
         // A kind that changed has another number now: its watchers are let go, and find out.
         let revision = state.registry.revision();
         let redefined = self.revision.swap(revision, Ordering::Relaxed) != revision;
-        #[cfg(feature = "planted")]
-        let redefined = redefined && !is(Bug::RedefinedWatchStays);
-        if redefined {
+        if redefined && !planted(Bug::RedefinedWatchStays) {
             topics.retain(|kind, _| state.registry.serves(*kind));
         }
         for (change, previous) in changes {
             let Some(topic) = topics.get_mut(&change.kind) else { continue };
-            if !topic.groups.is_empty() {
-                topic.deliver(state.kind(change.kind), &Arc::new(Event::new(change, previous)));
-            }
+            topic.deliver(state.kind(change.kind), &Arc::new(Event::new(change, previous)));
         }
         self.delivered.store(state.offset.0, Ordering::Release);
-        drop(topics);
-        self.committed.notify_waiters();
     }
 
     /// All events up to this one are queued wherever they belong.
@@ -257,40 +309,82 @@ impl Hub {
 }
 
 impl Topic {
-    fn deliver(&mut self, kind: &Kind, event: &Arc<Event>) {
-        let key = &event.change.key;
-        self.deliver_to(kind, event, &Scope::All);
-        self.deliver_to(kind, event, &Scope::Object(key.to_string()));
-        if let (Some(namespace), _) = meta::split_key(key) {
-            self.deliver_to(kind, event, &Scope::Namespace(namespace.to_owned()));
+    /// The groups of a scope, which the caller fills.
+    fn groups(&mut self, scope: &Scope) -> &mut Groups {
+        match scope {
+            Scope::All => &mut self.all,
+            Scope::Object(key) => self.by_object.entry(key.clone()).or_default(),
+            Scope::Namespace(name) => self.by_namespace.entry(name.clone()).or_default(),
+            Scope::Field(field, value) => self.by_field.entry(*field).or_default().entry(value.clone()).or_default(),
         }
-        for field in 0..kind.selectable.len() {
-            let after = &event.change.entry.index.fields[field];
-            self.deliver_to(kind, event, &Scope::Field(field, after.to_string()));
-            let before = event.previous.as_ref().map(|entry| &entry.index.fields[field]);
-            if let Some(before) = before.filter(|before| *before != after) {
-                self.deliver_to(kind, event, &Scope::Field(field, before.to_string()));
+    }
+
+    /// Forgets a scope that nobody watches.
+    fn drop_scope(&mut self, scope: &Scope) {
+        match scope {
+            Scope::All => {}
+            Scope::Object(key) => drop(self.by_object.remove(key)),
+            Scope::Namespace(name) => drop(self.by_namespace.remove(name)),
+            Scope::Field(field, value) => {
+                if let Some(values) = self.by_field.get_mut(field) {
+                    values.remove(value);
+                }
             }
         }
     }
 
-    fn deliver_to(&mut self, kind: &Kind, event: &Arc<Event>, scope: &Scope) {
-        let Some(groups) = self.groups.get_mut(scope) else { return };
-        for group in groups {
-            let Some(change_type) = event.seen_by(kind, &group.selection) else { continue };
-            #[cfg(feature = "planted")]
-            if is(Bug::FullQueueDrops) {
-                for member in &group.members {
-                    let _ = member.queue.try_send(Delivery { event: event.clone(), change_type });
-                }
-                continue;
-            }
-            // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
-            // event that it did get, and read on from the log.
-            group
-                .members
-                .retain(|member| member.queue.try_send(Delivery { event: event.clone(), change_type }).is_ok());
+    fn deliver(&mut self, kind: &Kind, event: &Arc<Event>) {
+        let key = &*event.change.key;
+        deliver_to(Some(&mut self.all), kind, event);
+        deliver_to(self.by_object.get_mut(key), kind, event);
+        if let (Some(namespace), _) = meta::split_key(key) {
+            deliver_to(self.by_namespace.get_mut(namespace), kind, event);
         }
+        for (field, watched) in &mut self.by_field {
+            let after = value_of(&event.change.entry, *field);
+            let before = event.previous.as_ref().and_then(|entry| value_of(entry, *field));
+            let before = before.filter(|before| Some(*before) != after);
+            for value in after.into_iter().chain(before) {
+                deliver_to(watched.get_mut(value), kind, event);
+            }
+        }
+    }
+}
+
+/// The value of one of the kind's selectable fields.
+fn value_of(entry: &Entry, field: usize) -> Option<&str> {
+    entry.index.fields.get(field).map(|value| &**value)
+}
+
+fn deliver_to(groups: Option<&mut Groups>, kind: &Kind, event: &Arc<Event>) {
+    for group in groups.into_iter().flat_map(BTreeMap::values_mut) {
+        let Some(change_type) = event.seen_by(kind, &group.selection) else { continue };
+        // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
+        // event that it did get, and read on from the log.
+        let bytes = event.bytes();
+        group.members.retain(|_, member| {
+            let delivery = Delivery { event: event.clone(), change_type };
+            let waiting = member.bytes.fetch_add(bytes, Ordering::Relaxed);
+            let queued = waiting < QUEUE_BYTES_MAX && member.queue.try_send(delivery).is_ok();
+            queued || planted(Bug::FullQueueDrops)
+        });
+    }
+}
+
+impl Subscription {
+    /// The next event, waiting for it; `None` when the hub let the watcher go, and for ever after.
+    pub async fn recv(&mut self) -> Option<Delivery> {
+        let delivery = self.queue.recv().await;
+        delivery.inspect(|delivery| self.took(delivery))
+    }
+
+    /// The next event if there is one already.
+    pub fn try_recv(&mut self) -> Result<Delivery, TryRecvError> {
+        self.queue.try_recv().inspect(|delivery| self.took(delivery))
+    }
+
+    fn took(&self, delivery: &Delivery) {
+        self.bytes.fetch_sub(delivery.event.bytes(), Ordering::Relaxed);
     }
 }
 
@@ -310,18 +404,33 @@ impl Scope {
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut users = self.hub.users();
+        match users.get_mut(&self.user) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(users.remove(&self.user)),
+        }
+    }
+}
+
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut topics = self.hub.lock();
         self.hub.watchers.fetch_sub(1, Ordering::Relaxed);
         let Some(topic) = topics.get_mut(&self.kind) else { return };
-        let Some(groups) = topic.groups.get_mut(&self.scope) else { return };
-        for group in groups.iter_mut() {
-            group.members.retain(|member| member.id != self.id);
+        let groups = topic.groups(&self.scope);
+        if let Some(group) = groups.get_mut(&self.text) {
+            group.members.remove(&self.id);
+            if group.members.is_empty() {
+                groups.remove(&self.text);
+            }
         }
-        groups.retain(|group| !group.members.is_empty());
         if groups.is_empty() {
-            topic.groups.remove(&self.scope);
+            topic.drop_scope(&self.scope);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

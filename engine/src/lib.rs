@@ -3,10 +3,8 @@
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`Log`] and nothing behind it.
 
-pub mod bootstrap;
 mod engine;
 pub mod hub;
-mod janitor;
 pub mod log;
 pub mod memory;
 mod missed;
@@ -15,17 +13,19 @@ mod mutate;
 mod past;
 mod pins;
 pub mod planted;
+mod queue;
 mod reads;
-pub mod registrar;
 pub mod retention;
 mod turns;
+pub mod wakes;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Engine, Health, Options, Outside, load};
+pub use engine::{Clock, Engine, Options, Outside, load};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
 pub use mutate::Reply;
 pub use past::View;
+pub use queue::Health;
 pub use reads::Reads;
 pub use watch::{Watch, WatchStart};

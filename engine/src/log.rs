@@ -7,7 +7,7 @@
 use holdfast_core::event::{Damage, Offset, Record};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How many records are read at a time where all of many are asked for.
@@ -219,6 +219,22 @@ pub struct Origin {
     pub version: Offset,
 }
 
+/// What was making a log that is not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfinished {
+    Import,
+    Fork,
+}
+
+impl Unfinished {
+    fn told(self, path: &Path) -> String {
+        match self {
+            Self::Import => format!("the import into {} is not finished", path.display()),
+            Self::Fork => format!("the fork in {} was interrupted before it was whole", path.display()),
+        }
+    }
+}
+
 /// The log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
@@ -229,6 +245,9 @@ pub enum Fault {
     Damaged { offset: Offset, damage: Damage, path: Option<PathBuf> },
     #[error("the log is damaged after its event {after}: {what}")]
     DamagedStore { after: Offset, what: String, path: PathBuf },
+    /// Another command was making the log there.
+    #[error("{}", what.told(path))]
+    Unfinished { what: Unfinished, path: PathBuf },
     #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
     InUse { path: String, holder: String },
     #[error("too old resource version: {asked} ({oldest})")]

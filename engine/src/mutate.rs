@@ -1,7 +1,7 @@
 //! The way of a mutation through the engine: judge on a snapshot, run what only the outside can do, make it durable, and
 //! judge again whenever somebody else was faster.
 
-use crate::engine::{Engine, Outside};
+use crate::engine::Engine;
 use crate::planted::{Bug, planted};
 use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};

@@ -4,12 +4,11 @@
 //! yields an offset up to which everything was delivered before; the log fills the gap between the two.
 
 use crate::engine::Engine;
-use crate::hub::{ChangeType, Delivery, Event, Subscription};
+use crate::hub::{ChangeType, Delivery, Event, Place, Subscription};
 use crate::log::Fault;
 use crate::missed::{Ask, Reading};
 use crate::past::View;
-#[cfg(feature = "planted")]
-use crate::planted::{Bug, is};
+use crate::planted::{Bug, planted};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::KindId;
@@ -42,6 +41,8 @@ pub struct Watch {
     reading: Option<Reading>,
     /// The version whose objects are the first events; `None` once they are given out.
     initial: Option<Offset>,
+    /// Among the watches that its user may have.
+    place: Option<Place>,
 }
 
 /// Where events come from once the log has been read.
@@ -49,6 +50,8 @@ enum Source {
     Hub(Subscription),
     /// Nowhere: a past version is followed up to itself.
     Still(Arc<State>),
+    /// Nowhere any more: the kind is no longer what the selection was made for.
+    Redefined,
 }
 
 impl Source {
@@ -57,28 +60,44 @@ impl Source {
         match self {
             Source::Hub(subscription) => subscription.since,
             Source::Still(state) => state.offset,
+            Source::Redefined => Offset::ZERO,
+        }
+    }
+
+    /// Joins the hub. Of a kind that goes before that the hub would never tell, of one that goes later it does: so
+    /// whether the kind is still there is looked up in a snapshot taken after joining.
+    fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
+        let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
+            return (Source::Redefined, engine.snapshot());
+        };
+        let subscription = engine.hub().subscribe(kind, selection);
+        let after = engine.snapshot();
+        match after.registry.serves(selection.kind) {
+            true => (Source::Hub(subscription), after),
+            false => (Source::Redefined, after),
         }
     }
 }
 
 impl Watch {
     pub(crate) fn new(engine: Arc<Engine>, selection: Selection, start: WatchStart) -> Watch {
-        let snapshot = engine.snapshot();
-        let subscription = engine.hub().subscribe(snapshot.kind(selection.kind), &selection);
-        let mut watch = Watch::begin(engine, selection, Source::Hub(subscription));
+        let before = engine.snapshot();
+        Watch::join(engine, selection, start, &before)
+    }
+
+    /// `before`: the state in which the kind was found.
+    fn join(engine: Arc<Engine>, selection: Selection, start: WatchStart, before: &State) -> Watch {
+        let (source, snapshot) = Source::join(&engine, &selection, before);
+        let mut watch = Watch::begin(engine, selection, source);
         match start {
-            WatchStart::After(offset) => {
-                watch.position = offset;
-                #[cfg(feature = "planted")]
-                match () {
-                    () if is(Bug::ResumeSkips) => watch.position = offset.next(),
-                    () if is(Bug::ResumeRepeats) => watch.position = Offset(offset.0.saturating_sub(1)),
-                    () => {}
-                }
+            _ if matches!(watch.source, Source::Redefined) => {}
+            WatchStart::After(offset) if planted(Bug::ResumeSkips) => watch.position = offset.next(),
+            WatchStart::After(offset) if planted(Bug::ResumeRepeats) => {
+                watch.position = Offset(offset.0.saturating_sub(1));
             }
+            WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
                 // Taken after joining: it holds everything that was delivered before.
-                let snapshot = watch.engine.snapshot();
                 watch.position = snapshot.offset;
                 let kind = snapshot.kind(watch.selection.kind);
                 let objects = snapshot.scan(watch.selection.kind, &watch.selection.prefix, None);
@@ -121,6 +140,19 @@ impl Watch {
             position: Offset::ZERO,
             reading: None,
             initial: None,
+            place: None,
+        }
+    }
+
+    /// The same watch, counted among those of a user, who may not have too many.
+    pub fn of_user(mut self, name: &str) -> Result<Watch, Refusal> {
+        self.place = self.engine.hub().place(name);
+        match self.place {
+            Some(_) => Ok(self),
+            None => Err(Refusal::TooManyRequests {
+                message: "this user has too many watches, please try again later".into(),
+                retry_after_seconds: 10,
+            }),
         }
     }
 
@@ -139,14 +171,18 @@ impl Watch {
                 poll_fn(|context| self.poll_catch_up(context)).await?;
                 continue;
             }
-            let Source::Hub(subscription) = &mut self.source else { return std::future::pending().await };
-            match subscription.queue.recv().await {
+            let subscription = match &mut self.source {
+                Source::Hub(subscription) => subscription,
+                Source::Still(_) => return std::future::pending().await,
+                Source::Redefined => return Err(Fault::Redefined),
+            };
+            match subscription.recv().await {
                 Some(delivery) => {
                     if let Some(delivery) = self.accept(delivery) {
                         return Ok(delivery);
                     }
                 }
-                None => self.rejoin()?,
+                None => self.rejoin(),
             }
         }
     }
@@ -164,15 +200,19 @@ impl Watch {
                 }
                 continue;
             }
-            let Source::Hub(subscription) = &mut self.source else { return Ok(None) };
-            match subscription.queue.try_recv() {
+            let subscription = match &mut self.source {
+                Source::Hub(subscription) => subscription,
+                Source::Still(_) => return Ok(None),
+                Source::Redefined => return Err(Fault::Redefined),
+            };
+            match subscription.try_recv() {
                 Ok(delivery) => {
                     if let Some(delivery) = self.accept(delivery) {
                         return Ok(Some(delivery));
                     }
                 }
                 Err(TryRecvError::Empty) => return Ok(None),
-                Err(TryRecvError::Disconnected) => self.rejoin()?,
+                Err(TryRecvError::Disconnected) => self.rejoin(),
             }
         }
     }
@@ -182,9 +222,9 @@ impl Watch {
         let delivered = match &self.source {
             Source::Hub(_) => self.engine.hub().delivered(),
             Source::Still(state) => state.offset,
+            Source::Redefined => return Err(Fault::Redefined),
         };
-        #[cfg(feature = "planted")]
-        if is(Bug::BookmarkTooEarly) && self.pending.is_empty() {
+        if planted(Bug::BookmarkTooEarly) && self.pending.is_empty() {
             return Ok(Some(self.position.max(delivered)));
         }
         // What the hub had delivered by then is queued already: an empty queue now means all of it was seen.
@@ -212,14 +252,9 @@ impl Watch {
     }
 
     /// The hub let this watcher go: it joins anew, and the log has what it missed.
-    fn rejoin(&mut self) -> Result<(), Fault> {
-        let snapshot = self.engine.snapshot();
-        if !snapshot.registry.serves(self.selection.kind) {
-            return Err(Fault::Redefined);
-        }
-        let subscription = self.engine.hub().subscribe(snapshot.kind(self.selection.kind), &self.selection);
-        self.source = Source::Hub(subscription);
-        Ok(())
+    fn rejoin(&mut self) {
+        let before = self.engine.snapshot();
+        self.source = Source::join(&self.engine, &self.selection, &before).0;
     }
 
     /// Takes in the next of what the log has of the gap, as soon as it is read.
@@ -240,6 +275,7 @@ impl Watch {
         let state = match &self.source {
             Source::Hub(_) => self.engine.snapshot(),
             Source::Still(state) => state.clone(),
+            Source::Redefined => return Err(Fault::Redefined),
         };
         if !state.registry.serves(self.selection.kind) {
             return Err(Fault::Redefined);
@@ -261,3 +297,6 @@ fn key_of(entry: &Entry) -> Arc<str> {
     let text = |field: &str| document["metadata"][field].as_str();
     meta::key(text("namespace"), text("name").unwrap_or_default()).into()
 }
+
+#[cfg(test)]
+mod tests;

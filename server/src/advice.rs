@@ -2,6 +2,7 @@
 
 use holdfast_core::event::Damage;
 use holdfast_engine::Fault;
+use holdfast_engine::log::Unfinished;
 
 /// What is advised, where an error comes of a fault that one can do something about.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
@@ -14,6 +15,13 @@ fn of_fault(fault: &Fault) -> Option<String> {
             return Some("Start the release that wrote it, or a newer one.".into());
         }
         Fault::Damaged { path: Some(path), .. } | Fault::DamagedStore { path, .. } => path.display(),
+        Fault::Unfinished { what: Unfinished::Import, path } => {
+            let path = path.display();
+            return Some(format!(
+                "Go on with `holdfast log import --resume --data-dir {path} FILE`, or remove the folder"
+            ));
+        }
+        Fault::Unfinished { what: Unfinished::Fork, .. } => return Some("Remove the folder, and fork again".into()),
         _ => return None,
     };
     Some(format!(
@@ -34,6 +42,11 @@ mod tests {
             (damaged(Damage::TooShort { bytes: 1 }), Some("holdfast log repair --data-dir /data`")),
             (damaged(Damage::NewerFormat { found: 9 }), Some("Start the release that wrote it")),
             (Fault::DamagedStore { after: Offset(7), what: "x".into(), path: "/data".into() }, Some("backup")),
+            (
+                Fault::Unfinished { what: Unfinished::Import, path: "/data".into() },
+                Some("--resume --data-dir /data FILE`"),
+            ),
+            (Fault::Unfinished { what: Unfinished::Fork, path: "/data".into() }, Some("fork again")),
             (Fault::Full { operation: "append" }, None),
         ] {
             let told = fault.to_string();

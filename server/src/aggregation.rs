@@ -5,14 +5,15 @@ use crate::flags::Args;
 use anyhow::{Result, anyhow};
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
-use holdfast_engine::{Engine, registrar};
 use holdfast_outbound::Identity;
-use holdfast_transport_http::aggregate::{Aggregator, Settings};
-use holdfast_transport_http::api::Api;
+use holdfast_service::housekeeping::registrar;
+use holdfast_transport_http::Transport;
+use holdfast_transport_http::aggregate::Settings;
 use holdfast_transport_http::authenticate::RequestHeaders;
 use std::sync::Arc;
 
-pub fn aggregator(args: &Args, engine: Arc<Engine>) -> Result<Aggregator> {
+/// How servers are reached that answer for parts of the API.
+pub fn settings(args: &Args) -> Result<Settings> {
     let options = &args.front_proxy;
     let identity = match (&options.proxy_client_cert_file, &options.proxy_client_key_file) {
         (Some(certificate), Some(key)) => {
@@ -22,19 +23,17 @@ pub fn aggregator(args: &Args, engine: Arc<Engine>) -> Result<Aggregator> {
         _ => None,
     };
     let routing = if options.enable_aggregator_routing { Routing::Endpoints } else { Routing::Service };
-    let settings = Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity };
-    let aggregator = Aggregator::new(engine.clone(), settings);
-    aggregator.prime(&engine);
-    Ok(aggregator)
+    Ok(Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity })
 }
 
 /// Makes what clients count on, and goes on keeping it.
-pub async fn keep(args: &Args, engine: &Arc<Engine>, api: &Arc<Api>) -> Result<()> {
-    let made = registrar::ensure(engine).await;
+pub async fn keep(args: &Args, transport: &Arc<Transport>) -> Result<()> {
+    let service = transport.service();
+    let made = registrar::ensure(service).await;
     let registrar = made.map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
-    tokio::spawn(registrar.run(engine.clone()));
-    tokio::spawn(registrar::keep_trust(engine.clone(), trust(args)?));
-    tokio::spawn(api.aggregator.clone().keep(engine.clone()));
+    tokio::spawn(registrar.run(service.clone()));
+    tokio::spawn(registrar::keep_trust(service.clone(), trust(args)?));
+    tokio::spawn(transport.aggregator().clone().keep(service.clone()));
     Ok(())
 }
 

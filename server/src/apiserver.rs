@@ -12,23 +12,20 @@ use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_serv
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
-use holdfast_engine::{Engine, Options, bootstrap, retention};
-use holdfast_outbound::conversion::Webhooks;
+use holdfast_engine::{Engine, Options, retention};
+use holdfast_service::housekeeping::{self, bootstrap};
+use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, RocksLog, folder};
-use holdfast_transport_http::Metrics;
-use holdfast_transport_http::api::{Api, Features, Limits};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
-use holdfast_transport_http::effects::Effects;
-use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
+use holdfast_transport_http::{Builder, Features, Transport};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 
 /// The issuer of tokens when none is named.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -118,20 +115,21 @@ impl Server {
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
             let forker = Arc::new(ForkHere { log, data_dir: args.data_dir().to_owned() });
-            let api = api(&args, engine.clone(), address, forker)?;
+            let transport = transport(&args, engine.clone(), address, forker)?;
+            let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
                 streams => streams,
             };
-            let serving = tokio::spawn(serve(api.clone(), listener, tls, streams));
-            tokio::spawn(engine.clone().keep_house());
+            let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
+            tokio::spawn(housekeeping::run(service.clone()));
             tokio::spawn(retention::run(Arc::downgrade(&engine), args.history.retention()));
-            make_objects(&args, &engine, address).await?;
-            aggregation::keep(&args, &engine, &api).await?;
-            api.ready.send_replace(true);
+            make_objects(&args, service, address).await?;
+            aggregation::keep(&args, &transport).await?;
+            transport.be_ready();
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
-                api.stopping.send_replace(true);
+                transport.stop();
                 serving.await?.context("serve")?;
             }
             Ok(done)
@@ -152,15 +150,9 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
-fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHere>) -> Result<Arc<Api>> {
-    let modes = engine.settings().modes.clone();
-    let mut anonymous = args.anonymous_auth;
-    if anonymous && modes == [Mode::AlwaysAllow] {
-        tracing::warn!("anonymous requests are refused, as everything is allowed to everybody");
-        anonymous = false;
-    }
+fn transport(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHere>) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
-        anonymous,
+        anonymous: args.anonymous_auth && !everybody_may(&engine),
         static_tokens: match &args.token_auth_file {
             None => HashMap::new(),
             Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
@@ -168,29 +160,30 @@ fn api(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHe
         service_accounts: service_accounts(args)?.map(Arc::new),
         request_headers: aggregation::request_headers(args),
     };
-    let limits = Limits {
-        reading_max: i64::from(args.max_requests_inflight),
-        mutating_max: i64::from(args.max_mutating_requests_inflight),
-        ..Limits::default()
-    };
-    let advertised = SocketAddr::new(advertised(args, address.ip()), address.port());
-    let aggregator = Arc::new(aggregation::aggregator(args, engine.clone())?);
-    let webhooks = Webhooks::new(&engine, aggregator.outbound());
-    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
-    Ok(Arc::new(Api {
-        engine,
-        aggregator,
+    let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
+    let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
+    let builder = Builder {
         authenticator,
-        modes,
         limits,
         features: features(args)?,
-        metrics: Metrics::default(),
-        documents: Documents::new(advertised.to_string()),
+        aggregation: aggregation::settings(args)?,
+        address,
         forker: Some(forker),
-        stopping: watch::Sender::new(false),
-        sockets: Default::default(),
-        ready: watch::Sender::new(false),
-    }))
+        ..Builder::new(engine)
+    };
+    Ok(builder.build())
+}
+
+/// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
+fn everybody_may(engine: &Engine) -> bool {
+    let allowed = engine.settings().modes.contains(&Mode::AlwaysAllow);
+    if allowed {
+        tracing::warn!(
+            "anonymous requests are refused whatever --anonymous-auth says, because --authorization-mode has AlwaysAllow: \
+             use another mode"
+        );
+    }
+    allowed
 }
 
 fn features(args: &Args) -> Result<Features> {
@@ -222,7 +215,7 @@ fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
         .map_err(|why| anyhow!("service account keys: {why}"))
 }
 
-async fn make_objects(args: &Args, engine: &Arc<Engine>, address: SocketAddr) -> Result<()> {
+async fn make_objects(args: &Args, service: &Arc<Service>, address: SocketAddr) -> Result<()> {
     let mut objects = bootstrap_objects();
     let range = args.service_cluster_ip_range.to_string();
     let advertised = advertised(args, address.ip());
@@ -231,7 +224,7 @@ async fn make_objects(args: &Args, engine: &Arc<Engine>, address: SocketAddr) ->
     let shown = reachable.unwrap_or(advertised);
     let service = kubernetes_service(&[&range], shown, address.port()).map_err(|why| anyhow!(why))?;
     objects.extend(service.into_iter().filter(|object| reachable.is_some() || object["kind"] == "Service"));
-    bootstrap::ensure(engine, objects, bootstrap_policy())
+    bootstrap::ensure(service, objects, bootstrap_policy())
         .await
         .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))
 }

@@ -1,6 +1,7 @@
 //! A data folder that is being made is marked until it is whole, so that nobody takes a part of a log for a log.
 
 use holdfast_engine::Fault;
+use holdfast_engine::log::Unfinished;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -57,17 +58,11 @@ impl Making {
 /// Refuses a folder whose log is not finished.
 pub fn check_whole(folder: &Path) -> Result<(), Fault> {
     let Some(making) = Making::ALL.into_iter().find(|making| making.is_marked(folder)) else { return Ok(()) };
-    let folder = folder.display();
     let what = match making {
-        Making::Import => format!(
-            "the import into {folder} is not finished: go on with `holdfast log import --resume --data-dir {folder} \
-             FILE`, or remove the folder"
-        ),
-        Making::Fork => {
-            format!("the fork in {folder} was interrupted before it was whole: remove the folder, and fork again")
-        }
+        Making::Import => Unfinished::Import,
+        Making::Fork => Unfinished::Fork,
     };
-    Err(Fault::Unreadable { what })
+    Err(Fault::Unfinished { what, path: folder.to_owned() })
 }
 
 /// Refuses a folder that holds anything.

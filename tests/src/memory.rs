@@ -7,24 +7,18 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
-use holdfast_engine::{Clock, Engine, Log, Options, bootstrap, registrar};
-use holdfast_outbound::conversion::Webhooks;
-use holdfast_transport_http::aggregate::Aggregator;
-use holdfast_transport_http::api::{Api, Features, Limits};
+use holdfast_engine::{Clock, Engine, Log, Options};
+use holdfast_service::housekeeping::{self, bootstrap, registrar};
 use holdfast_transport_http::authenticate::Authenticator;
-use holdfast_transport_http::effects::Effects;
-use holdfast_transport_http::paths::Documents;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
-use holdfast_transport_http::{Metrics, memory};
-use std::collections::HashMap;
+use holdfast_transport_http::{Builder, Transport, memory};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// A server without a socket, to be asked by as many users as a test wants.
 #[derive(Clone)]
 pub struct Memory {
-    api: Arc<Api>,
+    transport: Arc<Transport>,
 }
 
 struct SystemClock;
@@ -39,50 +33,35 @@ impl Memory {
     /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
     pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
-        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+        let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
+        let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
-        let tokens = Arc::new(tokens.expect("a key that signs"));
-        let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
-        let webhooks = Webhooks::new(&engine, aggregator.outbound());
-        engine.set_outside(Arc::new(Effects { webhooks, tokens: Some(tokens.clone()) }));
         let authenticator = Authenticator {
             anonymous: true,
-            static_tokens: HashMap::new(),
-            service_accounts: Some(tokens),
-            request_headers: Default::default(),
+            service_accounts: Some(Arc::new(tokens.expect("a key that signs"))),
+            ..Authenticator::default()
         };
-        let api = Arc::new(Api {
-            engine: engine.clone(),
-            aggregator: aggregator.clone(),
-            authenticator,
-            modes: vec![Mode::Rbac],
-            limits: Limits::default(),
-            features: Features::default(),
-            metrics: Metrics::default(),
-            documents: Documents::new("127.0.0.1:6443".into()),
-            forker: None,
-            stopping: watch::Sender::new(false),
-            sockets: Default::default(),
-            ready: watch::Sender::new(false),
-        });
-        tokio::spawn(engine.clone().keep_house());
+        let address = "127.0.0.1:6443".into();
+        let transport = Builder { authenticator, address, ..Builder::new(engine) }.build();
+        let service = transport.service();
+        tokio::spawn(housekeeping::run(service.clone()));
         let mut objects = bootstrap_objects();
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         objects.extend(kubernetes_service(&["10.0.0.0/24"], address, 6443).expect("a service"));
-        bootstrap::ensure(&engine, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
-        let registrar = registrar::ensure(&engine).await.expect("the APIServices of what is served here");
-        tokio::spawn(registrar.run(engine.clone()));
-        tokio::spawn(aggregator.keep(engine.clone()));
-        api.ready.send_replace(true);
-        Memory { api }
+        bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
+        let registrar = registrar::ensure(service).await.expect("the APIServices of what is served here");
+        tokio::spawn(registrar.run(service.clone()));
+        tokio::spawn(transport.aggregator().clone().keep(service.clone()));
+        transport.be_ready();
+        Memory { transport }
     }
 
     /// Ends the writer; the log is let go of when the runtime that served it is gone.
     pub fn stop(self) {
-        self.api.stopping.send_replace(true);
-        self.api.engine.close();
+        self.transport.stop();
+        self.transport.service().engine().close();
     }
 
     /// A client of a member of system:masters.
@@ -92,6 +71,6 @@ impl Memory {
 
     /// A client whom the server takes for this user.
     pub fn client(&self, user: User) -> kube::Client {
-        kube::Client::new(memory::service(self.api.clone(), Arc::new(user)), "default")
+        kube::Client::new(memory::service(self.transport.clone(), Arc::new(user)), "default")
     }
 }

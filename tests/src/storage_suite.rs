@@ -4,9 +4,11 @@
 
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
-use holdfast_engine::{AsOf, Fault, Log, LogRead};
+use holdfast_engine::{Append, AsOf, Fault, Log, LogRead};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A log that can be closed and opened again.
 pub trait Backend: Sized {
@@ -14,6 +16,10 @@ pub trait Backend: Sized {
     fn fresh() -> Self;
     fn log(&self) -> &dyn Log;
     fn reopened(self) -> Self;
+    /// Appends as another process would; false where nobody else can.
+    fn append_as_other(&self, _: &[Record]) -> bool {
+        false
+    }
 }
 
 /// Makes one test a case of the suite, on the given backend.
@@ -24,7 +30,7 @@ macro_rules! storage_suite {
             empty, records_read_back, offsets_are_dense, scans_begin_and_end_where_told, resources_do_not_mix,
             current_is_the_newest_of_each, deletes, large_batches, large_records, survives_reopening, recovers,
             readers_beside_the_writer, forgets_what_was_replaced, forgets_in_steps_as_at_once,
-            forgets_beside_the_writer, tells_what_was_there);
+            forgets_beside_the_writer, tells_what_was_there, has_a_secret, tells_its_tail, lets_others_be_first);
     };
     (@cases $backend:ty: $($case:ident),*) => {
         $(#[test]
@@ -514,4 +520,83 @@ pub fn tells_what_was_there<B: Backend>() {
     (0..=400).step_by(7).chain([400, 999]).for_each(check);
     log.forget(Offset(200)).unwrap();
     (200..=400).step_by(9).for_each(check);
+}
+
+pub fn has_a_secret<B: Backend>() {
+    let (one, other) = (B::fresh(), B::fresh());
+    let secret = one.log().secret().unwrap();
+    assert_ne!(secret, [0; 32]);
+    assert_ne!(secret, other.log().secret().unwrap());
+    assert_eq!(secret, one.log().secret().unwrap());
+    assert_eq!(secret, one.reopened().log().secret().unwrap());
+}
+
+/// The whole tail, piece by piece.
+fn tail(log: &dyn Log, after: Offset) -> Vec<Record> {
+    let (mut found, mut after) = (Vec::new(), after);
+    loop {
+        let piece = log.tail(after).unwrap();
+        let Some(last) = piece.last() else { return found };
+        after = last.offset();
+        found.extend(piece);
+    }
+}
+
+pub fn tells_its_tail<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    assert_eq!(log.tail(Offset::ZERO).unwrap(), []);
+    let written: Vec<Record> = (1..=3000).map(|offset| put(offset, "pods", &format!("p{offset}"), 0)).collect();
+    for batch in written.chunks(700) {
+        assert_eq!(log.append(batch).unwrap(), Append::Appended);
+    }
+    for after in [0, 1, 699, 2999, 3000, 4000] {
+        let expected = written.get(after as usize..).unwrap_or_default();
+        assert_eq!(offsets(&tail(log, Offset(after))), offsets(expected), "after {after}");
+    }
+}
+
+/// Batches of two that append in turns drawn from a seed: who is behind is told so, loses nothing and doubles nothing.
+pub fn lets_others_be_first<B: Backend>() {
+    for seed in 1..=20u64 {
+        let backend = B::fresh();
+        let log = backend.log();
+        let woken = Arc::new(AtomicU64::new(0));
+        let counter = woken.clone();
+        log.wake_by(Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        let mut draw = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (mut known, mut written, mut others) = (0, Vec::new(), 0);
+        for turn in 0..60 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (is_other, count) = (draw >> 33 & 1 == 1, 1 + (draw >> 40) % 3);
+            let batch = |after: u64, who: &str| -> Vec<Record> {
+                (1..=count).map(|nth| put(after + nth, "pods", &format!("{who}-{turn}-{nth}"), 0)).collect()
+            };
+            if is_other {
+                let theirs = batch(written.len() as u64, "theirs");
+                if !backend.append_as_other(&theirs) {
+                    continue;
+                }
+                others += 1;
+                written.extend(theirs);
+                assert_eq!(woken.load(Ordering::Relaxed), others, "seed {seed}");
+                continue;
+            }
+            let ours = batch(known, "ours");
+            if known < written.len() as u64 {
+                assert_eq!(log.append(&ours).unwrap(), Append::Behind, "seed {seed}, turn {turn}");
+                let missed = tail(log, Offset(known));
+                assert_eq!(missed, written[known as usize..], "seed {seed}, turn {turn}");
+                known = written.len() as u64;
+            }
+            let ours = batch(known, "ours");
+            assert_eq!(log.append(&ours).unwrap(), Append::Appended, "seed {seed}, turn {turn}");
+            written.extend(ours);
+            known = written.len() as u64;
+        }
+        assert_eq!(everything(log), written, "seed {seed}");
+        assert_eq!(everything(backend.reopened().log()), written, "seed {seed}");
+    }
 }

@@ -9,6 +9,7 @@ use holdfast_tests::{Folder, Server, fixture};
 use std::path::Path;
 
 mod memory {
+    use holdfast_core::event::Record;
     use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
     use holdfast_tests::storage_suite::Backend;
@@ -27,6 +28,11 @@ mod memory {
 
         fn reopened(self) -> Self {
             Memory(self.0.survivor())
+        }
+
+        fn append_as_other(&self, records: &[Record]) -> bool {
+            self.0.append_as_other(records);
+            true
         }
     }
 

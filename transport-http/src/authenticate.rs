@@ -4,6 +4,7 @@ use crate::tokens::ServiceAccountTokens;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
+use holdfast_service::{Reviewed, Tokens};
 use http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub enum Peer {
 }
 
 /// Tries each method in turn; a credential that is there and wrong is refused, not ignored.
+#[derive(Default)]
 pub struct Authenticator {
     pub anonymous: bool,
     pub static_tokens: HashMap<String, Arc<User>>,
@@ -72,7 +74,7 @@ impl RequestHeaders {
             for (name, value) in headers {
                 let key = name.as_str().strip_prefix(&prefix).filter(|key| !key.is_empty());
                 if let (Some(key), Ok(value)) = (key, std::str::from_utf8(value.as_bytes())) {
-                    user.extra.entry(crate::info::decode(key)).or_default().push(value.to_owned());
+                    user.extra.entry(crate::route::decode(key)).or_default().push(value.to_owned());
                 }
             }
         }
@@ -104,12 +106,30 @@ impl Authenticator {
         }
     }
 
-    /// The user that a token stands for.
-    pub fn token(&self, state: &State, token: &str) -> Option<Arc<User>> {
+    /// The user that a token stands for, which is meant for this server.
+    fn token(&self, state: &State, token: &str) -> Option<Arc<User>> {
+        Some(self.review(state, token, &[])?.user)
+    }
+}
+
+impl Tokens for Authenticator {
+    fn review(&self, state: &State, token: &str, audiences: &[String]) -> Option<Reviewed> {
+        let own = self.audiences();
+        let asked = if audiences.is_empty() { own } else { audiences };
         if let Some(user) = self.static_tokens.get(token) {
-            return Some(user.clone());
+            // A token that names no audience is meant for this server.
+            let audiences: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
+            let meant = !audiences.is_empty() || asked.is_empty();
+            return meant.then(|| Reviewed { user: user.clone(), audiences });
         }
-        self.service_accounts.as_ref()?.verify(state, token)
+        self.service_accounts.as_ref()?.verify(state, token, asked)
+    }
+}
+
+impl Authenticator {
+    /// The server's own audiences.
+    fn audiences(&self) -> &[String] {
+        self.service_accounts.as_ref().map_or(&[], |tokens| &tokens.audiences)
     }
 }
 

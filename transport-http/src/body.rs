@@ -1,20 +1,75 @@
-//! The body of a request: reading it to its end, and what one says of how something is deleted.
+//! The body of a request: reading it to its end within bounds, and what one says of how something is deleted.
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::object::decode;
 use holdfast_core::refusal::{Cause, Subject};
-use holdfast_core::request::{DeleteOptions, Format, Request};
+use holdfast_core::request::{Body, DeleteOptions, Format, Options};
 use holdfast_core::wire::protobuf;
+use holdfast_service::{Named, Share, Shares};
 use serde_json::Value;
 use std::pin::pin;
+use std::time::Duration;
 
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// Reads a body to its end.
-pub async fn read<B, D, E>(body: B) -> Result<Bytes, Refusal>
+/// How long one may take to come.
+const BODY_SECONDS_MAX: u64 = 60;
+/// How many bytes of bodies are held at once.
+const BODIES_BYTES_MAX: u64 = 256 << 20;
+/// What a body counts for at least, so that many that never come are no cheaper than one that does.
+const BODY_BYTES_MIN: u64 = 64 << 10;
+
+/// Bodies that are being read, of all users. Nobody holds them all: a body takes room before its request takes a place.
+pub struct Bodies {
+    room: Shares,
+}
+
+/// A body that has come, and the room that it takes as long as this is kept.
+#[derive(Default)]
+pub struct Received {
+    pub bytes: Bytes,
+    room: Option<Share>,
+}
+
+impl Default for Bodies {
+    fn default() -> Bodies {
+        Bodies { room: Shares::new(BODIES_BYTES_MAX) }
+    }
+}
+
+impl Bodies {
+    /// Reads a body to its end.
+    pub async fn read<B, D, E>(&self, user: &User, body: B) -> Result<Received, Refusal>
+    where
+        B: Stream<Item = Result<D, E>> + Send,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let reading = Received { bytes: Bytes::new(), room: self.room.take(user, BODY_BYTES_MIN) };
+        if reading.room.is_none() && !user.is_privileged() {
+            return Err(no_room());
+        }
+        let limit = Duration::from_secs(BODY_SECONDS_MAX);
+        match tokio::time::timeout(limit, read(reading, user.is_privileged(), body)).await {
+            Ok(read) => read,
+            Err(_) => Err(Refusal::Timeout {
+                message: format!("the body of the request did not come within {BODY_SECONDS_MAX} seconds"),
+                retry_after_seconds: 1,
+            }),
+        }
+    }
+}
+
+fn no_room() -> Refusal {
+    let message = "Too many requests, please try again later.".into();
+    Refusal::TooManyRequests { message, retry_after_seconds: 1 }
+}
+
+async fn read<B, D, E>(mut received: Received, privileged: bool, body: B) -> Result<Received, Refusal>
 where
     B: Stream<Item = Result<D, E>> + Send,
     D: Buf,
@@ -23,12 +78,22 @@ where
     let mut body = pin!(body);
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
+    let mut counted = BODY_BYTES_MIN;
     while let Some(piece) = body.next().await {
         let mut piece = piece.map_err(|error| Refusal::BadRequest(format!("the body cannot be read: {error}")))?;
         let piece = piece.copy_to_bytes(piece.remaining());
         let length = first.as_ref().map_or(0, Bytes::len) + rest.len() + piece.len();
         if length > BODY_BYTES_MAX {
             return Err(Refusal::TooLarge { message: format!("Request entity too large: limit is {BODY_BYTES_MAX}") });
+        }
+        while counted < length as u64 {
+            if let Some(room) = &mut received.room
+                && !room.grow(BODY_BYTES_MIN)
+                && !privileged
+            {
+                return Err(no_room());
+            }
+            counted += BODY_BYTES_MIN;
         }
         match &first {
             None => first = Some(piece),
@@ -41,48 +106,49 @@ where
             }
         }
     }
-    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+    received.bytes = if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() };
+    Ok(received)
 }
 
 /// `DeleteOptions` may come in the body.
-pub fn delete_options(request: &mut Request) -> Result<(), Refusal> {
-    match options_body(request, "DeleteOptions")? {
-        Some(body) => take(request, &body),
+pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
+    match options_body(&named.body, "DeleteOptions")? {
+        Some(body) => take(&mut named.options, &body),
         None => Ok(()),
     }
 }
 
 /// An Eviction says in its body how to delete, and whether to at all.
-pub fn eviction(request: &mut Request) -> Result<(), Refusal> {
-    let Some(body) = options_body(request, "Eviction")? else { return Ok(()) };
-    if body["metadata"]["name"].as_str().is_some_and(|name| name != request.name()) {
+pub fn eviction(named: &mut Named) -> Result<(), Refusal> {
+    let Some(body) = options_body(&named.body, "Eviction")? else { return Ok(()) };
+    if body["metadata"]["name"].as_str().is_some_and(|name| name != named.path.name) {
         return Err(Refusal::BadRequest("name in URL does not match name in Eviction object".into()));
     }
     match &body["deleteOptions"] {
         Value::Null => Ok(()),
-        options => take(request, options),
+        options => take(&mut named.options, options),
     }
 }
 
-fn take(request: &mut Request, body: &Value) -> Result<(), Refusal> {
-    let (options, dry_run) = parse(body, &request.options.delete)?;
-    request.options.delete = options;
-    request.options.dry_run |= dry_run;
+fn take(options: &mut Options, body: &Value) -> Result<(), Refusal> {
+    let (delete, dry_run) = parse(body, &options.delete)?;
+    options.delete = delete;
+    options.dry_run |= dry_run;
     Ok(())
 }
 
 /// The body of a request that is about how something goes, if it has one.
-fn options_body(request: &Request, wanted: &str) -> Result<Option<Value>, Refusal> {
-    if request.body.bytes.is_empty() {
+fn options_body(body: &Body, wanted: &str) -> Result<Option<Value>, Refusal> {
+    if body.bytes.is_empty() {
         return Ok(None);
     }
-    let decoded = match request.body.format {
-        Format::Yaml => decode::yaml(&request.body.bytes),
+    let decoded = match body.format {
+        Format::Yaml => decode::yaml(&body.bytes),
         Format::Protobuf => protobuf::codec()
-            .decode_object(&request.body.bytes)
+            .decode_object(&body.bytes)
             .map(decode::Decoded::without_duplicates)
             .map_err(|error| decode::DecodeError(error.to_string())),
-        _ => decode::json(&request.body.bytes),
+        _ => decode::json(&body.bytes),
     };
     let unrecognized = |why: &str| {
         Refusal::BadRequest(format!("the object provided is unrecognized (must be of type {wanted}): {why}"))

@@ -1,10 +1,11 @@
 //! `POST /holdfast/v1/forks`: has the server make a fork of its own log, in a folder on its machine.
 //!
-//! The path is no resource, so only who may `post` to it can use it: cluster-admin may. The body says where, and from
-//! which moment on: `{"folder": "/abs/path", "at": "-15m"}`. Without `at` it is now.
+//! A fork holds everything that was ever stored, so only who may `post` to the path and read everything can use it:
+//! cluster-admin may. The body says where, and from which moment on: `{"folder": "/abs/path", "at": "-15m"}`. Without
+//! `at` it is now.
 
-use crate::api::Api;
 use crate::respond::{self, Response, Shape};
+use crate::transport::Transport;
 use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
@@ -14,9 +15,6 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-pub const PATH: &str = "/holdfast/v1/forks";
 
 /// Makes forks of the log that the engine runs on. It may take as long as the log's files need to be linked.
 pub trait Forker: Send + Sync + 'static {
@@ -63,28 +61,28 @@ struct Wanted {
     at: Option<String>,
 }
 
-/// Answers the path; `body` is read by the caller.
-pub(crate) async fn answer(api: &Arc<Api>, method: &Method, body: Result<Bytes, Refusal>, shape: Shape) -> Response {
-    match make(api, method, body).await {
+/// Answers the path.
+pub(crate) async fn answer(transport: &Transport, method: &Method, body: Bytes, shape: Shape) -> Response {
+    match make(transport, method, body).await {
         Ok(made) => respond::bytes(201, made, shape),
         Err(refusal) => respond::refusal(&refusal, shape),
     }
 }
 
-async fn make(api: &Arc<Api>, method: &Method, body: Result<Bytes, Refusal>) -> Result<Bytes, Refusal> {
+async fn make(transport: &Transport, method: &Method, body: Bytes) -> Result<Bytes, Refusal> {
     if *method != Method::POST {
         let message = "the server does not allow this method on the requested resource".into();
         return Err(Refusal::MethodNotAllowed { message });
     }
-    let forker = api.forker.clone().ok_or(Refusal::NoSuchPath)?;
-    let Wanted { folder, at } = serde_json::from_slice(&body?).map_err(|error| {
+    let forker = transport.forker.clone().ok_or(Refusal::NoSuchPath)?;
+    let Wanted { folder, at } = serde_json::from_slice(&body).map_err(|error| {
         Refusal::BadRequest(format!("expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {error}"))
     })?;
     if !folder.is_absolute() {
         let shown = folder.display();
         return Err(Refusal::BadRequest(format!("{shown} is no absolute path: the server has a folder of its own")));
     }
-    let now = api.engine.stamp().time;
+    let now = transport.engine().stamp().time;
     let at = at.map(|at| moment::parse(&at, now)).transpose();
     let at = at.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
     let shown = folder.display().to_string();

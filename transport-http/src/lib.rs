@@ -1,30 +1,35 @@
-//! HTTP in front of the engine: TLS, authentication, parsing, streaming. No rules about objects here.
+//! HTTP in front of the door: TLS, authentication, parsing, rendering, streaming. No rules about objects here.
 //!
-//! Start at [`api::Api::handle`], the way of one request. [`serve`](mod@serve) puts it behind a socket and
+//! Start at [`Transport::handle`], the way of one request; a [`Builder`] wires the door and this transport. [`serve`](mod@serve) puts it behind a socket and
 //! [`memory`] behind a `tower` service without one; both run the same filter.
 
 pub mod aggregate;
-pub mod api;
 pub mod authenticate;
 mod body;
-pub mod effects;
+mod bounds;
+mod build;
+mod connection;
+mod effects;
 pub mod forks;
-pub mod info;
+mod listener;
 pub mod log;
 pub mod memory;
-mod metrics;
-mod past;
+mod parse;
 pub mod paths;
 pub mod peer;
 mod query;
+mod render;
 mod respond;
-mod reviews;
+mod route;
 pub mod serve;
 mod status;
 #[cfg(test)]
 mod strangers;
 pub mod tokens;
+mod transport;
 mod watch;
 mod websocket;
+mod wire;
 
-pub use metrics::Metrics;
+pub use build::Builder;
+pub use transport::{Features, Transport, WireRequest};

@@ -1,6 +1,7 @@
 //! The event log over HTTP, for those who may read everything: what `LogRead` reads.
 //!
-//! Below [`PATH`], which is no resource, so that only rights on the path itself give it (`cluster-admin` has them all):
+//! Below [`PATH`]. The door grants it to who may `get` the path, and `get`, `list` and `watch` all objects of all kinds
+//! in all namespaces (`cluster-admin` may):
 //!
 //! | path | parameters | answer |
 //! | --- | --- | --- |
@@ -13,17 +14,19 @@
 //!
 //! Records go out as they are read, each as [`frame`] writes it, and an end behind them: what has none was cut short.
 
-use crate::api::Api;
 use crate::query::Query;
 use crate::respond::{self, Frames, Response, Shape};
+use crate::transport::Transport;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::stream;
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
 use holdfast_engine::{Fault, LogRead};
+use holdfast_service::Share;
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -31,7 +34,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub const PATH: &str = "/holdfast/v1/log";
+pub const PATH: &str = crate::route::LOG;
 pub const RECORDS: &str = "application/vnd.holdfast.records";
 /// How many offsets one request may name.
 pub const OFFSETS_MAX: usize = 1024;
@@ -46,32 +49,50 @@ const FAILED: u32 = u32::MAX;
 /// No record is near as long.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
 
+/// Who asks, and the place that this one has among requests in progress: who waits needs none.
+pub(crate) struct Waiter<'a> {
+    pub user: &'a User,
+    pub place: Option<Share>,
+}
+
 /// Answers a path below [`PATH`], without it.
-pub(crate) async fn answer(api: &Arc<Api>, method: &Method, path: &str, query: &Query, shape: Shape) -> Response {
+pub(crate) async fn answer(
+    transport: &Transport,
+    method: &Method,
+    path: &str,
+    query: &Query,
+    shape: Shape,
+    waiter: Waiter<'_>,
+) -> Response {
     if !matches!(*method, Method::GET | Method::HEAD) {
         let message = "the server does not allow this method on the requested resource".into();
         return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
     }
     let answer = match path {
-        "" => about(api, shape).await,
-        "/version" => version(api, query, shape).await,
-        "/versions" => versions(api, query, shape).await,
-        "/records" => records(api, query).await,
-        "/current" => current(api),
+        "" => told(transport, shape, about).await,
+        "version" => version(transport, query, shape).await,
+        "versions" => versions(transport, query, shape).await,
+        "records" => records(transport, query, waiter).await,
+        "current" => current(transport),
         _ => Err(Refusal::NoSuchPath),
     };
     answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
 }
 
-async fn about(api: &Api, shape: Shape) -> Result<Response, Refusal> {
-    let log = api.engine.log().clone();
-    let about = api.engine.reads().run(move || described(log.as_ref())).await?;
-    Ok(respond::bytes(200, about.to_string().into(), shape))
+/// Reads something off the log, and tells it as JSON.
+async fn told(
+    transport: &Transport,
+    shape: Shape,
+    read: impl FnOnce(&dyn LogRead) -> Result<Value, Fault> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let log = transport.engine().log().clone();
+    let told = transport.engine().reads().run(move || read(log.as_ref())).await.map_err(failed)?;
+    Ok(respond::bytes(200, told.to_string().into(), shape))
 }
 
-fn described(log: &dyn LogRead) -> Result<Value, Refusal> {
-    let first = log.scan(None, Offset::ZERO, 1).map_err(failed)?;
-    let Identity { id, origin } = log.identity().map_err(failed)?;
+fn about(log: &dyn LogRead) -> Result<Value, Fault> {
+    let first = log.scan(None, Offset::ZERO, 1)?;
+    let Identity { id, origin } = log.identity()?;
     let origin = origin.map(|origin| json!({"id": origin.id, "version": origin.version.0}));
     Ok(json!({
         "kind": "Log",
@@ -79,61 +100,68 @@ fn described(log: &dyn LogRead) -> Result<Value, Refusal> {
         "id": id,
         "origin": origin,
         "first": first.first().map_or(0, |record| record.offset),
-        "last": log.last().map_err(failed)?.0,
-        "oldest": log.oldest().map_err(failed)?.0,
-        "repaired": log.repaired().map_err(failed)?.0,
+        "last": log.last()?.0,
+        "oldest": log.oldest()?.0,
+        "repaired": log.repaired()?.0,
     }))
 }
 
-async fn version(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+async fn version(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
     let at = required(query, "at")?;
-    let moment = moment::parse(at, api.engine.stamp().time);
-    let version = match moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))? {
-        Moment::Version(version) => version,
-        Moment::Time(time) => {
-            let newest = api.engine.snapshot().offset;
-            let log = api.engine.log().clone();
-            let found = api.engine.reads().run(move || at_time(log.as_ref(), time.as_millisecond(), newest)).await;
-            found.map_err(failed)?
-        }
+    let moment = moment::parse(at, transport.engine().stamp().time);
+    let moment = moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
+    let newest = transport.engine().snapshot().offset;
+    let version = move |log: &dyn LogRead| {
+        let version = match moment {
+            Moment::Version(version) => version,
+            Moment::Time(time) => at_time(log, time.as_millisecond(), newest)?,
+        };
+        Ok(json!({"version": version.0}))
     };
-    Ok(respond::bytes(200, json!({"version": version.0}).to_string().into(), shape))
+    told(transport, shape, version).await
 }
 
-async fn versions(api: &Api, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+async fn versions(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
     let (resource, key) = (required(query, "resource")?.to_owned(), required(query, "key")?.to_owned());
-    let log = api.engine.log().clone();
-    let versions = api.engine.reads().run(move || log.versions(&resource, &key)).await.map_err(failed)?;
-    let versions: Vec<u64> = versions.iter().map(|version| version.0).collect();
-    Ok(respond::bytes(200, json!({"versions": versions}).to_string().into(), shape))
+    let versions = move |log: &dyn LogRead| {
+        let versions: Vec<u64> = log.versions(&resource, &key)?.iter().map(|version| version.0).collect();
+        Ok(json!({ "versions": versions }))
+    };
+    told(transport, shape, versions).await
 }
 
-async fn records(api: &Arc<Api>, query: &Query) -> Result<Response, Refusal> {
+async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Result<Response, Refusal> {
     if let Some(offsets) = query.get("offsets") {
         let offsets: VecDeque<Offset> =
             offsets.split(',').map(|offset| Ok(Offset(number("offsets", offset)?))).collect::<Result<_, Refusal>>()?;
         if offsets.len() > OFFSETS_MAX {
             return Err(Refusal::BadRequest(format!("offsets: {} are more than {OFFSETS_MAX}", offsets.len())));
         }
-        return Ok(streamed(api, Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets) }));
+        return Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets) }));
     }
     let optional = |name: &str| query.get(name).map(|text| number(name, text)).transpose();
     let after = Offset(optional("after")?.unwrap_or(0));
     let limit = optional("limit")?.unwrap_or(u64::MAX);
     let wait = Duration::from_secs(optional("wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX));
     if !wait.is_zero() {
-        let _ = tokio::time::timeout(wait, passed(api, after)).await;
+        let Waiter { user, place } = waiter;
+        drop(place);
+        let _waiting = transport.service.wait(user)?;
+        let _ = tokio::time::timeout(wait, passed(transport, after)).await;
     }
     let resource = query.get("resource").map(str::to_owned);
-    Ok(streamed(api, Source { log: api.engine.log().clone(), rest: Rest::After { resource, after, limit } }))
+    Ok(streamed(
+        transport,
+        Source { log: transport.engine().log().clone(), rest: Rest::After { resource, after, limit } },
+    ))
 }
 
 /// Ends when there is an event after this version, or when the server stops.
-async fn passed(api: &Api, after: Offset) {
-    let mut stopping = api.stopping.subscribe();
+async fn passed(transport: &Transport, after: Offset) {
+    let mut stopping = transport.stopping.subscribe();
     loop {
-        let committed = api.engine.hub().committed().notified();
-        if api.engine.snapshot().offset > after || *stopping.borrow_and_update() {
+        let committed = transport.engine().hub().committed().notified();
+        if transport.engine().snapshot().offset > after || *stopping.borrow_and_update() {
             return;
         }
         tokio::select! {
@@ -143,15 +171,15 @@ async fn passed(api: &Api, after: Offset) {
     }
 }
 
-fn current(api: &Arc<Api>) -> Result<Response, Refusal> {
+fn current(transport: &Transport) -> Result<Response, Refusal> {
     // From the snapshot, which knows the newest event of every object without reading any.
-    let state = api.engine.snapshot();
+    let state = transport.engine().snapshot();
     let mut offsets: Vec<Offset> = Vec::new();
     for (_, collection) in state.collections() {
         offsets.extend(collection.iter().map(|(_, entry)| entry.offset));
     }
     offsets.sort_unstable();
-    Ok(streamed(api, Source { log: api.engine.log().clone(), rest: Rest::Offsets(offsets.into()) }))
+    Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets.into()) }))
 }
 
 /// What is still to go out.
@@ -228,8 +256,8 @@ impl Source {
     }
 }
 
-fn streamed(api: &Api, source: Source) -> Response {
-    let reads = api.engine.reads().clone();
+fn streamed(transport: &Transport, source: Source) -> Response {
+    let reads = transport.engine().reads().clone();
     let frames = stream::unfold(Some(source), move |source| {
         let read = reads.run(move || source.map(Source::piece));
         async move {

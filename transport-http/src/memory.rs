@@ -1,11 +1,11 @@
 //! The transport without a socket: an HTTP service in the same process, for controllers and tests.
 //!
-//! `kube::Client::new(memory::service(api, user), "default")` is a client of the whole server.
+//! `kube::Client::new(memory::service(transport, user), "default")` is a client of the whole server.
 
-use crate::api::Api;
 use crate::authenticate::Peer;
 use crate::respond::Response;
 use crate::serve::filter;
+use crate::transport::Transport;
 use holdfast_core::authz::User;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -16,13 +16,13 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The server as seen by `user`, who needs no credentials. A request's body is read whole before it is sent.
 pub fn service<B>(
-    api: Arc<Api>,
+    transport: Arc<Transport>,
     user: Arc<User>,
 ) -> impl Service<Request<B>, Response = Response, Error = BoxError, Future: Send> + Clone + Send + 'static
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    let (service, peer) = (warp::service(filter(api)), Peer::Internal(user));
+    let (service, peer) = (warp::service(filter(transport)), Peer::Internal(user));
     tower::service_fn(move |request: Request<B>| {
         let (service, peer) = (service.clone(), peer.clone());
         async move {

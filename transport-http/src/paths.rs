@@ -1,27 +1,30 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
-use crate::api::Api;
-use crate::past::Scene;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
+use crate::route::{Discovery, Route};
+use crate::transport::Transport;
 use bytes::Bytes;
 use holdfast_core::Refusal;
-use holdfast_core::kinds::{GroupVersions, Kind, Registry, registry as built_in};
+use holdfast_core::kinds::{GroupVersions, Registry, registry as built_in};
 use holdfast_core::object::encode;
 use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
 use holdfast_engine::Health;
+use holdfast_service::Scene;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
+
+/// How many documents are kept at hand: several times as many as a thousand groups have.
+const DOCUMENTS_MAX: usize = 8192;
 
 /// Documents that describe the API. Each is made when it is first asked for, and made again only when the part of the
 /// API that it describes has changed.
@@ -43,6 +46,15 @@ impl Documents {
         Documents { server_address, made: Mutex::new(HashMap::new()) }
     }
 
+    fn keep(&self, name: String, revision: u64, made: Bytes) {
+        let mut kept = self.lock();
+        // Groups come and go, and nobody takes away what told of them.
+        if kept.len() >= DOCUMENTS_MAX {
+            kept.clear();
+        }
+        kept.insert(name, (revision, made));
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (u64, Bytes)>> {
         self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -55,7 +67,7 @@ impl Described<'_> {
             return Some(found.clone());
         }
         let made = make()?;
-        self.documents.lock().insert(name.to_owned(), (revision, made.clone()));
+        self.documents.keep(name.to_owned(), revision, made.clone());
         Some(made)
     }
 
@@ -110,9 +122,8 @@ impl Described<'_> {
                 return v2::Part { paths, definitions };
             }
             let made = self.openapi(groups, |openapi| openapi.v2_part(encoding, is_built_in));
-            let mut documents = self.documents.lock();
-            documents.insert(part("paths"), (revision, made.paths.clone()));
-            documents.insert(part("definitions"), (revision, made.definitions.clone()));
+            self.documents.keep(part("paths"), revision, made.paths.clone());
+            self.documents.keep(part("definitions"), revision, made.definitions.clone());
             made
         };
         let mut parts = vec![one("", revision, &built_in, true)];
@@ -130,10 +141,10 @@ fn newest(groups: &[GroupVersions]) -> u64 {
 
 /// Answers a path that is no resource.
 pub async fn answer(
-    api: &Arc<Api>,
+    transport: &Transport,
     scene: &Scene,
     method: &Method,
-    path: &str,
+    route: &Route,
     headers: &HeaderMap,
     query: &Query,
     shape: Shape,
@@ -142,36 +153,34 @@ pub async fn answer(
         let message = "the server does not allow this method on the requested resource".into();
         return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
     }
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let state = scene.state();
     let other;
-    let documents = match scene {
-        Scene::Past(view) if !view.has_kinds_of_now() => {
-            // What is kept is about the kinds of now.
-            other = Documents::new(api.documents.server_address.clone());
-            &other
-        }
-        _ => &api.documents,
+    let documents = if scene.has_kinds_of_now() {
+        &transport.documents
+    } else {
+        // What is kept is about the kinds of now.
+        other = Documents::new(transport.documents.server_address.clone());
+        &other
     };
     let described = Described { documents, registry: &state.registry };
-    let found = match parts.as_slice() {
-        [] => Some(json_answer(root(&state.registry).into(), shape)),
-        ["version"] => Some(json_answer(version().into(), shape)),
-        ["healthz" | "livez" | "readyz", ..] => Some(health(api, &parts, query).await),
-        ["metrics"] => Some(metrics(api).await),
-        ["api"] | ["apis"] => Some(groups(&described, headers, parts[0] == "api", shape)),
-        ["api", version] => resources(&described, "", version, shape),
-        ["apis", group] => {
-            described.of_group(path, group, |catalog| catalog.api_group(group)).map(|body| json_answer(body, shape))
-        }
-        ["apis", group, version] => resources(&described, group, version, shape),
-        ["openapi", "v2"] => Some(openapi_v2(&described, headers, shape)),
-        ["openapi", "v3"] => {
+    let found = match route {
+        Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
+        Route::Version => Some(json_answer(version().into(), shape)),
+        Route::Health { kind, check } => Some(health(transport, kind, check, query).await),
+        Route::Metrics => Some(metrics(transport).await),
+        Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
+        Route::Discovery(Discovery::Groups) => Some(groups(&described, headers, false, shape)),
+        Route::Discovery(Discovery::Group(group)) => described
+            .of_group(&format!("group {group}"), group, |catalog| catalog.api_group(group))
+            .map(|body| json_answer(body, shape)),
+        Route::Discovery(Discovery::Resources { group, version }) => resources(&described, group, version, shape),
+        Route::OpenApiV2 => Some(openapi_v2(&described, headers, shape)),
+        Route::OpenApiV3(path) if path.is_empty() => {
             let index = || Some(described.openapi(&state.registry.groups(), |openapi| openapi.v3_index()));
             described.get("openapi/v3", state.registry.revision(), index).map(|body| json_answer(body, shape))
         }
-        ["openapi", "v3", rest @ ..] => openapi_v3(&described, &rest.join("/"), headers, shape),
-        _ => None,
+        Route::OpenApiV3(path) => openapi_v3(&described, path, headers, shape),
+        Route::Resource { .. } | Route::Log(_) | Route::Forks | Route::Unknown => None,
     };
     found.unwrap_or_else(|| respond::refusal(&Refusal::NoSuchPath, shape))
 }
@@ -320,29 +329,29 @@ fn encoded(value: Value) -> Vec<u8> {
 /// The checks behind each health path; `readyz` has one more, for the server that is stopping.
 const CHECKS: &[&str] = &["log", "ping", "poststarthook/bootstrap", "writer"];
 /// How long the writer may take to answer before it counts as dead.
-pub(crate) const WRITER_PATIENCE: Duration = Duration::from_secs(10);
+const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 
-async fn health(api: &Api, parts: &[&str], query: &Query) -> Response {
-    let kind = parts[0];
+async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) -> Response {
     let excluded: Vec<&str> = query.get("exclude").into_iter().collect();
     let log = LogHealth {
-        writer: api.engine.health(WRITER_PATIENCE).await,
+        writer: transport.engine().health(WRITER_PATIENCE).await,
         readable: {
-            let log = api.engine.log().clone();
-            api.engine.reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
+            let log = transport.engine().log().clone();
+            transport.engine().reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
         },
     };
-    let check = |name: &str| check(api, kind, &log, name);
+    let check = |name: &str| check(transport, kind, &log, name);
     let mut checks: Vec<&str> = CHECKS.to_vec();
     if kind == "readyz" {
         checks.push("shutdown");
     }
-    if parts.len() > 1 {
-        let wanted = parts[1..].join("/");
-        return match checks.contains(&wanted.as_str()).then(|| check(&wanted)) {
-            None => respond::text(404, "404 page not found\n"),
-            Some(Ok(())) => respond::text(200, "ok"),
-            Some(Err(why)) => respond::text(500, format!("internal server error: {why}\n")),
+    if !wanted.is_empty() {
+        if !checks.contains(&wanted) {
+            return respond::text(404, "404 page not found\n");
+        }
+        return match check(wanted) {
+            Ok(()) => respond::text(200, "ok"),
+            Err(why) => respond::text(500, format!("internal server error: {why}\n")),
         };
     }
     let mut lines = String::new();
@@ -373,7 +382,7 @@ struct LogHealth {
     readable: Result<(), String>,
 }
 
-fn check(api: &Api, kind: &str, log: &LogHealth, name: &str) -> Result<(), String> {
+fn check(transport: &Transport, kind: &str, log: &LogHealth, name: &str) -> Result<(), String> {
     match name {
         "writer" => match &log.writer {
             Health::Dead(why) => Err(why.clone()),
@@ -384,39 +393,16 @@ fn check(api: &Api, kind: &str, log: &LogHealth, name: &str) -> Result<(), Strin
             Health::ReadOnly(why) if kind != "livez" => Err(why.clone()),
             _ => log.readable.clone(),
         },
-        "poststarthook/bootstrap" if *api.ready.borrow() => Ok(()),
+        "poststarthook/bootstrap" if *transport.ready.borrow() => Ok(()),
         "poststarthook/bootstrap" => Err("not finished".into()),
-        "shutdown" if *api.stopping.borrow() => Err("the server is stopping".into()),
+        "shutdown" if *transport.stopping.borrow() => Err("the server is stopping".into()),
         _ => Ok(()),
     }
 }
 
-async fn metrics(api: &Api) -> Response {
-    let reading = api.limits.reading.load(Ordering::Relaxed);
-    let mutating = api.limits.mutating.load(Ordering::Relaxed);
-    let log = api.engine.log().clone();
-    let told = api.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
-    let text = api.metrics.render(&api.engine.snapshot(), told, reading, mutating);
-    let mut response = respond::text(200, text);
+async fn metrics(transport: &Transport) -> Response {
+    let mut response = respond::text(200, transport.service.metrics().await);
     let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);
     response
-}
-
-/// The answer of subresources that lead to a node, while no node is connected.
-pub fn unreachable_node(kind: &Kind, subresource: &str, object: &Value) -> Refusal {
-    let name = object["metadata"]["name"].as_str().unwrap_or("");
-    match kind.kind.as_str() {
-        "Pod" => match object["spec"]["nodeName"].as_str().unwrap_or("") {
-            "" => Refusal::BadRequest(format!("pod {name} does not have a host assigned")),
-            node if subresource == "proxy" => {
-                Refusal::Unavailable(format!("error trying to reach service: the node {node:?} is not connected"))
-            }
-            node => Refusal::Internal(format!(
-                "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {subresource}"
-            )),
-        },
-        "Service" => Refusal::Unavailable(format!("no endpoints available for service {name:?}")),
-        _ => Refusal::Unavailable(format!("error trying to reach service: the node {name:?} is not connected")),
-    }
 }

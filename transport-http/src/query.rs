@@ -1,6 +1,6 @@
 //! Query parameters become typed options; a parameter that makes no sense is refused by name.
 
-use crate::info::decode;
+use crate::route::decode;
 use holdfast_core::Refusal;
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, Options};

@@ -123,6 +123,23 @@ impl Shape {
         Ok(Shape { form, encoding, ..self })
     }
 
+    /// The same for what is neither a table nor shown by its metadata: the next of the forms that the client takes.
+    pub fn plain(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
+        if self.form == Form::Object {
+            return Ok(self);
+        }
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let is_plain = |clause: &&str| !clause.split(';').any(|part| part.trim().starts_with("as="));
+        let others: Vec<&str> = accept.split(',').filter(is_plain).collect();
+        let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
+        let (form, encoding) = choice.ok_or_else(|| Refusal::NotAcceptable {
+            message: "only the following media types are accepted: application/json, application/yaml, \
+                      application/vnd.kubernetes.protobuf"
+                .into(),
+        })?;
+        Ok(Shape { form, encoding, ..self })
+    }
+
     fn is_raw(self) -> bool {
         self.encoding == Encoding::Json && !self.pretty
     }

@@ -1,5 +1,6 @@
 //! The one place where a refusal becomes a Kubernetes `Status`.
 
+use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::Subject;
 use holdfast_core::{Cause, Refusal};
 use serde_json::{Map, Value, json};
@@ -13,7 +14,6 @@ pub struct Status {
 }
 
 struct Parts {
-    code: u16,
     reason: &'static str,
     message: String,
     details: Map<String, Value>,
@@ -45,14 +45,14 @@ impl From<&Refusal> for Status {
         if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath | Refusal::Unprocessable { .. }) {
             document["details"] = Value::Object(details);
         }
-        document["code"] = parts.code.into();
-        Status { code: parts.code, document, retry_after_seconds: parts.retry_after_seconds }
+        let code = holdfast_service::code(refusal);
+        document["code"] = code.into();
+        Status { code, document, retry_after_seconds: parts.retry_after_seconds }
     }
 }
 
 fn parts(refusal: &Refusal) -> Parts {
-    let plain = |code, reason, message: String| Parts {
-        code,
+    let plain = |reason, message: String| Parts {
         reason,
         message,
         details: Map::new(),
@@ -60,54 +60,54 @@ fn parts(refusal: &Refusal) -> Parts {
         continue_token: None,
     };
     match refusal {
-        Refusal::BadRequest(message) => plain(400, "BadRequest", message.clone()),
-        Refusal::Unauthorized => plain(401, "Unauthorized", "Unauthorized".into()),
+        Refusal::BadRequest(message) => plain("BadRequest", message.clone()),
+        Refusal::Unauthorized => plain("Unauthorized", "Unauthorized".into()),
         Refusal::Forbidden { subject, message, causes } => {
             let text = match (subject.resource.is_empty(), subject.name.is_empty()) {
                 (true, _) => format!("forbidden: {message}"),
                 (false, true) => format!("{} is forbidden: {message}", subject.qualified()),
                 (false, false) => format!("{subject} is forbidden: {message}"),
             };
-            Parts { details: details(subject, causes), ..plain(403, "Forbidden", text) }
+            Parts { details: details(subject, causes), ..plain("Forbidden", text) }
         }
         Refusal::NotFound(subject) => {
-            Parts { details: details(subject, &[]), ..plain(404, "NotFound", format!("{subject} not found")) }
+            Parts { details: details(subject, &[]), ..plain("NotFound", format!("{subject} not found")) }
         }
-        Refusal::NoSuchPath => plain(404, "NotFound", "the server could not find the requested resource".into()),
-        Refusal::MethodNotAllowed { message } => plain(405, "MethodNotAllowed", message.clone()),
+        Refusal::NoSuchPath => plain("NotFound", "the server could not find the requested resource".into()),
+        Refusal::MethodNotAllowed { message } => plain("MethodNotAllowed", message.clone()),
         Refusal::AlreadyExists(subject) => {
             let message = format!("{subject} already exists");
-            Parts { details: details(subject, &[]), ..plain(409, "AlreadyExists", message) }
+            Parts { details: details(subject, &[]), ..plain("AlreadyExists", message) }
         }
         Refusal::Conflict { subject, message } => {
             let message = format!("Operation cannot be fulfilled on {subject}: {message}");
-            Parts { details: details(subject, &[]), ..plain(409, "Conflict", message) }
+            Parts { details: details(subject, &[]), ..plain("Conflict", message) }
         }
         Refusal::ApplyConflict { message, causes } => {
             let mut details = Map::new();
             details.insert("causes".into(), cause_list(causes));
-            Parts { details, ..plain(409, "Conflict", message.clone()) }
+            Parts { details, ..plain("Conflict", message.clone()) }
         }
         Refusal::Invalid { subject, causes } => {
             let message = format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes));
-            Parts { details: details(subject, causes), ..plain(422, "Invalid", message) }
+            Parts { details: details(subject, causes), ..plain("Invalid", message) }
         }
-        Refusal::Unprocessable { message } => plain(422, "Invalid", message.clone()),
-        Refusal::NotAcceptable { message } => plain(406, "NotAcceptable", message.clone()),
-        Refusal::UnsupportedMediaType { message } => plain(415, "UnsupportedMediaType", message.clone()),
-        Refusal::TooLarge { message } => plain(413, "RequestEntityTooLarge", message.clone()),
+        Refusal::Unprocessable { message } => plain("Invalid", message.clone()),
+        Refusal::NotAcceptable { message } => plain("NotAcceptable", message.clone()),
+        Refusal::UnsupportedMediaType { message } => plain("UnsupportedMediaType", message.clone()),
+        Refusal::TooLarge { message } => plain("RequestEntityTooLarge", message.clone()),
         Refusal::Expired { message, continue_token } => {
-            Parts { continue_token: continue_token.clone(), ..plain(410, "Expired", message.clone()) }
+            Parts { continue_token: continue_token.clone(), ..plain("Expired", message.clone()) }
         }
         Refusal::TooManyRequests { message, retry_after_seconds } => {
-            Parts { retry_after_seconds: Some(*retry_after_seconds), ..plain(429, "TooManyRequests", message.clone()) }
+            Parts { retry_after_seconds: Some(*retry_after_seconds), ..plain("TooManyRequests", message.clone()) }
         }
         Refusal::DisruptionBudget { cause, retry_after_seconds } => {
             let message = "Cannot evict pod as it would violate the pod's disruption budget.".into();
             let mut details = Map::new();
             details.insert("causes".into(), json!([{"reason": cause.reason.as_str(), "message": cause.message}]));
             let retry_after_seconds = Some(*retry_after_seconds).filter(|seconds| *seconds > 0);
-            Parts { details, retry_after_seconds, ..plain(429, "TooManyRequests", message) }
+            Parts { details, retry_after_seconds, ..plain("TooManyRequests", message) }
         }
         Refusal::Timeout { message, retry_after_seconds } => {
             let mut details = Map::new();
@@ -118,20 +118,19 @@ fn parts(refusal: &Refusal) -> Parts {
             Parts {
                 details,
                 retry_after_seconds: Some(*retry_after_seconds),
-                ..plain(504, "Timeout", format!("Timeout: {message}"))
+                ..plain("Timeout", format!("Timeout: {message}"))
             }
         }
         Refusal::Internal(message) => {
             let mut details = Map::new();
             details.insert("causes".into(), json!([{ "message": message }]));
-            Parts { details, ..plain(500, "InternalError", format!("Internal error occurred: {message}")) }
+            Parts { details, ..plain("InternalError", format!("Internal error occurred: {message}")) }
         }
-        Refusal::Unreasoned(message) => plain(500, "", message.clone()),
+        Refusal::Unreasoned(message) => plain("", message.clone()),
         Refusal::Unavailable(message) => {
-            Parts { retry_after_seconds: Some(1), ..plain(503, "ServiceUnavailable", message.clone()) }
+            Parts { retry_after_seconds: Some(1), ..plain("ServiceUnavailable", message.clone()) }
         }
         Refusal::InsufficientStorage(message) => plain(
-            507,
             "InternalError",
             format!(
                 "Internal error occurred: {message}: nothing was written; reads go on, and writes will once there is room"
@@ -176,8 +175,22 @@ fn aggregate(causes: &[Cause]) -> String {
 }
 
 /// `Status` Success for an object that is gone.
-pub fn deleted(subject: &Subject, uid: &str) -> Value {
+pub fn deleted(subject: &Subject, uid: &str) -> Document {
     let mut details = details(subject, &[]);
     details.insert("uid".into(), uid.into());
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+    let mut status = success(200);
+    status.remove("code");
+    status.insert("details".into(), details.into());
+    status
+}
+
+/// `Status` Success where there is nothing to tell besides.
+pub fn success(code: u16) -> Document {
+    let mut status = Document::new();
+    for (field, value) in [("kind", "Status"), ("apiVersion", "v1"), ("status", "Success")] {
+        status.insert(field.into(), value.into());
+    }
+    status.insert("metadata".into(), json!({}));
+    status.insert("code".into(), code.into());
+    status
 }

@@ -1,8 +1,8 @@
 //! Paths, queries and headers as strangers send them: whatever they hold, they are read or refused, and nothing panics.
 
-use crate::info::{RequestInfo, decode};
 use crate::query::Query;
 use crate::respond::Shape;
+use crate::route::{Route, decode};
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
@@ -110,7 +110,7 @@ fn pieces(of: &'static [&'static str]) -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_path_panics(path in pieces(PATHS), method in prop::sample::select(METHODS), watch in any::<bool>()) {
-        RequestInfo::new(&method, &path, watch);
+        Route::new(&method, &path, watch);
         prop_assert!(decode(&path).len() <= path.len() * 3, "what is broken becomes one sign of three bytes");
     }
 
@@ -132,7 +132,7 @@ proptest! {
         let query = Query::parse(&query);
         let shape = Shape::negotiate(&headers, query.get("pretty"), query.get("includeObject"));
         if let Ok(shape) = shape {
-            let _ = shape.without_protobuf(&headers);
+            let _ = (shape.without_protobuf(&headers), shape.plain(&headers));
         }
     }
 }

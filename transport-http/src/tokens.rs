@@ -6,9 +6,9 @@ use holdfast_core::authz::User;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
+use holdfast_service::Reviewed;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -121,7 +121,7 @@ impl ServiceAccountTokens {
     }
 
     /// Signs a token; `None` when the server was given no key to sign with.
-    pub fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
+    fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
         let (algorithm, id, key) = self.signing.as_ref()?;
         let mut header = Header::new(*algorithm);
         header.typ = None;
@@ -129,22 +129,29 @@ impl ServiceAccountTokens {
         Some(jsonwebtoken::encode(&header, claims, key).map_err(|error| error.to_string()))
     }
 
-    /// The user of a token that is signed, current, meant for this server, and whose account still exists.
-    pub fn verify(&self, state: &State, token: &str) -> Option<Arc<User>> {
+    /// The user of a token that is signed, current, meant for one of these audiences, and whose account still exists;
+    /// with those of the audiences that it is meant for.
+    pub fn verify(&self, state: &State, token: &str, audiences: &[String]) -> Option<Reviewed> {
         let claims = self.claims(token)?;
         let now = jiff::Timestamp::now().as_second();
         if claims.exp <= now || claims.nbf > now + 60 {
             return None;
         }
-        let bound = &claims.kubernetes;
-        let account = &bound.serviceaccount;
-        if !exists(state, "ServiceAccount", Some(&bound.namespace), account) {
+        let audiences: Vec<String> = audiences.iter().filter(|asked| claims.aud.includes(asked)).cloned().collect();
+        if audiences.is_empty() {
             return None;
         }
-        for (kind, reference) in [("Pod", &bound.pod), ("Secret", &bound.secret)] {
-            if let Some(reference) = reference
-                && !exists(state, kind, Some(&bound.namespace), reference)
-            {
+        let bound = &claims.kubernetes;
+        let account = &bound.serviceaccount;
+        if !exists(state, "ServiceAccount", Some(&bound.namespace), account, now) {
+            return None;
+        }
+        let namespace = Some(bound.namespace.as_str());
+        // The node of a pod's token is told, and not asked about: the pod is what counts.
+        let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
+        let objects = [("Pod", namespace, bound.pod.as_ref()), ("Secret", namespace, bound.secret.as_ref())];
+        for (kind, namespace, reference) in objects.into_iter().chain([("Node", None, node)]) {
+            if reference.is_some_and(|reference| !exists(state, kind, namespace, reference, now)) {
                 return None;
             }
         }
@@ -161,10 +168,10 @@ impl ServiceAccountTokens {
                 extra(&format!("{what}-uid"), reference.uid.clone());
             }
         }
-        Some(Arc::new(user))
+        Some(Reviewed { user: Arc::new(user), audiences })
     }
 
-    /// The claims of a token whose signature, issuer and audience are right.
+    /// The claims of a token whose signature and issuer are right.
     fn claims(&self, token: &str) -> Option<Arc<Claims>> {
         let mut remembered = self.remembered.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(claims) = remembered.get(token) {
@@ -179,7 +186,8 @@ impl ServiceAccountTokens {
             }
             let mut validation = Validation::new(*algorithm);
             validation.set_issuer(&self.issuers);
-            validation.set_audience(&self.audiences);
+            // Who asks knows which audiences count.
+            validation.validate_aud = false;
             validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
             jsonwebtoken::decode::<Claims>(token, key, &validation).ok()
         })?;
@@ -192,13 +200,27 @@ impl ServiceAccountTokens {
     }
 }
 
-fn exists(state: &State, kind: &str, namespace: Option<&str>, reference: &Reference) -> bool {
+impl Audience {
+    fn includes(&self, audience: &str) -> bool {
+        match self {
+            Audience::One(one) => one == audience,
+            Audience::Many(many) => many.iter().any(|one| one == audience),
+        }
+    }
+}
+
+/// How long tokens outlive an object that is being deleted, so that what it runs can end in order.
+const LEEWAY_SECONDS: i64 = 60;
+
+/// Whether an object is there, is the very one, and has not been going away for long.
+fn exists(state: &State, kind: &str, namespace: Option<&str>, reference: &Reference, now: i64) -> bool {
     let Some((id, _)) = state.registry.find_kind("", "v1", kind) else { return false };
     let Some(entry) = state.get(id, &meta::key(namespace, &reference.name)) else { return false };
-    match entry.document() {
-        Value::Object(document) => reference.uid.is_empty() || meta::uid(&document) == reference.uid,
-        _ => false,
-    }
+    let document = entry.document();
+    let metadata = &document["metadata"];
+    let same = reference.uid.is_empty() || metadata["uid"].as_str() == Some(&reference.uid);
+    let deleted = metadata["deletionTimestamp"].as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+    same && deleted.is_none_or(|deleted| deleted.as_second() >= now - LEEWAY_SECONDS)
 }
 
 fn signing_key(pem: &str) -> Result<(Algorithm, String, EncodingKey), String> {
@@ -332,8 +354,10 @@ mod tests {
         let other = ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[stranger.public_key_pem()])
             .unwrap();
         assert!(other.claims(&token).is_none());
-        let elsewhere =
-            ServiceAccountTokens::new(vec!["https://y".into()], Vec::new(), Some(&pair.serialize_pem()), &[]);
-        assert!(elsewhere.unwrap().claims(&token).is_none());
+        assert!(claims_audience(&tokens, &token, "https://x") && !claims_audience(&tokens, &token, "https://y"));
+    }
+
+    fn claims_audience(tokens: &ServiceAccountTokens, token: &str, audience: &str) -> bool {
+        tokens.claims(token).is_some_and(|claims| claims.aud.includes(audience))
     }
 }

@@ -1,209 +1,182 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::api::Api;
-use crate::past::{Scene, too_large};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::status::Status;
+use crate::transport::Transport;
 use crate::websocket::Socket;
 use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
-use holdfast_core::list::{Selection, parse_version};
 use holdfast_core::object::encode;
-use holdfast_core::refusal::{Cause, Subject};
-use holdfast_core::request::Request;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
-use holdfast_engine::{Delivery, Fault, Watch, WatchStart};
+use holdfast_engine::{Delivery, Fault, Watch};
+use holdfast_service::{Watched, Watching};
 use serde_json::Value;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// How often a watcher that asked for it is told how far it has come.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// Ready events go out together, up to this size.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that may wait for the connection before the watcher stops taking events.
-const PIECES_WAITING: usize = 4;
-
 /// What stands before a Protobuf event in a stream.
 const LENGTH_BYTES: usize = 4;
 
-/// Answers a watch.
-pub async fn watch(
-    api: &Arc<Api>,
-    scene: &Scene,
-    kind: &Arc<Kind>,
-    request: &Request,
-    shape: Shape,
-    socket: Option<Socket>,
-) -> Result<Response, Refusal> {
-    let snapshot = match scene {
-        Scene::Past(view) => view.state().clone(),
-        Scene::Present(_) | Scene::Read(..) => api.engine.snapshot(),
-    };
-    let request = &*request.retarget(&snapshot.registry, kind)?;
-    let selection = Selection::new(&snapshot, request)?;
-    let reach = async |version: &str| {
-        let version = parse_version(version)?;
-        match scene {
-            Scene::Past(view) if version > view.offset() => return Err(too_large(version, view.offset())),
-            Scene::Past(_) => {}
-            Scene::Present(_) | Scene::Read(..) => api.engine.reach(version).await?,
-        }
-        Ok(version)
-    };
-    let options = &request.options;
-    let initial = options.send_initial_events;
-    validate(initial, options.resource_version_match.as_deref().unwrap_or(""), options.allow_watch_bookmarks)?;
-    let start = match options.resource_version.as_deref().unwrap_or("") {
-        _ if initial == Some(true) => {
-            let version = options.resource_version.as_deref().unwrap_or("");
-            if !version.is_empty() && version != "0" {
-                reach(version).await?;
-            }
-            WatchStart::Now
-        }
-        "" | "0" if initial == Some(false) => WatchStart::After(snapshot.offset),
-        "" | "0" => WatchStart::Now,
-        version => WatchStart::After(reach(version).await?),
-    };
-    let timeout = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        // Spread over half an hour, so that clients do not all come back at once.
-        _ => Duration::from_secs(1800 + api.engine.stamp().seed % 1800),
-    };
-    let watch = match scene {
-        Scene::Past(view) => api.engine.watch_past(view.clone(), selection, start).await?,
-        Scene::Present(_) | Scene::Read(..) => api.engine.watch(selection, start),
-    };
-    let (pieces, receiver) = mpsc::channel(PIECES_WAITING);
+/// Sends what a watch delivers, until it ends.
+pub fn answer(transport: &Arc<Transport>, watched: Watched, shape: Shape, socket: Option<Socket>) -> Response {
+    let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end } = watched;
+    let mut stopping = transport.stopping.subscribe();
     let feeder = Feeder {
-        api: api.clone(),
-        kind: snapshot.registry.share(request.target.kind),
-        version: request.target.version,
+        transport: transport.clone(),
+        kind,
+        version,
         watch,
         shape,
-        bookmarks: options.allow_watch_bookmarks,
-        mark_initial_end: initial == Some(true),
+        mark_initial_end,
         headers: true,
         messages: socket.is_some(),
-        pieces,
+        bookmark_at: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_PERIOD))),
+        deadline: Box::pin(tokio::time::sleep(timeout)),
+        stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
+        ended: false,
+        _counted: transport.service.watching(),
     };
-    tokio::spawn(feeder.run(Instant::now() + timeout));
-    if let Some(socket) = socket {
-        return Ok(socket.answer(&api.sockets, receiver, shape.encoding == Encoding::Protobuf));
-    }
-    let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
-        let piece: Bytes = receiver.recv().await?;
-        Some((Ok::<_, Infallible>(piece), receiver))
+    let pieces = futures_util::stream::unfold(feeder, |mut feeder| async move {
+        let piece = feeder.next().await?;
+        Some((piece, feeder))
     });
+    if let Some(socket) = socket {
+        return socket.answer(&transport.sockets, pieces, shape.encoding == Encoding::Protobuf);
+    }
+    let frames = Alone(Mutex::new(Box::pin(pieces.map(Ok::<_, Infallible>))));
     let content_type = match shape.encoding {
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Encoding::Json | Encoding::Yaml => respond::JSON,
     };
-    Ok(respond::streamed(200, Box::pin(frames), content_type, false))
+    respond::streamed(200, Box::pin(frames), content_type, false)
 }
 
-fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
-    let invalid = |field: &str, why: &str| {
-        let subject = Subject::new("meta.k8s.io", "ListOptions", "");
-        Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, why)] })
-    };
-    match initial {
-        Some(true) if matching != "NotOlderThan" => {
-            invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        }
-        Some(true) if !bookmarks => {
-            invalid("allowWatchBookmarks", "sendInitialEvents requires setting allowWatchBookmarks to true")
-        }
-        None if !matching.is_empty() => invalid(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        _ => Ok(()),
+/// A stream that is never polled through a shared reference, as bodies have to be able to be.
+struct Alone<S>(Mutex<Pin<Box<S>>>);
+
+impl<S: Stream> Stream for Alone<S> {
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).as_mut().poll_next(context)
     }
 }
 
-/// Turns events into pieces of the body.
+/// Turns events into pieces of the body. It is polled by the connection that sends them, so that what it does between
+/// two events is done for each watcher at each event.
 struct Feeder {
-    api: Arc<Api>,
+    transport: Arc<Transport>,
     kind: Arc<Kind>,
     version: usize,
     watch: Watch,
     shape: Shape,
-    bookmarks: bool,
     mark_initial_end: bool,
     /// The next Table describes its columns.
     headers: bool,
     /// Each event is a piece of its own, whose length needs no telling.
     messages: bool,
-    pieces: mpsc::Sender<Bytes>,
+    /// `None` for a watcher that wants no bookmarks.
+    bookmark_at: Option<Pin<Box<Sleep>>>,
+    deadline: Pin<Box<Sleep>>,
+    stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// What was given out last was the last.
+    ended: bool,
+    _counted: Watching,
+}
+
+/// What a watcher has to do next.
+enum Step {
+    Tell(Delivery),
+    Bookmark,
+    Fail(Fault),
+    End,
 }
 
 impl Feeder {
-    async fn run(mut self, deadline: Instant) {
-        let _counted = self.api.metrics.watching();
-        let mut stopping = self.api.stopping.subscribe();
-        let mut bookmark_at = Instant::now() + BOOKMARK_PERIOD;
+    /// The next piece of the body; `None` at its end.
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
+            if self.ended || Instant::now() >= self.deadline.deadline() {
+                return None;
+            }
             // Initial events have ended when none of them waits any more.
             if let Some(offset) = self.watch.initial_events_ended()
                 && self.mark_initial_end
-                && !self.send(self.bookmark(offset, true)).await
             {
-                return;
+                return Some(self.cut(self.bookmark(offset, true)));
             }
-            let next = tokio::select! {
-                next = self.watch.next() => next,
-                () = self.pieces.closed() => return,
-                () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => return,
-                () = tokio::time::sleep_until(deadline) => return,
-                () = tokio::time::sleep_until(bookmark_at), if self.bookmarks => {
-                    bookmark_at = Instant::now() + BOOKMARK_PERIOD;
-                    if let Ok(Some(offset)) = self.watch.bookmark()
-                        && !self.send(self.bookmark(offset, false)).await
-                    {
-                        return;
-                    }
-                    continue;
-                }
-            };
-            let gathered = match next {
-                Ok(delivery) => self.gather(delivery).await,
-                Err(fault) => Err(fault),
+            let gathered = match self.step().await {
+                Step::Tell(delivery) => self.gather(delivery).await,
+                Step::Fail(fault) => Err(fault),
+                Step::End => return None,
+                Step::Bookmark => match self.watch.bookmark() {
+                    Ok(Some(offset)) => Ok(Ok(self.bookmark(offset, false))),
+                    // Events are waiting, or the next step tells what is wrong.
+                    Ok(None) | Err(_) => continue,
+                },
             };
             let piece = match gathered {
                 Ok(Ok(piece)) => piece,
-                Ok(Err(refusal)) => {
-                    self.send(self.error(&refusal)).await;
-                    return;
-                }
+                Ok(Err(refusal)) => self.last_words(&refusal),
                 // The client comes back, and finds the kind as it is now.
-                Err(Fault::Redefined) => return,
+                Err(Fault::Redefined) => return None,
                 Err(fault) => {
                     let message = fault.to_string();
                     let refusal = match fault {
                         Fault::Forgotten { .. } => Refusal::Expired { message, continue_token: None },
                         _ => Refusal::Internal(message),
                     };
-                    self.send(self.error(&refusal)).await;
-                    return;
+                    self.last_words(&refusal)
                 }
             };
-            if !self.send(piece).await {
-                return;
-            }
+            return Some(self.cut(piece));
         }
     }
 
-    async fn send(&self, piece: Bytes) -> bool {
+    /// Waits for something to do. Events come first: while there are any, only the deadline is looked at.
+    async fn step(&mut self) -> Step {
+        let bookmark_due = async {
+            match &mut self.bookmark_at {
+                Some(bookmark_at) => {
+                    bookmark_at.as_mut().await;
+                    bookmark_at.as_mut().reset(Instant::now() + BOOKMARK_PERIOD);
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            next = self.watch.next() => match next {
+                Ok(delivery) => Step::Tell(delivery),
+                Err(fault) => Step::Fail(fault),
+            },
+            () = &mut self.stopped => Step::End,
+            () = &mut self.deadline => Step::End,
+            () = bookmark_due => Step::Bookmark,
+        }
+    }
+
+    fn last_words(&mut self, refusal: &Refusal) -> Bytes {
+        self.ended = true;
+        self.error(refusal)
+    }
+
+    /// The piece without what its transport tells in another way.
+    fn cut(&self, piece: Bytes) -> Bytes {
         let skipped = if self.messages && self.is_protobuf() { LENGTH_BYTES.min(piece.len()) } else { 0 };
-        self.pieces.send(piece.slice(skipped..)).await.is_ok()
+        piece.slice(skipped..)
     }
 
     /// This event and those that are ready behind it. A single one is the frame that all watchers share.
@@ -237,8 +210,8 @@ impl Feeder {
             }
         }
         let entry = delivery.event.shown(delivery.change_type);
-        self.api.engine.prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
-        let now = self.api.engine.stamp().seconds();
+        self.transport.engine().prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
+        let now = self.transport.engine().stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
         let json = respond::form(&self.kind, self.version, &entry, self.shape, now, headers);
         Ok(self.written(delivery.change_type.as_str(), json.into()))

@@ -4,13 +4,16 @@ use crate::respond::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt, Stream, StreamExt};
 use holdfast_core::Refusal;
 use http::header::{AUTHORIZATION, CONNECTION, HeaderValue, UPGRADE};
 use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::sync::mpsc;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -26,6 +29,10 @@ const VERSION: HeaderName = http::header::SEC_WEBSOCKET_VERSION;
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 /// Nobody sends anything long to a watch.
 const INCOMING_BYTES_MAX: usize = 64 << 10;
+/// One event is sent before the next is looked at, so this holds the largest object and a ping.
+const OUTGOING_BYTES_MAX: usize = 16 << 20;
+/// How often the client is asked whether it is there.
+const PING_PERIOD: Duration = Duration::from_secs(30);
 
 /// A connection that the client wants to go on as a WebSocket.
 pub struct Socket {
@@ -52,32 +59,18 @@ impl Socket {
     }
 
     /// Switches protocols, and sends what comes until there is no more or the client has gone.
-    pub fn answer(self, tracker: &TaskTracker, mut pieces: mpsc::Receiver<Bytes>, binary: bool) -> Response {
+    pub fn answer(
+        self,
+        tracker: &TaskTracker,
+        pieces: impl Stream<Item = Bytes> + Send + 'static,
+        binary: bool,
+    ) -> Response {
         let Socket { upgrade, accept, protocol } = self;
         tracker.spawn(async move {
-            let connection = match upgrade.await {
-                Ok(connection) => TokioIo::new(connection),
-                Err(error) => return tracing::debug!(%error, "a WebSocket was not opened"),
-            };
-            let config = WebSocketConfig::default().max_message_size(Some(INCOMING_BYTES_MAX));
-            let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
-            let (mut outgoing, mut incoming) = socket.split();
-            loop {
-                tokio::select! {
-                    piece = pieces.recv() => {
-                        let Some(piece) = piece else { break };
-                        if outgoing.send(message(piece, binary)).await.is_err() {
-                            return;
-                        }
-                    }
-                    // Reading answers pings, and tells when the client has gone. What else it says is not for a watch.
-                    message = incoming.next() => match message {
-                        None | Some(Err(_) | Ok(Message::Close(_))) => return,
-                        Some(Ok(_)) => {}
-                    }
-                }
+            match upgrade.await {
+                Ok(connection) => speak(TokioIo::new(connection), pieces, binary, PING_PERIOD).await,
+                Err(error) => tracing::debug!(%error, "a WebSocket was not opened"),
             }
-            let _ = outgoing.send(Message::Close(None)).await;
         });
         let mut response = Response::new(Bytes::new().into());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -92,6 +85,52 @@ impl Socket {
         }
         response
     }
+}
+
+/// Sends what comes. A client that says nothing from one ping to the next but one, or in the middle of a frame, is gone;
+/// that one does not read is noticed below, where it is written to.
+async fn speak(
+    connection: impl AsyncRead + AsyncWrite + Unpin,
+    pieces: impl Stream<Item = Bytes>,
+    binary: bool,
+    ping_period: Duration,
+) {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(INCOMING_BYTES_MAX))
+        .max_frame_size(Some(INCOMING_BYTES_MAX))
+        .max_write_buffer_size(OUTGOING_BYTES_MAX);
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
+    let (mut outgoing, mut incoming) = socket.split();
+    let mut pieces = pin!(pieces);
+    let mut ping_at = pin!(tokio::time::sleep(ping_period));
+    let mut heard = true;
+    loop {
+        let sent = tokio::select! {
+            piece = pieces.next() => match piece {
+                Some(piece) => outgoing.send(message(piece, binary)).await,
+                None => break,
+            },
+            // Reading answers pings, and tells when the client has gone. What else it says is not for a watch.
+            message = incoming.next() => match message {
+                None | Some(Err(_) | Ok(Message::Close(_))) => return,
+                Some(Ok(_)) => {
+                    heard = true;
+                    Ok(())
+                }
+            },
+            () = ping_at.as_mut() => {
+                if !std::mem::take(&mut heard) {
+                    return tracing::debug!("the other side of a WebSocket is silent");
+                }
+                ping_at.as_mut().reset(Instant::now() + ping_period);
+                outgoing.send(Message::Ping(Bytes::new())).await
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+    let _ = outgoing.send(Message::Close(None)).await;
 }
 
 fn message(piece: Bytes, binary: bool) -> Message {

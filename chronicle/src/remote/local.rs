@@ -11,18 +11,10 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Fault, Options};
-use holdfast_outbound::conversion::Webhooks;
 use holdfast_storage_rocks::RocksLog;
-use holdfast_transport_http::aggregate::Aggregator;
-use holdfast_transport_http::api::{Api, Features, Limits};
-use holdfast_transport_http::authenticate::Authenticator;
-use holdfast_transport_http::effects::Effects;
-use holdfast_transport_http::paths::Documents;
-use holdfast_transport_http::{Metrics, memory};
-use std::collections::HashMap;
+use holdfast_transport_http::{Builder, memory};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// An opened folder; what was written is whole when this is dropped.
 pub struct Local {
@@ -57,32 +49,11 @@ impl Drop for Local {
 }
 
 fn client(engine: Arc<Engine>) -> kube::Client {
-    let aggregator = Arc::new(Aggregator::new(engine.clone(), Default::default()));
-    let webhooks = Webhooks::new(&engine, aggregator.outbound());
-    engine.set_outside(Arc::new(Effects { webhooks, tokens: None }));
-    let authenticator = Authenticator {
-        anonymous: false,
-        static_tokens: HashMap::new(),
-        service_accounts: None,
-        request_headers: Default::default(),
-    };
-    let api = Arc::new(Api {
-        engine,
-        aggregator,
-        authenticator,
-        modes: vec![Mode::Rbac],
-        limits: Limits::default(),
-        features: Features::default(),
-        metrics: Metrics::default(),
-        documents: Documents::new(String::new()),
-        forker: None,
-        stopping: watch::Sender::new(false),
-        sockets: Default::default(),
-        ready: watch::Sender::new(true),
-    });
+    let transport = Builder::new(engine).build();
+    transport.be_ready();
     // Whoever may write the folder's files may do anything with them.
     let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
-    kube::Client::new(memory::service(api, Arc::new(user)), "default")
+    kube::Client::new(memory::service(transport, Arc::new(user)), "default")
 }
 
 /// As which the events of the folder's own user are told.

@@ -1,6 +1,6 @@
 //! What is left to do for cluster roles that gather others' rules: the gathered rules are written into them.
 
-use super::{PRIVILEGED_GROUP, User};
+use super::User;
 use crate::namespace::Step;
 use crate::object::encode;
 use crate::request::{Body, Format, Options, Request, Target, Verb};
@@ -8,8 +8,7 @@ use crate::state::State;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The user in whose name gathered rules are written.
-pub const USER: &str = "system:serviceaccount:kube-system:clusterrole-aggregation-controller";
+/// In whose name gathered rules are written: this account in kube-system.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
 /// One update for each role whose rules are not those that it gathers.
@@ -24,7 +23,7 @@ pub fn plan(state: &State) -> Vec<Step> {
         let body = Body { bytes: encode::document(&role).into(), format: Format::Json };
         let target = Target { kind, version, namespace: None, name: Some(name), subresource: None };
         let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
-        let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
+        let user = Arc::new(User::service_account("kube-system", MANAGER, ""));
         Some(Step { request: Request { user, verb: Verb::Update, target, options, body, id: MANAGER.into() } })
     };
     state.rbac.stale_aggregates().into_iter().filter_map(update).collect()

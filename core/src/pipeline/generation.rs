@@ -2,8 +2,8 @@
 
 use super::candidate::Candidate;
 use super::endpoint::Part;
-use super::{Context, Endpoint};
 use super::reset::put;
+use super::{Context, Endpoint};
 use crate::object::meta::{self, Document, metadata, metadata_mut};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 mod commit;
 mod faults;
 mod health;
-mod housekeeping;
+mod collections;
 mod others;
 mod past;
 mod reading;

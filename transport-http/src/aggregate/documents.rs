@@ -3,16 +3,17 @@
 //! A merged document is kept with the one it was made from, and made again when that or the table has changed.
 
 use super::{Table, whole};
-use crate::api::Api;
-use crate::past::Scene;
 use crate::paths;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
+use crate::route::{Discovery, Route};
+use crate::transport::{Head, Transport};
 use bytes::Bytes;
 use holdfast_core::apiservices::GroupVersion;
 use holdfast_core::wire::discovery::Aggregated;
 use holdfast_core::wire::merged::{self, Merge};
 use holdfast_core::wire::openapi;
+use holdfast_service::Scene;
 use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Method};
 use serde_json::Value;
@@ -34,41 +35,35 @@ enum Asked<'a> {
 }
 
 /// Answers a path whose document other servers have a part in; `None` when it is this server's alone.
-pub async fn answer(
-    api: &Arc<Api>,
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-    shape: Shape,
-) -> Option<Response> {
-    let table = api.aggregator.table.load_full();
+pub async fn answer(transport: &Arc<Transport>, head: &Head, route: &Route, shape: Shape) -> Option<Response> {
+    let Head { method, headers, .. } = head;
+    let table = transport.aggregator.table.load_full();
     if table.servers.is_empty() && table.priorities.is_empty() || !matches!(*method, Method::GET | Method::HEAD) {
         return None;
     }
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let asked = match parts.as_slice() {
-        ["apis"] => Asked::Groups(paths::aggregated_form(accept)),
-        ["apis", group] => Asked::Group(group),
-        ["openapi", "v2"] => Asked::OpenApiV2 { protobuf: paths::asks_protobuf(accept) },
-        ["openapi", "v3"] => Asked::OpenApiV3Index,
+    let asked = match route {
+        Route::Discovery(Discovery::Groups) => Asked::Groups(paths::aggregated_form(accept)),
+        Route::Discovery(Discovery::Group(group)) => Asked::Group(group),
+        Route::OpenApiV2 => Asked::OpenApiV2 { protobuf: paths::asks_protobuf(accept) },
+        Route::OpenApiV3(path) if path.is_empty() => Asked::OpenApiV3Index,
         _ => return None,
     };
-    let own_path = match asked {
-        Asked::Group(_) => "/apis",
-        _ => path,
+    let own_route = match asked {
+        Asked::Group(_) => Route::Discovery(Discovery::Groups),
+        _ => route.clone(),
     };
     let mut own_headers = HeaderMap::new();
     if let Asked::Groups(Some(form)) = asked {
         own_headers.insert(ACCEPT, HeaderValue::from_static(form.content_type()));
     }
     let query = Query::parse("");
-    let scene = Scene::Present(api.engine.snapshot());
-    let own = paths::answer(api, &scene, &Method::GET, own_path, &own_headers, &query, Shape::PLAIN);
+    let scene = Scene::Present(transport.engine().snapshot());
+    let own = paths::answer(transport, &scene, &Method::GET, &own_route, &own_headers, &query, Shape::PLAIN).await;
     let own = whole(own).await?;
     let name =
-        format!("{own_path} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));
-    let document = document(api, &table, &name, own, &asked)?;
+        format!("{own_route:?} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));
+    let document = document(transport, &table, &name, own, &asked)?;
     Some(match asked {
         Asked::Groups(Some(form)) => paths::tagged(document, form.content_type(), headers, shape),
         Asked::Groups(None) | Asked::OpenApiV3Index => respond::bytes(200, document, shape),
@@ -81,8 +76,8 @@ pub async fn answer(
     })
 }
 
-fn document(api: &Api, table: &Table, name: &str, own: Bytes, asked: &Asked) -> Option<Bytes> {
-    let lock = || api.aggregator.merged.lock().unwrap_or_else(PoisonError::into_inner);
+fn document(transport: &Transport, table: &Table, name: &str, own: Bytes, asked: &Asked) -> Option<Bytes> {
+    let lock = || transport.aggregator.merged.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(kept) = lock().get(name).filter(|kept| kept.generation == table.generation && kept.own == own) {
         return Some(kept.document.clone());
     }

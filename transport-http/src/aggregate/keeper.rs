@@ -16,9 +16,10 @@ use holdfast_core::object::meta;
 use holdfast_core::state::{Entry, State};
 use holdfast_core::wire::discovery::Aggregated;
 use holdfast_core::wire::{merged, openapi};
-use holdfast_engine::registrar::follow;
 use holdfast_engine::{Delivery, Engine, Fault, WatchStart};
 use holdfast_outbound::{Endpoint, TlsTrust};
+use holdfast_service::Service;
+use holdfast_service::housekeeping::registrar::follow;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Response};
 use serde_json::Value;
@@ -123,17 +124,18 @@ impl Aggregator {
     }
 
     /// Runs as long as the engine does.
-    pub async fn keep(self: Arc<Self>, engine: Arc<Engine>) {
+    pub async fn keep(self: Arc<Self>, service: Arc<Service>) {
         loop {
-            self.prime(&engine);
-            if let Err(fault) = self.follow(&engine).await {
+            self.prime(service.engine());
+            if let Err(fault) = self.follow(&service).await {
                 tracing::warn!(%fault, "APIServices are followed anew");
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 
-    async fn follow(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Fault> {
+    async fn follow(self: &Arc<Self>, service: &Arc<Service>) -> Result<(), Fault> {
+        let engine = service.engine();
         let now = WatchStart::Now;
         let mut api_services = follow(engine, apiservices::GROUP, "v1", "apiservices", now)?;
         let mut services = follow(engine, "", "v1", "services", now)?;
@@ -166,9 +168,9 @@ impl Aggregator {
                 }
                 () = tokio::time::sleep_until(agenda.next()) => {
                     for name in agenda.take_due() {
-                        let (this, engine) = (self.clone(), engine.clone());
+                        let (this, service) = (self.clone(), service.clone());
                         checks.spawn(async move {
-                            let outcome = this.check(&engine, &name).await;
+                            let outcome = this.check(&service, &name).await;
                             (name, outcome)
                         });
                     }
@@ -238,7 +240,8 @@ impl Aggregator {
     }
 
     /// Looks at one APIService, and writes down what is found.
-    async fn check(self: &Arc<Self>, engine: &Arc<Engine>, name: &str) -> Outcome {
+    async fn check(self: &Arc<Self>, service: &Arc<Service>, name: &str) -> Outcome {
+        let (door, engine) = (service, service.engine());
         let Some(service) = read(&engine.snapshot(), name) else { return Outcome::Settled };
         let finding = {
             let slices = self.slices.read().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +253,7 @@ impl Aggregator {
         };
         let fresh = service.backend.is_some() && self.refresh(&service, condition.holds).await;
         if let Some(step) = available::report(&engine.snapshot(), name, &condition, engine.stamp())
-            && let Err(refusal) = engine.mutate(&step.request).await
+            && let Err(refusal) = door.act(step.request).await
         {
             tracing::debug!(?refusal, name, "a condition could not be written");
             return Outcome::Ill;

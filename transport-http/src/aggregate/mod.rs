@@ -7,7 +7,7 @@ mod documents;
 mod keeper;
 mod proxy;
 
-use crate::info::RequestInfo;
+use crate::route::Route;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 pub(crate) use documents::answer;
@@ -101,24 +101,13 @@ impl Aggregator {
     }
 
     /// The other server that a request is for.
-    pub(crate) fn server(&self, info: &RequestInfo) -> Option<Arc<Server>> {
+    pub(crate) fn server(&self, route: &Route) -> Option<Arc<Server>> {
         let table = self.table.load();
         if table.servers.is_empty() {
             return None;
         }
-        let served = if info.is_resource {
-            GroupVersion::new(info.group.as_str(), info.version.as_str())
-        } else {
-            let parts: Vec<&str> = info.path.split('/').filter(|part| !part.is_empty()).collect();
-            match parts.as_slice() {
-                ["api", version] | ["openapi", "v3", "api", version] => GroupVersion::new("", *version),
-                ["apis", group, version] | ["openapi", "v3", "apis", group, version] => {
-                    GroupVersion::new(*group, *version)
-                }
-                _ => return None,
-            }
-        };
-        table.servers.get(&served).cloned()
+        let (group, version) = route.group_version()?;
+        table.servers.get(&GroupVersion::new(group, version)).cloned()
     }
 }
 

@@ -1,12 +1,14 @@
 //! Sends a request on to the server that answers for it, in the name of whoever made it.
 
 use super::Server;
-use crate::api::{Api, Call};
 use crate::respond::{self, Response};
+use crate::route::Route;
+use crate::transport::{Head, Transport};
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::request::Verb;
 use holdfast_outbound::{OutBody, OutboundError};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -39,7 +41,16 @@ const OF_CONNECTION: &[&str] = &[
     "upgrade",
 ];
 
-pub async fn forward<B, D, E>(api: &Arc<Api>, server: &Server, call: Call<B>) -> Response
+/// Sends a request on that the door has granted to this user, under the name that it goes by here.
+pub async fn forward<B, D, E>(
+    transport: &Arc<Transport>,
+    server: &Server,
+    route: &Route,
+    wire: Head,
+    user: &User,
+    id: &str,
+    body: Option<B>,
+) -> Response
 where
     B: Stream<Item = Result<D, E>> + Send + 'static,
     D: Buf,
@@ -48,13 +59,12 @@ where
     if !server.service.available {
         return respond::plain_error(503, "service unavailable");
     }
-    let Call { wire, info, user, id, .. } = call;
     let path = match wire.query.is_empty() {
         true => wire.path.clone(),
         false => format!("{}?{}", wire.path, wire.query),
     };
     let endpoint = server.endpoint(&path);
-    let outbound = api.aggregator.outbound();
+    let outbound = transport.aggregator.outbound();
     let Ok(host) = outbound.host(&endpoint) else {
         return respond::plain_error(503, "service unavailable");
     };
@@ -66,8 +76,8 @@ where
     let impersonating: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
     impersonating.iter().for_each(|name| drop(headers.remove(name)));
-    api.authenticator.request_headers.clear(&mut headers);
-    if let Err(name) = identify(&mut headers, &user) {
+    transport.authenticator.request_headers.clear(&mut headers);
+    if let Err(name) = identify(&mut headers, user) {
         let message = format!("error trying to reach service: net/http: invalid header field value for {name:?}");
         return respond::plain_error(503, &message);
     }
@@ -76,7 +86,7 @@ where
             headers.insert(HeaderName::from_static(name), value);
         }
     };
-    set("audit-id", &id);
+    set("audit-id", id);
     if upgrade.is_none() {
         set("x-forwarded-uri", &wire.path);
         set("x-forwarded-host", &host);
@@ -86,15 +96,15 @@ where
         add_forwarded_for(&mut headers, &client.ip().to_string());
     }
     let silent = matches!(wire.method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let body: OutBody = if silent {
-        headers.remove(header::CONTENT_LENGTH);
-        Empty::new().map_err(|never| match never {}).boxed_unsync()
-    } else {
-        let pieces = wire.body.map(|piece| match piece {
+    let body: OutBody = if let Some(body) = body.filter(|_| !silent) {
+        let pieces = body.map(|piece| match piece {
             Ok(mut piece) => Ok(Frame::data(piece.copy_to_bytes(piece.remaining()))),
             Err(error) => Err(error.to_string().into()),
         });
         BodyExt::boxed_unsync(StreamBody::new(pieces))
+    } else {
+        headers.remove(header::CONTENT_LENGTH);
+        Empty::new().map_err(|never| match never {}).boxed_unsync()
     };
     let mut request = Request::new(body);
     *request.method_mut() = wire.method;
@@ -102,17 +112,16 @@ where
     if let Some(protocol) = upgrade {
         let request = upgrading(request, protocol);
         return match outbound.upgrade(&endpoint, request).await {
-            Ok(response) => upgraded(api, response, wire.upgrade),
+            Ok(response) => upgraded(transport, response, wire.upgrade),
             Err(error) => respond::plain_error(503, &error.to_string()),
         };
     }
-    let patient = info.verb == "watch"
-        || matches!(info.subresource.as_str(), "log" | "attach" | "exec" | "portforward" | "proxy");
+    let patient = is_patient(route);
     let answer = outbound.forward(&endpoint, request);
     let answer = if patient { Ok(answer.await) } else { tokio::time::timeout(ANSWER_MAX, answer).await };
     match answer {
-        Ok(Ok(response)) if patient => passed_on(response, api.aggregator.reject_redirects, Some(api)),
-        Ok(Ok(response)) => passed_on(response, api.aggregator.reject_redirects, None),
+        Ok(Ok(response)) if patient => passed_on(response, transport.aggregator.reject_redirects, Some(transport)),
+        Ok(Ok(response)) => passed_on(response, transport.aggregator.reject_redirects, None),
         Ok(Err(OutboundError::Unusable(why))) => respond::plain_error(500, &why),
         Ok(Err(OutboundError::Unresolved(_))) => respond::plain_error(503, "service unavailable"),
         Ok(Err(error)) => respond::plain_error(503, &format!("error trying to reach service: {error}")),
@@ -123,8 +132,15 @@ where
     }
 }
 
+/// Whether the answer may take as long as it likes.
+fn is_patient(route: &Route) -> bool {
+    let Route::Resource { verb, path } = route else { return false };
+    *verb == Some(Verb::Watch)
+        || matches!(path.subresource.as_str(), "log" | "attach" | "exec" | "portforward" | "proxy")
+}
+
 /// The answer, piece by piece as it comes; one that may go on for ever ends when the server stops.
-fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, endless: Option<&Arc<Api>>) -> Response {
+fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, endless: Option<&Arc<Transport>>) -> Response {
     let (mut parts, body) = response.into_parts();
     if reject_redirects && parts.status.is_redirection() && parts.headers.contains_key(header::LOCATION) {
         let message = "the backend attempted to redirect this request, which is not permitted";
@@ -138,8 +154,8 @@ fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, endless
     let pieces = body.into_data_stream();
     let mut answer = match endless {
         None => warp::reply::stream(pieces).into_response(),
-        Some(api) => {
-            let mut stopping = api.stopping.subscribe();
+        Some(transport) => {
+            let mut stopping = transport.stopping.subscribe();
             let stopped = Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) });
             warp::reply::stream(pieces.take_until(stopped)).into_response()
         }
@@ -208,7 +224,7 @@ fn upgrading(mut request: Request<OutBody>, protocol: HeaderValue) -> Request<Ou
 
 /// Both connections become one, if the server has agreed.
 fn upgraded(
-    api: &Arc<Api>,
+    transport: &Arc<Transport>,
     mut response: http::Response<Incoming>,
     client: Option<hyper::upgrade::OnUpgrade>,
 ) -> Response {
@@ -223,8 +239,8 @@ fn upgraded(
         return respond::plain_error(503, "request connection cannot be hijacked");
     };
     let server = hyper::upgrade::on(&mut response);
-    let mut stopping = api.stopping.subscribe();
-    api.sockets.spawn(async move {
+    let mut stopping = transport.stopping.subscribe();
+    transport.sockets.spawn(async move {
         let (client, server) = match tokio::try_join!(client, server) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),

@@ -5,12 +5,16 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+const SERVICE: &str = "holdfast-service";
+const OUTBOUND: &str = "holdfast-outbound";
+
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 6] = [
+const NEVER: [(&str, &[&str]); 7] = [
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*"]),
+    ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
+    (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
     ("holdfast-storage-*", &["hyper", "warp", "holdfast-transport-*"]),
-    ("holdfast-outbound", &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle"]),
+    (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
     ("holdfast-chronicle", &["holdfast", "holdfast-bench", "holdfast-sim"]),
 ];

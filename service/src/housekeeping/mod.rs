@@ -1,9 +1,13 @@
-//! Keeps house: finishes the deletion of namespaces, gathers the rules of aggregated roles, lets old Events go.
+//! What the server does by itself: finishes the deletion of namespaces, gathers the rules of aggregated roles, lets old
+//! Events go, and makes what every cluster has ([`bootstrap`], [`registrar`]).
 //!
-//! The plans are the core's; these loops make their requests, whenever a commit may have changed something, or
-//! when time may have.
+//! The plans are the core's; these loops make their requests, whenever a commit may have changed something, or when
+//! time may have. Each request comes through the door under a name of its own, and the roles say what it may do.
 
-use crate::engine::Engine;
+pub mod bootstrap;
+pub mod registrar;
+
+use crate::Service;
 use holdfast_core::authz::upkeep as roles;
 use holdfast_core::event::Offset;
 use holdfast_core::expiry;
@@ -18,11 +22,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 
-pub async fn run(engine: Arc<Engine>) {
-    let hub = engine.hub().clone();
-    let engine: Weak<Engine> = {
-        let weak = Arc::downgrade(&engine);
-        drop(engine);
+/// Keeps house for as long as somebody else holds the service.
+pub async fn run(service: Arc<Service>) {
+    let hub = service.engine().hub().clone();
+    if let Some(ttl) = service.engine().settings().event_ttl {
+        tokio::spawn(expire(Arc::downgrade(&service), ttl));
+    }
+    let service: Weak<Service> = {
+        let weak = Arc::downgrade(&service);
+        drop(service);
         weak
     };
     let mut gathered = Offset::ZERO;
@@ -31,8 +39,8 @@ pub async fn run(engine: Arc<Engine>) {
         tokio::pin!(committed);
         committed.as_mut().enable();
         {
-            let Some(engine) = engine.upgrade() else { return };
-            work(&engine, &mut gathered).await;
+            let Some(service) = service.upgrade() else { return };
+            work(&service, &mut gathered).await;
         }
         committed.await;
         tokio::time::sleep(PAUSE).await;
@@ -40,18 +48,18 @@ pub async fn run(engine: Arc<Engine>) {
 }
 
 /// Lets Events go that have not changed for `ttl`.
-pub async fn expire(engine: Weak<Engine>, ttl: Duration) {
+async fn expire(service: Weak<Service>, ttl: Duration) {
     let period = (ttl / 20).clamp(EXPIRY_PERIOD_MIN, EXPIRY_PERIOD_MAX);
     loop {
         tokio::time::sleep(period).await;
-        let Some(engine) = engine.upgrade() else { return };
+        let Some(service) = service.upgrade() else { return };
         loop {
-            let now_ms = engine.stamp().time.as_millisecond();
-            let steps = expiry::plan(&engine.snapshot(), ttl, now_ms);
+            let now_ms = service.engine().stamp().time.as_millisecond();
+            let steps = expiry::plan(&service.engine().snapshot(), ttl, now_ms);
             let mut requests = tokio::task::JoinSet::new();
             for step in steps {
-                let engine = engine.clone();
-                requests.spawn(async move { engine.mutate(&step.request).await.is_ok() });
+                let service = service.clone();
+                requests.spawn(async move { service.act(step.request).await.is_ok() });
             }
             // Those that were refused changed meanwhile, or the disk is full: either way there is no hurry.
             if !requests.join_all().await.contains(&true) {
@@ -62,11 +70,11 @@ pub async fn expire(engine: Weak<Engine>, ttl: Duration) {
 }
 
 /// Makes the plan's requests until it has none left.
-async fn work(engine: &Arc<Engine>, gathered: &mut Offset) {
+async fn work(service: &Arc<Service>, gathered: &mut Offset) {
     // Each round removes something or is the last, but a request may fail: then the next commit tries again.
     for _ in 0..64 {
-        let snapshot = engine.snapshot();
-        let mut steps: Vec<Step> = namespace::plan(&snapshot, engine.stamp());
+        let snapshot = service.engine().snapshot();
+        let mut steps: Vec<Step> = namespace::plan(&snapshot, service.engine().stamp());
         if !snapshot.definitions.unsettled.is_empty() {
             steps.extend(pipeline::plan_definitions(&snapshot));
         }
@@ -82,9 +90,9 @@ async fn work(engine: &Arc<Engine>, gathered: &mut Offset) {
         // All at once, so that they share a few fsyncs.
         let mut requests = tokio::task::JoinSet::new();
         for step in steps {
-            let engine = engine.clone();
+            let service = service.clone();
             requests.spawn(async move {
-                let refused = engine.mutate(&step.request).await.err();
+                let refused = service.act(step.request).await.err();
                 if let Some(refusal) = &refused {
                     tracing::debug!(?refusal, "a step of keeping house was refused");
                 }

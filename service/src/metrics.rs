@@ -1,5 +1,10 @@
 //! What the server counts, in Prometheus' form.
+//!
+//! Labels are verbs, and kinds and subresources that are served: what a stranger makes up is counted without a name,
+//! or the table could be made to grow.
 
+use crate::{Reply, reply};
+use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -9,16 +14,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    verb: String,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
-    code: u16,
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RequestLabels {
+    pub verb: String,
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    pub subresource: String,
+    pub code: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,13 +57,11 @@ pub struct Metrics {
     rejected: Counter,
 }
 
-/// One request as it is counted.
-pub struct Counted<'a> {
-    pub verb: &'a str,
-    pub group: &'a str,
-    pub version: &'a str,
-    pub resource: &'a str,
-    pub subresource: &'a str,
+/// One request as it is counted, when this is dropped. Without a code there was no answer to count.
+#[derive(Default)]
+pub struct Record {
+    counting: Option<(Arc<Metrics>, Instant)>,
+    pub(crate) labels: RequestLabels,
 }
 
 impl Default for Metrics {
@@ -101,21 +105,34 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
-    pub fn answered(&self, request: &Counted, code: u16, elapsed: Duration) {
-        let labels = RequestLabels {
-            verb: request.verb.to_owned(),
-            group: request.group.to_owned(),
-            version: request.version.to_owned(),
-            resource: request.resource.to_owned(),
-            subresource: request.subresource.to_owned(),
-            code,
-        };
-        self.requests.get_or_create(&labels).inc();
-        if request.verb != "watch" {
-            let verb = VerbLabels { verb: request.verb.to_owned() };
-            self.durations.get_or_create(&verb).observe(elapsed.as_secs_f64());
+impl Record {
+    /// Says what the request came to; whoever renders the answer may know better.
+    pub fn code(&mut self, code: u16) {
+        self.labels.code = code;
+    }
+
+    pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {
+        self.code(outcome.map_or_else(reply::code, Reply::code));
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let Some((metrics, began)) = self.counting.take().filter(|_| self.labels.code != 0) else { return };
+        let RequestLabels { verb, resource, code, .. } = &self.labels;
+        tracing::debug!(verb, resource, code, "answered");
+        if verb != "watch" {
+            let verb = VerbLabels { verb: verb.clone() };
+            metrics.durations.get_or_create(&verb).observe(began.elapsed().as_secs_f64());
         }
+        metrics.requests.get_or_create(&self.labels).inc();
+    }
+}
+
+impl Metrics {
+    /// Begins to count a request.
+    pub fn begin(self: &Arc<Self>) -> Record {
+        Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
     }
 
     pub fn rejected(&self) {
@@ -123,13 +140,13 @@ impl Metrics {
     }
 
     /// Counts a watch for as long as the result lives.
-    pub fn watching(&self) -> Held {
+    pub fn watching(&self) -> Watching {
         self.watches.inc();
-        Held(self.watches.clone())
+        Watching(self.watches.clone())
     }
 
     /// The exposition text, with what is read off the state at this moment.
-    pub fn render(&self, state: &State, log: Option<(Offset, Size)>, reading: i64, mutating: i64) -> String {
+    pub fn render(&self, state: &State, log: Option<(Offset, Size)>, reading: u64, mutating: u64) -> String {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
             let group = &kind.hub().group;
             let resource = if group.is_empty() { kind.resource.clone() } else { format!("{}.{group}", kind.resource) };
@@ -144,7 +161,7 @@ impl Metrics {
             self.let_go_bytes.set(size.let_go_bytes as i64);
         }
         for (kind, value) in [("readOnly", reading), ("mutating", mutating)] {
-            self.inflight.get_or_create(&KindLabels { request_kind: kind.into() }).set(value);
+            self.inflight.get_or_create(&KindLabels { request_kind: kind.into() }).set(value as i64);
         }
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -153,9 +170,10 @@ impl Metrics {
     }
 }
 
-pub struct Held(Gauge);
+/// A watch in progress.
+pub struct Watching(Gauge);
 
-impl Drop for Held {
+impl Drop for Watching {
     fn drop(&mut self) {
         self.0.dec();
     }

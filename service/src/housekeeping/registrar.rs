@@ -2,10 +2,7 @@
 //!
 //! The plans are the core's; everything is compared at the start, and from then on what an event touches.
 
-use crate::engine::Engine;
-use crate::hub::Delivery;
-use crate::log::Fault;
-use crate::watch::{Watch, WatchStart};
+use crate::Service;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::local::{self, Custom};
 use holdfast_core::apiservices::trust::{self, Trust};
@@ -15,6 +12,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::list::Selection;
 use holdfast_core::namespace::Step;
 use holdfast_core::request::{Options, Request, Target, Verb};
+use holdfast_engine::{Delivery, Engine, Fault, Watch, WatchStart};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +29,8 @@ pub struct Registrar {
 }
 
 /// Makes sure of every APIService that there should be, and of no other.
-pub async fn ensure(engine: &Arc<Engine>) -> Result<Registrar, Refusal> {
-    let state = engine.snapshot();
+pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
+    let state = service.engine().snapshot();
     let mut custom = Custom::default();
     if let Some((kind, _)) = state.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") {
         for (name, entry) in state.scan(kind, "", None) {
@@ -42,8 +40,8 @@ pub async fn ensure(engine: &Arc<Engine>) -> Result<Registrar, Refusal> {
     // All at once, so that they share a few fsyncs.
     let mut writes = tokio::task::JoinSet::new();
     for Step { request } in local::plan_all(&state, &custom) {
-        let engine = engine.clone();
-        writes.spawn(async move { engine.mutate(&request).await.map(|_| ()) });
+        let service = service.clone();
+        writes.spawn(async move { service.act(request).await.map(|_| ()) });
     }
     for written in writes.join_all().await {
         match written {
@@ -57,20 +55,21 @@ pub async fn ensure(engine: &Arc<Engine>) -> Result<Registrar, Refusal> {
 
 impl Registrar {
     /// Runs as long as the engine does.
-    pub async fn run(mut self, engine: Arc<Engine>) {
+    pub async fn run(mut self, service: Arc<Service>) {
         loop {
-            if let Err(fault) = self.follow(&engine).await {
+            if let Err(fault) = self.follow(&service).await {
                 tracing::warn!(%fault, "custom resource definitions are followed anew");
             }
             tokio::time::sleep(RETRY).await;
-            match ensure(&engine).await {
+            match ensure(&service).await {
                 Ok(anew) => self = anew,
                 Err(refusal) => tracing::debug!(?refusal, "APIServices could not be made"),
             }
         }
     }
 
-    async fn follow(&mut self, engine: &Arc<Engine>) -> Result<(), Fault> {
+    async fn follow(&mut self, service: &Arc<Service>) -> Result<(), Fault> {
+        let engine = service.engine();
         let start = WatchStart::After(self.followed);
         let mut definitions = follow(engine, "apiextensions.k8s.io", "v1", "customresourcedefinitions", start)?;
         let mut services = follow(engine, apiservices::GROUP, "v1", "apiservices", start)?;
@@ -91,7 +90,7 @@ impl Registrar {
             for served in touched {
                 let step = local::plan(&engine.snapshot(), &self.custom, &served, false);
                 if let Some(Step { request }) = step
-                    && let Err(refusal) = engine.mutate(&request).await
+                    && let Err(refusal) = service.act(request).await
                 {
                     tracing::debug!(?refusal, "an APIService could not be written");
                     open.insert(served);
@@ -102,17 +101,18 @@ impl Registrar {
 }
 
 /// Tells other servers whom to trust, as long as the engine runs.
-pub async fn keep_trust(engine: Arc<Engine>, trust: Trust) {
+pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
+    let engine = service.engine();
     loop {
         let followed = engine.snapshot().offset;
-        let selection = select(&engine, ("", "v1", "configmaps"), Some((trust::NAMESPACE, trust::NAME)));
+        let selection = select(engine, ("", "v1", "configmaps"), Some((trust::NAMESPACE, trust::NAME)));
         let mut maps = match selection {
             Ok(selection) => engine.watch(selection, WatchStart::After(followed)),
             Err(fault) => return tracing::warn!(%fault, "nobody is told whom to trust"),
         };
         loop {
             if let Some(Step { request }) = trust::plan(&engine.snapshot(), &trust)
-                && let Err(refusal) = engine.mutate(&request).await
+                && let Err(refusal) = service.act(request).await
             {
                 tracing::debug!(?refusal, "whom to trust could not be told");
                 tokio::time::sleep(RETRY).await;

@@ -1,11 +1,12 @@
 //! Makes sure of what every cluster has: the namespaces, roles and other objects that clients count on.
 
-use crate::engine::{Engine, Reply};
+use crate::Service;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User, bootstrap};
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::{encode, meta};
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
+use holdfast_engine::Engine;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -13,31 +14,30 @@ use std::sync::Arc;
 pub const USER: &str = "system:apiserver";
 
 /// Creates what is missing; completes roles and bindings that an older release made.
-pub async fn ensure(engine: &Arc<Engine>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
+pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
     // Namespaces first: the others live in them.
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
         documents.into_iter().partition(|document| document["kind"] == "Namespace");
-    all(engine, namespaces, |_, _| None).await?;
-    all(engine, rest, |_, _| None).await?;
-    all(engine, policy, |existing, wanted| bootstrap::reconcile(Some(existing), wanted)).await
+    all(service, namespaces, |_, _| None).await?;
+    all(service, rest, |_, _| None).await?;
+    all(service, policy, |existing, wanted| bootstrap::reconcile(Some(existing), wanted)).await
 }
 
 /// Makes them all at once, so that they share a few fsyncs. `reconcile` says what an existing one should become.
 async fn all(
-    engine: &Arc<Engine>,
+    service: &Arc<Service>,
     documents: Vec<Value>,
     reconcile: fn(&Value, &Value) -> Option<Value>,
 ) -> Result<(), Refusal> {
     let mut tasks = tokio::task::JoinSet::new();
     for document in documents {
-        let Some(request) = request(engine, document, reconcile)? else { continue };
-        let engine = engine.clone();
-        tasks.spawn(async move { engine.mutate(&request).await });
+        let Some(request) = request(service.engine(), document, reconcile)? else { continue };
+        let service = service.clone();
+        tasks.spawn(async move { service.act(request).await });
     }
     while let Some(result) = tasks.join_next().await {
         match result.map_err(|error| Refusal::Internal(error.to_string()))? {
-            Ok(_) => {}
-            Err(Refusal::AlreadyExists(_)) => {}
+            Ok(_) | Err(Refusal::AlreadyExists(_)) => {}
             Err(refusal) => return Err(refusal),
         }
     }

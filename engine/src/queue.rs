@@ -1,0 +1,177 @@
+//! The way to the writer: a bounded queue to its thread, and what becomes of both when it ends.
+//!
+//! Nobody waits for a writer that is gone. It says so first and then takes what is left out of the queue; whoever hands
+//! something over looks afterwards whether it is gone, and does the same. So each command is either seen by the writer
+//! or dropped, which answers who waits for it.
+
+use crate::log::{Fault, Wake};
+use crate::writer::{Input, Writer};
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// How often a question looks whether a full queue has room.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+pub struct Queue {
+    inputs: Arc<Sender<Input>>,
+    /// The other end, where the writer has a thread: it outlives the writer.
+    left: OnceLock<Receiver<Input>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    ended: Arc<watch::Sender<Option<Ended>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ended {
+    /// It was told to.
+    Stopped,
+    Died(String),
+}
+
+/// How the writer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    Well,
+    /// It lives, and the log takes no writes.
+    ReadOnly(String),
+    /// It has died, or does not answer.
+    Dead(String),
+}
+
+/// Why nothing was handed over.
+pub enum Unsent {
+    Full(Input),
+    /// Nobody will ever take it.
+    Gone(String),
+}
+
+impl Queue {
+    /// A queue for so many, and the end that the writer takes from.
+    pub fn new(inputs_max: usize) -> (Queue, Receiver<Input>) {
+        let (inputs, outputs) = bounded(inputs_max);
+        let ended = Arc::new(watch::Sender::new(None));
+        let queue = Queue { inputs: Arc::new(inputs), left: OnceLock::new(), thread: Mutex::default(), ended };
+        (queue, outputs)
+    }
+
+    /// Gives the writer a thread.
+    pub fn start(&self, writer: Writer, outputs: Receiver<Input>) -> Result<(), Fault> {
+        let left = self.left.get_or_init(|| outputs.clone()).clone();
+        let ended = self.ended.clone();
+        let serve = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&outputs)));
+            ended.send_replace(Some(match outcome {
+                Ok(()) => Ended::Stopped,
+                Err(panic) => {
+                    let why = format!("the writer died: {}", words(panic.as_ref()));
+                    tracing::error!("{why}");
+                    Ended::Died(why)
+                }
+            }));
+            drop_all(&left);
+        };
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(serve);
+        let thread = thread.map_err(|error| Fault::io("start the writer", error))?;
+        *self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(thread);
+        Ok(())
+    }
+
+    pub fn hand_over(&self, input: Input) -> Result<(), Unsent> {
+        let has_ended = || self.ended.borrow().is_some();
+        if has_ended() {
+            return Err(Unsent::Gone(self.why()));
+        }
+        self.inputs.try_send(input).map_err(|error| match error {
+            TrySendError::Full(input) => Unsent::Full(input),
+            TrySendError::Disconnected(_) => Unsent::Gone(self.why()),
+        })?;
+        // The writer may have taken it all the same: what becomes of it, its answer says.
+        if has_ended() {
+            self.left.get().into_iter().for_each(drop_all);
+        }
+        Ok(())
+    }
+
+    /// What a log calls when others have appended to it. It keeps no queue open.
+    pub fn wake(&self, writer: &Writer) -> Wake {
+        let (others, inputs) = (writer.others().clone(), Arc::downgrade(&self.inputs));
+        Arc::new(move || {
+            others.store(true, Ordering::Release);
+            if let Some(inputs) = inputs.upgrade() {
+                // A writer with a full queue is awake, and looks at the tail on its way.
+                let _ = inputs.try_send(Input::Tail);
+            }
+        })
+    }
+
+    /// Asks the writer how it is.
+    pub async fn health(&self, patience: Duration) -> Health {
+        let late = |_| Health::Dead(format!("the writer has not answered for {} s", patience.as_secs_f32()));
+        tokio::time::timeout(patience, self.ask()).await.unwrap_or_else(late)
+    }
+
+    async fn ask(&self) -> Health {
+        let (answer, answered) = oneshot::channel();
+        let mut question = Input::Ask(answer);
+        loop {
+            match self.hand_over(question) {
+                Ok(()) => break,
+                // It moves on, if the writer lives.
+                Err(Unsent::Full(again)) => question = again,
+                Err(Unsent::Gone(why)) => return Health::Dead(why),
+            }
+            tokio::time::sleep(LOOK_PERIOD).await;
+        }
+        match answered.await {
+            Ok(None) => Health::Well,
+            Ok(Some(why)) => Health::ReadOnly(why),
+            Err(_) => Health::Dead(self.why()),
+        }
+    }
+
+    /// Resolves when the writer has died, and says of what.
+    pub async fn died(&self) -> String {
+        let mut ended = self.ended.subscribe();
+        let died = ended.wait_for(|ended| matches!(ended, Some(Ended::Died(_)))).await;
+        let why = match died.as_deref() {
+            Ok(Some(Ended::Died(why))) => why.clone(),
+            // The other end is held by this very queue.
+            _ => String::new(),
+        };
+        drop(died);
+        why
+    }
+
+    /// Lets the writer finish what it was handed, and ends it.
+    pub fn close(&self) {
+        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(thread) = thread {
+            // One that died takes nothing any more, and its queue was emptied: this waits for nobody.
+            let _ = self.inputs.send(Input::Stop);
+            let _ = thread.join();
+        }
+    }
+
+    /// Why nobody takes anything from the queue.
+    fn why(&self) -> String {
+        match &*self.ended.borrow() {
+            Some(Ended::Died(why)) => why.clone(),
+            Some(Ended::Stopped) | None => "the server is stopping".into(),
+        }
+    }
+}
+
+fn drop_all(inputs: &Receiver<Input>) {
+    while inputs.try_recv().is_ok() {}
+}
+
+/// What somebody panicked with.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
+}

@@ -1,0 +1,131 @@
+//! Authorization: whether this user may ask for this, by the roles of now, and whether one may act in another's name.
+
+use super::{Layer, Next, Outcome, Passage, refused};
+use crate::{ActingAs, Asked, ResourcePath, Service};
+use futures_util::future::BoxFuture;
+use holdfast_core::Refusal;
+use holdfast_core::authz::chain::Authorizer;
+use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
+use holdfast_core::refusal::Subject;
+use holdfast_core::request::Request;
+use holdfast_core::state::State;
+use std::sync::Arc;
+
+pub struct Authorization;
+
+/// All kinds of all groups, or all objects.
+const ALL: &str = "*";
+/// What one must be allowed to do with all of them to see the log.
+const READS: [&str; 3] = ["get", "list", "watch"];
+
+impl Layer for Authorization {
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        match judge(next.service(), passage) {
+            Ok(()) => next.call(passage),
+            Err(refusal) => refused(refusal),
+        }
+    }
+}
+
+fn judge(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
+    let state = service.engine().snapshot();
+    let authorizer = service.authorizer(&state);
+    if let Some(other) = passage.acting_as.take() {
+        passage.user = Arc::new(impersonate(&authorizer, &passage.user, other)?);
+    }
+    let user = &passage.user;
+    match &passage.asked {
+        Asked::Named(named) => may(&authorizer, user, &attributes(named.verb.as_str(), &named.path)),
+        Asked::Elsewhere { verb, path } => may(&authorizer, user, &attributes(verb, path)),
+        Asked::Found(request) => may(&authorizer, user, &of_request(&state, request)?),
+        Asked::Path { verb, path } => may(&authorizer, user, &Attributes::path(verb, path)),
+        Asked::Everything { verb, path } => {
+            may(&authorizer, user, &Attributes::path(verb, path))?;
+            let everything = ResourceTarget { group: ALL, version: ALL, resource: ALL, ..ResourceTarget::default() };
+            READS.iter().try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)))
+        }
+    }
+}
+
+/// What a path asks for.
+pub(crate) fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
+    let ResourcePath { group, version, namespace, resource, name, subresource, .. } = path;
+    Attributes::resource(verb, ResourceTarget { group, version, resource, subresource, namespace, name })
+}
+
+/// The same for a request that knows its kind.
+fn of_request<'a>(state: &'a State, request: &'a Request) -> Result<Attributes<'a>, Refusal> {
+    let target = &request.target;
+    // The kind has gone since the caller saw it, and so has what was to be done.
+    if !state.registry.serves(target.kind) {
+        return Err(Refusal::NoSuchPath);
+    }
+    let kind = state.kind(target.kind);
+    let version = kind.versions.get(target.version).ok_or(Refusal::NoSuchPath)?;
+    let name = request.name();
+    // A namespace is judged as if it were within itself.
+    let own = if target.kind == state.registry.namespaces() { name } else { "" };
+    let target = ResourceTarget {
+        group: &version.group,
+        version: &version.version,
+        resource: &kind.resource,
+        subresource: target.subresource.as_deref().unwrap_or(""),
+        namespace: request.namespace().unwrap_or(own),
+        name,
+    };
+    Ok(Attributes::resource(request.verb.as_str(), target))
+}
+
+fn may(authorizer: &Authorizer<'_>, user: &User, attributes: &Attributes<'_>) -> Result<(), Refusal> {
+    match authorizer.authorize(user, attributes) {
+        Verdict::Allow { .. } => Ok(()),
+        verdict @ (Verdict::Deny { .. } | Verdict::NoOpinion { .. }) => Err(Refusal::Forbidden {
+            subject: match &attributes.target {
+                holdfast_core::authz::Target::Resource(target) => {
+                    Subject::new(target.group, target.resource, target.name)
+                }
+                holdfast_core::authz::Target::Path(_) => Subject::default(),
+            },
+            message: forbidden_message(user, attributes, verdict.reason()),
+            causes: Vec::new(),
+        }),
+    }
+}
+
+/// The user in whose name the caller acts, if it may take on each part of that.
+fn impersonate(authorizer: &Authorizer<'_>, caller: &User, other: ActingAs) -> Result<User, Refusal> {
+    let may_be = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+        let target = ResourceTarget { group, version: "v1", resource, subresource, namespace, name };
+        may(authorizer, caller, &Attributes::resource("impersonate", target))
+    };
+    let account = other.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    match account {
+        Some((namespace, account)) => may_be("", "serviceaccounts", "", namespace, account)?,
+        None => may_be("", "users", "", "", &other.name)?,
+    }
+    let mut user = match account {
+        Some((namespace, account)) => User::service_account(namespace, account, ""),
+        None => User::new(other.name.as_str(), &[]),
+    };
+    for group in &other.groups {
+        may_be("", "groups", "", "", group)?;
+    }
+    if !other.groups.is_empty() {
+        user.groups = other.groups;
+    }
+    if let Some(uid) = other.uid {
+        may_be("authentication.k8s.io", "uids", "", "", &uid)?;
+        user.uid = uid;
+    }
+    for (key, values) in &other.extra {
+        for value in values {
+            may_be("authentication.k8s.io", "userextras", key, "", value)?;
+        }
+    }
+    user.extra = other.extra;
+    let everybody = if user.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+    if !user.groups.iter().any(|group| group == everybody) {
+        user.groups.push(everybody.into());
+    }
+    Ok(user)
+}

@@ -1,0 +1,111 @@
+//! What a call goes through, one layer after the other, and in which order.
+//!
+//! A layer is a small value with one job. It may refuse the call, answer it, or pass it on to the [`Next`] one and do
+//! something once the answer is there. To add one (admission of calls, an audit file, priorities) is to write a file
+//! and to put a line into [`all`].
+
+mod audit;
+mod authorization;
+mod flow_control;
+mod moment;
+mod mutations;
+mod namespace_start;
+mod reads;
+mod unstored;
+
+pub(crate) use audit::describe;
+pub use flow_control::FlowControl;
+pub(crate) use namespace_start::NamespaceStarts;
+
+use crate::lookup::Found;
+use crate::metrics::{Metrics, Record};
+use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Share};
+use futures_util::future::BoxFuture;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use std::sync::Arc;
+
+/// The layers of the door, the first one outermost.
+pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>) -> Vec<Box<dyn Layer>> {
+    vec![
+        // Names the request and counts it, whatever becomes of it.
+        Box::new(audit::Audit::new(metrics.clone())),
+        // Gives it a place among those in progress, fairly among users.
+        Box::new(flow.clone()),
+        // Decides whether the user may ask for this, and in another's name.
+        Box::new(authorization::Authorization),
+        // Finds the state that it is about, and the kind; what the transport answers itself is granted here.
+        Box::new(moment::PastOrPresent::default()),
+        // Answers gets, lists and watches of what is stored.
+        Box::new(reads::Reads),
+        // Answers questions that are posted and never stored.
+        Box::new(unstored::Unstored),
+        // Has the engine judge and write everything else.
+        Box::new(mutations::Mutations),
+    ]
+}
+
+/// What a call comes to.
+pub type Outcome = Result<Reply, Refusal>;
+
+pub trait Layer: Send + Sync + 'static {
+    /// Deals with the call. What needs no waiting is done at once, so that a layer which only looks costs nothing.
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome>;
+}
+
+/// A call on its way through the layers.
+pub struct Passage {
+    /// Who asks; from authorization on, in whose name.
+    pub user: Arc<User>,
+    pub acting_as: Option<ActingAs>,
+    pub own: bool,
+    /// There from audit on.
+    pub id: Option<RequestId>,
+    pub at: Option<String>,
+    pub asked: Asked,
+    pub flaw: Option<Refusal>,
+    pub warnings: Vec<String>,
+    pub record: Record,
+    /// There from flow control on, unless the call needs none.
+    pub place: Option<Share>,
+    /// The kind and the state that a call about objects is about: there behind past or present.
+    pub(crate) found: Option<Found>,
+}
+
+impl Passage {
+    pub(crate) fn new(call: Call) -> Passage {
+        let Call { user, acting_as, id, at, asked, flaw, own } = call;
+        let (warnings, record) = Default::default();
+        Passage { user, acting_as, own, id, at, asked, flaw, warnings, record, place: None, found: None }
+    }
+}
+
+/// The layers behind one.
+#[derive(Clone, Copy)]
+pub struct Next<'a> {
+    service: &'a Arc<Service>,
+    rest: &'a [Box<dyn Layer>],
+}
+
+impl<'a> Next<'a> {
+    pub(crate) fn new(service: &'a Arc<Service>, rest: &'a [Box<dyn Layer>]) -> Next<'a> {
+        Next { service, rest }
+    }
+
+    pub fn service(&self) -> &'a Arc<Service> {
+        self.service
+    }
+
+    /// Passes the call on.
+    pub fn call(self, passage: &'a mut Passage) -> BoxFuture<'a, Outcome> {
+        match self.rest.split_first() {
+            Some((layer, rest)) => layer.call(passage, Next { rest, ..self }),
+            None => refused(Refusal::NoSuchPath),
+        }
+    }
+}
+
+/// Ends a call without waiting for anything.
+pub(crate) fn refused<'a>(refusal: Refusal) -> BoxFuture<'a, Outcome> {
+    Box::pin(std::future::ready(Err(refusal)))
+}

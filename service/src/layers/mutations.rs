@@ -1,0 +1,90 @@
+//! Mutations: the one place from which the engine is asked to write.
+
+use super::{Layer, Next, Outcome, Passage, refused};
+use crate::lookup::Found;
+use crate::reply::Shown;
+use crate::scene::Scene;
+use crate::{Reply, Service};
+use futures_util::future::BoxFuture;
+use holdfast_core::Refusal;
+use holdfast_core::object::meta;
+use holdfast_core::pipeline::{Representation, decode_body};
+use holdfast_core::request::Verb;
+use holdfast_engine::Reply as Written;
+use std::sync::Arc;
+
+pub struct Mutations;
+
+impl Layer for Mutations {
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
+        Box::pin(async move {
+            let service = next.service();
+            let written = carry_out(service, found).await?;
+            let (reply, warnings) = shown(service, written).await?;
+            passage.warnings.extend(warnings);
+            Ok(reply)
+        })
+    }
+}
+
+async fn carry_out(service: &Arc<Service>, mut found: Found) -> Result<Written, Refusal> {
+    let engine = service.engine();
+    if !found.kind.stored {
+        found = bind(found)?;
+    }
+    found.subresource().await?;
+    let Found { scene, request, .. } = &found;
+    if let Scene::Past(_) = scene {
+        // What is only tried out may be tried out in the past.
+        if !request.options.dry_run || request.verb == Verb::DeleteCollection {
+            scene.writable(engine)?;
+        }
+        return engine.rehearse(&*scene.whole(engine).await?, request).await;
+    }
+    if request.verb == Verb::DeleteCollection {
+        engine.delete_collection(request).await?;
+        return Ok(Written::Success { code: 200, warnings: Vec::new() });
+    }
+    engine.mutate(request).await
+}
+
+/// A Binding names its pod in its body.
+fn bind(found: Found) -> Result<Found, Refusal> {
+    let Found { scene, mut request, starts, .. } = found;
+    let registry = &scene.state().registry;
+    let binding = decode_body(scene.state(), &request)?;
+    let (pods, version) = registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
+    request.target.kind = pods;
+    request.target.version = version;
+    request.target.name = Some(meta::name(&binding).to_owned());
+    request.target.subresource = Some("binding".into());
+    let kind = registry.share(pods);
+    Ok(Found { scene, kind, request, starts })
+}
+
+/// What a mutation came to, in the version that was asked for.
+async fn shown(service: &Arc<Service>, written: Written) -> Result<(Reply, Vec<String>), Refusal> {
+    Ok(match written {
+        Written::Object { entry, kind, version, code, representation, warnings } => {
+            service.prepare(&kind, version, &entry).await?;
+            let created = code == 201;
+            let reply = match representation {
+                Representation::Object => Reply::Object(Shown { kind, version, entry, created }),
+                Representation::Scale => {
+                    Reply::Document { document: super::reads::scale(&kind, version, &entry)?, created }
+                }
+            };
+            (reply, warnings)
+        }
+        Written::Rehearsed { document, kind, version, code, warnings } => {
+            let document = service.engine().prepare_document(&kind, version, document).await?;
+            (Reply::Document { document, created: code == 201 }, warnings)
+        }
+        Written::Document { document, code, warnings } => {
+            (Reply::Document { document, created: code == 201 }, warnings)
+        }
+        Written::Success { code, warnings } => (Reply::Success { created: code == 201 }, warnings),
+        Written::Deleted { subject, uid, warnings } => (Reply::Deleted { subject, uid }, warnings),
+    })
+}

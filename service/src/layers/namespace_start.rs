@@ -1,0 +1,114 @@
+//! How far back a namespace is its present owner's to look at.
+//!
+//! A namespace that is deleted and made anew belongs to somebody else, who must not see in the past what the one before
+//! held. So reads of what was in a namespace end where the namespace of now began, unless the user may read the same in
+//! all namespaces.
+
+use crate::Service;
+use crate::lookup::Found;
+use holdfast_core::Refusal;
+use holdfast_core::authz::{Attributes, ResourceTarget};
+use holdfast_core::event::Offset;
+use holdfast_engine::{Fault, LogRead};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// How many namespaces' beginnings are kept at hand.
+const KEPT_MAX: usize = 4096;
+
+/// Where namespaces began, by their uid.
+#[derive(Default)]
+pub(crate) struct NamespaceStarts {
+    kept: Mutex<HashMap<String, Offset>>,
+}
+
+impl Found {
+    /// Refuses to show this version, or what came since, if it is from before the namespace of now.
+    pub(crate) async fn visible(&self, service: &Arc<Service>, version: Offset) -> Result<(), Refusal> {
+        let state = service.engine().snapshot();
+        if version >= state.offset {
+            return Ok(());
+        }
+        let request = &self.request;
+        let itself = self.kind.storage == state.kind(state.registry.namespaces()).storage;
+        let namespace = match request.namespace() {
+            Some(namespace) => namespace,
+            None if itself && !request.name().is_empty() => request.name(),
+            None => return Ok(()),
+        };
+        let target = ResourceTarget {
+            group: &self.kind.versions[request.target.version].group,
+            version: &self.kind.versions[request.target.version].version,
+            resource: &self.kind.resource,
+            subresource: request.target.subresource.as_deref().unwrap_or(""),
+            namespace: "",
+            name: "",
+        };
+        let everywhere = Attributes::resource(request.verb.as_str(), target);
+        if service.authorizer(&state).authorize(&request.user, &everywhere).is_allowed() {
+            return Ok(());
+        }
+        let storage = state.kind(state.registry.namespaces()).storage.clone();
+        let document = state.get(state.registry.namespaces(), namespace).map(|entry| entry.document());
+        let uid = document.as_ref().and_then(|document| document["metadata"]["uid"].as_str()).map(str::to_owned);
+        // Of a namespace that is gone nothing is anybody's own.
+        let Some(uid) = uid else { return Err(earlier(version, namespace, state.offset)) };
+        let start = self.starts.find(service, storage, namespace, uid).await?;
+        if version < start { Err(earlier(version, namespace, start)) } else { Ok(()) }
+    }
+}
+
+impl NamespaceStarts {
+    /// The first event of the namespace with this uid; zero if there never was another of its name.
+    async fn find(
+        &self,
+        service: &Arc<Service>,
+        storage: String,
+        namespace: &str,
+        uid: String,
+    ) -> Result<Offset, Refusal> {
+        if let Some(start) = self.lock().get(&uid) {
+            return Ok(*start);
+        }
+        let (log, key, wanted) = (service.engine().log().clone(), namespace.to_owned(), uid.clone());
+        let found = service.engine().reads().run(move || first_with_uid(log.as_ref(), &storage, &key, &wanted)).await;
+        let start = found.map_err(|fault| Refusal::Internal(fault.to_string()))?;
+        let mut kept = self.lock();
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        kept.insert(uid, start);
+        Ok(start)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Offset>> {
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The events of one uid are the last ones of the object's, so halving finds the first of them.
+fn first_with_uid(log: &dyn LogRead, storage: &str, key: &str, uid: &str) -> Result<Offset, Fault> {
+    let versions = log.versions(storage, key)?;
+    let (mut low, mut high) = (0, versions.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let record = versions.get(middle).map(|version| log.read(*version)).transpose()?.flatten();
+        let document = record.and_then(|record| serde_json::from_slice::<Value>(&record.object).ok());
+        if document.is_some_and(|document| document["metadata"]["uid"] == uid) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok(if low == 0 { Offset::ZERO } else { versions.get(low).copied().unwrap_or(Offset::ZERO) })
+}
+
+fn earlier(version: Offset, namespace: &str, start: Offset) -> Refusal {
+    Refusal::Expired {
+        message: format!(
+            "too old resource version: {version} ({start}): the namespace {namespace:?} of now began at version {start}"
+        ),
+        continue_token: None,
+    }
+}

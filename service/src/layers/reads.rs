@@ -1,0 +1,269 @@
+//! Gets, lists and watches of what is stored, now or in the past.
+
+use super::{Layer, Next, Outcome, Passage, refused};
+use crate::lookup::Found;
+use crate::reply::{Listed, Shown, Watched};
+use crate::scene::{Scene, too_large};
+use crate::{Reply, Service};
+use futures_util::future::BoxFuture;
+use holdfast_core::Refusal;
+use holdfast_core::event::Offset;
+use holdfast_core::kinds::Kind;
+use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
+use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::request::{Request, Verb};
+use holdfast_core::state::Entry;
+use holdfast_engine::WatchStart;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub struct Reads;
+
+impl Layer for Reads {
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        let reads = |found: &Found| found.kind.stored && !found.request.verb.is_mutating();
+        if !passage.found.as_ref().is_some_and(reads) {
+            return next.call(passage);
+        }
+        let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
+        let read = Read { service: next.service(), found, passage };
+        match read.found.request.verb {
+            Verb::List => Box::pin(read.list()),
+            Verb::Watch => Box::pin(read.watch()),
+            _ => Box::pin(read.get()),
+        }
+    }
+}
+
+/// One read in progress.
+struct Read<'a> {
+    service: &'a Arc<Service>,
+    found: Found,
+    passage: &'a mut Passage,
+}
+
+impl Read<'_> {
+    async fn get(mut self) -> Outcome {
+        let is_scale = self.found.subresource().await? == "scale";
+        let freshness = Scene::freshness(&self.found.request)?;
+        self.await_version(freshness).await?;
+        let view = self.found.scene.read(self.service.engine(), freshness, None).await?;
+        if matches!(freshness, Freshness::Exact(_)) {
+            self.found.visible(self.service, view.offset()).await?;
+        }
+        let request = self.found.request.retarget(&view.state().registry, &self.found.kind)?;
+        let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
+        let entry = view.find(&request).await?;
+        self.service.prepare(&kind, version, &entry).await?;
+        if is_scale {
+            return Ok(Reply::Document { document: scale(&kind, version, &entry)?, created: false });
+        }
+        Ok(Reply::Object(Shown { kind, version, entry, created: false }))
+    }
+
+    async fn list(mut self) -> Outcome {
+        let engine = self.service.engine();
+        let options = &self.found.request.options;
+        let freshness = list::freshness(options)?;
+        let token = options.continue_token.as_deref().filter(|token| !token.is_empty());
+        let token = token.map(|token| Continue::open(token, engine.token_key())).transpose()?;
+        if token.is_some() && options.resource_version.as_deref().is_some_and(|version| version != "0") {
+            let message = "specifying resource version is not allowed when using continue".into();
+            return Err(Refusal::BadRequest(message));
+        }
+        if token.is_none() {
+            self.await_version(freshness).await?;
+        }
+        let view = match self.found.scene.read(engine, freshness, token.as_ref()).await {
+            Err(Refusal::Expired { .. }) if token.as_ref().is_some_and(|token| !token.past) => {
+                let after = token.map(|token| token.after).unwrap_or_default();
+                return Err(self.inconsistent(after));
+            }
+            other => other?,
+        };
+        if token.is_some() || matches!(freshness, Freshness::Exact(_)) {
+            self.found.visible(self.service, view.offset()).await?;
+        }
+        let state = view.state();
+        let request = &*self.found.request.retarget(&state.registry, &self.found.kind)?;
+        let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
+        let selection = Selection::new(state, request)?;
+        let page = view.page(&selection, request.options.limit, token.as_ref()).await?;
+        engine.prepare(&kind, version, &page.entries).await?;
+        if page.next.is_some() && view.is_whole() {
+            engine.pin(state);
+        }
+        let continue_token = page.next.as_ref().map(|next| next.seal(engine.token_key())).unwrap_or_default();
+        let namespace = request.namespace().unwrap_or("").to_owned();
+        Ok(Reply::List(Listed { kind, version, page, continue_token, namespace }))
+    }
+
+    /// The snapshot of a list has gone; the rest of the list can still be had, of the newest state.
+    fn inconsistent(&self, after: String) -> Refusal {
+        let engine = self.service.engine();
+        let token = Continue::fresh(engine.snapshot().offset, after).seal(engine.token_key());
+        Refusal::Expired {
+            message: "The provided continue parameter is too old to display a consistent list result. You can start a \
+                      new list without the continue parameter, or use the continue token in this response to retrieve \
+                      the remainder of the results. Continuing with the provided token results in an inconsistent list \
+                      - objects that were created, modified, or deleted between the time the first chunk was returned \
+                      and now may show up in the list."
+                .into(),
+            continue_token: Some(token),
+        }
+    }
+
+    async fn watch(mut self) -> Outcome {
+        let engine = self.service.engine();
+        let snapshot = match &self.found.scene {
+            Scene::Past(view) => view.state().clone(),
+            Scene::Present(_) | Scene::Read(..) => engine.snapshot(),
+        };
+        let request = self.found.request.retarget(&snapshot.registry, &self.found.kind)?.into_owned();
+        let selection = Selection::new(&snapshot, &request)?;
+        let options = &request.options;
+        let initial = options.send_initial_events;
+        validate(initial, options.resource_version_match.as_deref().unwrap_or(""), options.allow_watch_bookmarks)?;
+        let start = match options.resource_version.as_deref().unwrap_or("") {
+            _ if initial == Some(true) => {
+                let version = options.resource_version.as_deref().unwrap_or("");
+                if !version.is_empty() && version != "0" {
+                    self.reach(version).await?;
+                }
+                WatchStart::Now
+            }
+            "" | "0" if initial == Some(false) => WatchStart::After(snapshot.offset),
+            "" | "0" => WatchStart::Now,
+            version => {
+                let version = self.reach(version).await?;
+                self.found.visible(self.service, version).await?;
+                WatchStart::After(version)
+            }
+        };
+        let watch = match &self.found.scene {
+            Scene::Past(view) => engine.watch_past(view.clone(), selection, start).await?,
+            Scene::Present(_) | Scene::Read(..) => engine.watch(selection, start),
+        };
+        let watch = watch.of_user(&request.user.name)?;
+        Ok(Reply::Watch(Box::new(Watched {
+            kind: snapshot.registry.share(request.target.kind),
+            version: request.target.version,
+            watch,
+            timeout: timeout(request.options.timeout_seconds, engine.stamp().seed),
+            bookmarks: options.allow_watch_bookmarks,
+            mark_initial_end: initial == Some(true),
+        })))
+    }
+
+    /// The version that a watch begins at, once it has come.
+    async fn reach(&mut self, version: &str) -> Result<Offset, Refusal> {
+        let version = parse_version(version)?;
+        match &self.found.scene {
+            Scene::Past(view) if version > view.offset() => return Err(too_large(version, view.offset())),
+            Scene::Past(_) => {}
+            Scene::Present(_) | Scene::Read(..) => self.await_version(Freshness::NotOlderThan(version)).await?,
+        }
+        Ok(version)
+    }
+
+    /// Waits a little for a version that is yet to come, without a place among the requests in progress.
+    async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
+        let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
+        let engine = self.service.engine();
+        if self.found.scene.past().is_some() || engine.snapshot().offset >= version {
+            return Ok(());
+        }
+        self.passage.place = None;
+        let _waiting = self.service.wait(&self.passage.user)?;
+        engine.reach(version).await
+    }
+}
+
+fn timeout(seconds: Option<u64>, seed: u64) -> Duration {
+    /// Longer than anybody watches, and short enough to be added to any time.
+    const SECONDS_MAX: u64 = 365 * 24 * 3600;
+    match seconds {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(SECONDS_MAX)),
+        // Spread over half an hour, so that clients do not all come back at once.
+        _ => Duration::from_secs(1800 + seed % 1800),
+    }
+}
+
+fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
+    let invalid = |field: &str, why: &str| {
+        let subject = Subject::new("meta.k8s.io", "ListOptions", "");
+        Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, why)] })
+    };
+    match initial {
+        Some(true) if matching != "NotOlderThan" => {
+            invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        }
+        Some(true) if !bookmarks => {
+            invalid("allowWatchBookmarks", "sendInitialEvents requires setting allowWatchBookmarks to true")
+        }
+        None if !matching.is_empty() => invalid(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// An object through its subresource `scale`.
+pub(super) fn scale(
+    kind: &Kind,
+    version: usize,
+    entry: &Entry,
+) -> Result<holdfast_core::object::meta::Document, Refusal> {
+    let document = if kind.custom.is_some() { entry.document_in(kind, version) } else { entry.document() };
+    let paths = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref());
+    let paths = paths.ok_or(Refusal::NoSuchPath)?;
+    if kind.custom.is_some() && holdfast_core::object::meta::path(&document, &paths.spec_replicas).is_none() {
+        let path = &paths.spec_replicas;
+        return Err(Refusal::Internal(format!("the spec replicas field \".{path}\" does not exist")));
+    }
+    Ok(holdfast_core::pipeline::scale_of(paths, &document))
+}
+
+impl Found {
+    /// The subresource that is asked for, if the kind has it for this verb; empty when none is asked for.
+    pub(super) async fn subresource(&self) -> Result<&str, Refusal> {
+        let Request { target, verb, .. } = &self.request;
+        let Some(name) = target.subresource.as_deref() else { return Ok("") };
+        let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+        let served = self.kind.subresource(target.version, first).ok_or(Refusal::NoSuchPath)?;
+        if matches!(first, "log" | "exec" | "attach" | "portforward" | "proxy") {
+            let object = self.scene.view().find(&self.request).await?.document();
+            return Err(unreachable_node(&self.kind, first, &object));
+        }
+        if !rest.is_empty() {
+            return Err(Refusal::NoSuchPath);
+        }
+        if !served.verbs.contains(&verb.as_str()) {
+            let subject = Subject::new(&self.kind.versions[target.version].group, &self.kind.resource, "");
+            let (verb, kind) = (verb.as_str(), subject.qualified());
+            return Err(Refusal::MethodNotAllowed {
+                message: format!("{verb} is not supported on resources of kind \"{kind}/{first}\""),
+            });
+        }
+        Ok(first)
+    }
+}
+
+/// The answer of subresources that lead to a node, while no node is connected.
+fn unreachable_node(kind: &Kind, subresource: &str, object: &serde_json::Value) -> Refusal {
+    let name = object["metadata"]["name"].as_str().unwrap_or("");
+    match kind.kind.as_str() {
+        "Pod" => match object["spec"]["nodeName"].as_str().unwrap_or("") {
+            "" => Refusal::BadRequest(format!("pod {name} does not have a host assigned")),
+            node if subresource == "proxy" => {
+                Refusal::Unavailable(format!("error trying to reach service: the node {node:?} is not connected"))
+            }
+            node => Refusal::Internal(format!(
+                "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {subresource}"
+            )),
+        },
+        "Service" => Refusal::Unavailable(format!("no endpoints available for service {name:?}")),
+        _ => Refusal::Unavailable(format!("error trying to reach service: the node {name:?} is not connected")),
+    }
+}

@@ -1,0 +1,108 @@
+//! Kinds that are only ever asked: reviews of access and of tokens, and how the server's parts are.
+
+use super::{Layer, Next, Outcome, Passage, refused};
+use crate::lookup::Found;
+use crate::{Reply, Reviewed, Service};
+use futures_util::future::BoxFuture;
+use holdfast_core::Refusal;
+use holdfast_core::authz::reviews::{review, token_review};
+use holdfast_core::object::meta::{Document, metadata_mut};
+use holdfast_core::pipeline::decode_body;
+use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::request::{Request, Verb};
+use holdfast_core::state::State;
+use holdfast_engine::Health;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the writer may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct Unstored;
+
+impl Layer for Unstored {
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        // A Binding is the old way to `pods/NAME/binding`, and is written there.
+        let here = |found: &Found| !found.kind.stored && found.kind.kind != "Binding";
+        if !passage.found.as_ref().is_some_and(here) {
+            return next.call(passage);
+        }
+        let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
+        Box::pin(async move { answer(next.service(), &found).await })
+    }
+}
+
+async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
+    let state = found.scene.whole(service.engine()).await?;
+    let request = &found.request;
+    match (found.kind.kind.as_str(), request.verb) {
+        ("ComponentStatus", Verb::Get | Verb::List) => component_status(service, request).await,
+        ("TokenReview", Verb::Create) => review_token(service, &state, request),
+        (name, Verb::Create) => review_access(service, &state, request, name),
+        _ => Err(Refusal::MethodNotAllowed {
+            message: "the server does not allow this method on the requested resource".into(),
+        }),
+    }
+}
+
+fn created(answer: Value) -> Outcome {
+    Ok(Reply::Document { document: document(answer), created: true })
+}
+
+fn document(value: Value) -> Document {
+    match value {
+        Value::Object(document) => document,
+        _ => Document::new(),
+    }
+}
+
+fn review_token(service: &Service, state: &State, request: &Request) -> Outcome {
+    let body = Value::Object(decode_body(state, request)?);
+    let token = body["spec"]["token"].as_str().unwrap_or("");
+    let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
+    let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
+    // Tokens are good by what there is now, in a view of the past, too.
+    let reviewed = service.tokens().review(&service.engine().snapshot(), token, &asked);
+    let (user, audiences) = match &reviewed {
+        Some(Reviewed { user, audiences }) => (Some(&**user), audiences.as_slice()),
+        None => (None, &[][..]),
+    };
+    created(token_review(&body, user, audiences)?)
+}
+
+fn review_access(service: &Service, state: &State, request: &Request, kind: &str) -> Outcome {
+    let mut body = decode_body(state, request)?;
+    if let Some(namespace) = request.namespace() {
+        let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
+        if let Some(found) = found.filter(|found| *found != namespace) {
+            let why = format!("must match metadata.namespace: \"{namespace}\"");
+            let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), &why);
+            let subject = Subject::new("authorization.k8s.io", kind, "");
+            return Err(Refusal::Invalid { subject, causes: vec![cause] });
+        }
+        metadata_mut(&mut body).insert("namespace".into(), namespace.into());
+    }
+    created(review(kind, &Value::Object(body), &request.user, &service.authorizer(state))?)
+}
+
+/// The health of the parts that a cluster used to have: here it is the log's.
+async fn component_status(service: &Service, request: &Request) -> Outcome {
+    let health = match service.engine().health(PATIENCE).await {
+        Health::Well => json!({"type": "Healthy", "status": "True", "message": "ok"}),
+        Health::ReadOnly(why) | Health::Dead(why) => {
+            json!({"type": "Healthy", "status": "False", "message": why})
+        }
+    };
+    let item = json!({"metadata": {"name": "etcd-0"}, "conditions": [health]});
+    let name = request.name();
+    if !name.is_empty() && name != "etcd-0" {
+        return Err(Refusal::NotFound(Subject::new("", "componentstatuses", name)));
+    }
+    let answer = if name.is_empty() {
+        json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [item]})
+    } else {
+        json!({"kind": "ComponentStatus", "apiVersion": "v1", "metadata": item["metadata"], "conditions": item["conditions"]})
+    };
+    Ok(Reply::Document { document: document(answer), created: false })
+}

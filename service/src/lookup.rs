@@ -1,0 +1,71 @@
+//! From the path of a resource to the kind behind it, and what may be done there.
+
+use crate::layers::{NamespaceStarts, Passage};
+use crate::scene::Scene;
+use crate::{Named, RequestId, ResourcePath};
+use holdfast_core::Refusal;
+use holdfast_core::kinds::Kind;
+use holdfast_core::request::{Request, Target, Verb};
+use holdfast_core::state::State;
+use std::sync::Arc;
+
+/// A request on a kind, and the state that it is about.
+pub(crate) struct Found {
+    pub scene: Scene,
+    pub kind: Arc<Kind>,
+    pub request: Request,
+    /// For reads of the past.
+    pub starts: Arc<NamespaceStarts>,
+}
+
+impl Found {
+    /// The kind that a path names, if the path can be one of its objects, or its collection.
+    pub(crate) fn kind(state: &State, path: &ResourcePath, verb: Verb) -> Result<(Arc<Kind>, Target), Refusal> {
+        let (id, version) =
+            state.registry.find(&path.group, &path.version, &path.resource).ok_or(Refusal::NoSuchPath)?;
+        let kind = state.registry.share(id);
+        check(path, &kind, verb)?;
+        let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let namespace = if kind.is_namespaced() { optional(&path.namespace) } else { None };
+        let subresource = match path.rest.is_empty() {
+            true => optional(&path.subresource),
+            false => Some(format!("{}/{}", path.subresource, path.rest)),
+        };
+        Ok((kind, Target { kind: id, version, namespace, name: optional(&path.name), subresource }))
+    }
+
+    /// The request of a call, on the kind that was found for it.
+    pub(crate) fn request(named: Named, target: Target, passage: &Passage) -> Request {
+        let Named { verb, options, body, .. } = named;
+        let id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
+        Request { user: passage.user.clone(), verb, target, options, body, id }
+    }
+}
+
+/// Whether path and kind allow the verb.
+fn check(path: &ResourcePath, kind: &Kind, verb: Verb) -> Result<(), Refusal> {
+    let not_allowed = || Refusal::MethodNotAllowed {
+        message: "the server does not allow this method on the requested resource".into(),
+    };
+    // The cluster's objects are in no namespace, whatever the path says.
+    if path.within && !kind.is_namespaced() {
+        return Err(Refusal::NoSuchPath);
+    }
+    let anywhere = matches!(verb, Verb::List | Verb::Watch);
+    if kind.is_namespaced() && !path.within && !path.name.is_empty() && anywhere {
+        return Err(Refusal::NoSuchPath);
+    }
+    if path.subresource.is_empty() {
+        if !kind.verbs.contains(&verb.as_str()) {
+            return Err(not_allowed());
+        }
+        let on_collection = matches!(verb, Verb::Create | Verb::List | Verb::DeleteCollection);
+        if on_collection != path.name.is_empty() && verb != Verb::Watch {
+            return Err(not_allowed());
+        }
+    }
+    if kind.is_namespaced() && !path.within && !anywhere {
+        return Err(if path.name.is_empty() { not_allowed() } else { Refusal::NoSuchPath });
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! What comes back through the door. How it is written for a client is the transport's.
+
+use crate::RequestId;
+use crate::metrics::Record;
+use crate::scene::Scene;
+use crate::shares::Share;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::kinds::Kind;
+use holdfast_core::list::Page;
+use holdfast_core::object::meta::Document;
+use holdfast_core::refusal::Subject;
+use holdfast_core::state::Entry;
+use holdfast_engine::Watch;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A reply, and what belongs to it whatever it says.
+pub struct Answer {
+    pub reply: Result<Reply, Refusal>,
+    /// What the user should know besides, refused or not.
+    pub warnings: Vec<String>,
+    /// How the request is named, if the door named it.
+    pub id: RequestId,
+    /// What is counted when the answer has gone.
+    pub record: Record,
+    /// The call's place among those in progress, kept until the answer is rendered.
+    pub place: Option<Share>,
+}
+
+pub enum Reply {
+    Object(Shown),
+    List(Listed),
+    Watch(Box<Watched>),
+    /// A document that is not stored as it is.
+    Document {
+        document: Document,
+        created: bool,
+    },
+    /// It is done, and there is nothing to show.
+    Success {
+        created: bool,
+    },
+    /// The object is gone.
+    Deleted {
+        subject: Subject,
+        uid: String,
+    },
+    /// The caller may have what the transport itself answers.
+    Granted(Granted),
+}
+
+/// An object in one version of its kind, which its entry can be shown in.
+pub struct Shown {
+    pub kind: Arc<Kind>,
+    pub version: usize,
+    pub entry: Arc<Entry>,
+    pub created: bool,
+}
+
+pub struct Listed {
+    pub kind: Arc<Kind>,
+    pub version: usize,
+    pub page: Page,
+    /// Sealed; empty on the last page.
+    pub continue_token: String,
+    /// Empty: all of them, or none.
+    pub namespace: String,
+}
+
+/// Events to come.
+pub struct Watched {
+    pub kind: Arc<Kind>,
+    pub version: usize,
+    pub watch: Watch,
+    pub timeout: Duration,
+    pub bookmarks: bool,
+    pub mark_initial_end: bool,
+}
+
+/// Permission, and what is to be looked at with it.
+pub struct Granted {
+    /// In whose name the call was made.
+    pub user: Arc<User>,
+    pub scene: Scene,
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Reply::Object(_) => "Object",
+            Reply::List(_) => "List",
+            Reply::Watch(_) => "Watch",
+            Reply::Document { .. } => "Document",
+            Reply::Success { .. } => "Success",
+            Reply::Deleted { .. } => "Deleted",
+            Reply::Granted(_) => "Granted",
+        })
+    }
+}
+
+/// The number under which Kubernetes files a refusal; transports send it, and requests are counted by it.
+pub fn code(refusal: &Refusal) -> u16 {
+    match refusal {
+        Refusal::BadRequest(_) => 400,
+        Refusal::Unauthorized => 401,
+        Refusal::Forbidden { .. } => 403,
+        Refusal::NotFound(_) | Refusal::NoSuchPath => 404,
+        Refusal::MethodNotAllowed { .. } => 405,
+        Refusal::NotAcceptable { .. } => 406,
+        Refusal::AlreadyExists(_) | Refusal::Conflict { .. } | Refusal::ApplyConflict { .. } => 409,
+        Refusal::Expired { .. } => 410,
+        Refusal::TooLarge { .. } => 413,
+        Refusal::UnsupportedMediaType { .. } => 415,
+        Refusal::Invalid { .. } | Refusal::Unprocessable { .. } => 422,
+        Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
+        Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
+        Refusal::Unavailable(_) => 503,
+        Refusal::Timeout { .. } => 504,
+        Refusal::InsufficientStorage(_) => 507,
+    }
+}
+
+impl Reply {
+    /// The number of a success.
+    pub fn code(&self) -> u16 {
+        match self {
+            Reply::Object(Shown { created: true, .. })
+            | Reply::Document { created: true, .. }
+            | Reply::Success { created: true } => 201,
+            _ => 200,
+        }
+    }
+}

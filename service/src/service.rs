@@ -1,0 +1,138 @@
+//! The door itself: every call passes the layers, and no call can take the server with it.
+
+use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
+use crate::metrics::{Metrics, Watching};
+use crate::reply::Answer;
+use crate::tokens::{NoTokens, Tokens};
+use crate::{Asked, Call, RequestId, Share};
+use futures_util::FutureExt;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::authz::chain::Authorizer;
+use holdfast_core::kinds::Kind;
+use holdfast_core::state::State;
+use holdfast_engine::Engine;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// One a server, shared by every transport and everybody in the process.
+pub struct Service {
+    engine: Arc<Engine>,
+    layers: Vec<Box<dyn Layer>>,
+    metrics: Arc<Metrics>,
+    flow: Arc<FlowControl>,
+    tokens: Arc<dyn Tokens>,
+}
+
+/// What the operator says about the door.
+pub struct Options {
+    pub limits: Limits,
+    /// Knows whose a token is; without it no token is anybody's.
+    pub tokens: Arc<dyn Tokens>,
+}
+
+/// How many requests may be in progress at once; zero for any number. Watches do not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub reading_max: u32,
+    pub mutating_max: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { limits: Limits::default(), tokens: Arc::new(NoTokens) }
+    }
+}
+
+impl Service {
+    pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
+        let metrics = Arc::new(Metrics::default());
+        let flow = Arc::new(FlowControl::new(options.limits, metrics.clone()));
+        let layers = layers::all(&metrics, &flow);
+        Arc::new(Service { engine, layers, metrics, flow, tokens: options.tokens })
+    }
+
+    /// Carries out a call. A fault in one, be it a panic, ends that call alone.
+    pub async fn call(self: &Arc<Self>, call: Call) -> Answer {
+        let mut passage = Passage::new(call);
+        let first = Next::new(self, &self.layers);
+        let reply = caught(first.call(&mut passage)).await.unwrap_or_else(|refusal| {
+            passage.record.outcome(Err(&refusal));
+            Err(refusal)
+        });
+        let Passage { id, warnings, record, place, .. } = passage;
+        Answer { reply, warnings, id: id.unwrap_or_else(|| self.new_id()), record, place }
+    }
+
+    /// Carries out a request of the server's own, of which only the outcome matters.
+    pub async fn act(self: &Arc<Self>, request: holdfast_core::request::Request) -> Outcome {
+        self.call(Call::own(request)).await.reply
+    }
+
+    /// Counts a call that never came to the door, because nobody knows who made it.
+    pub fn turned_away(&self, asked: &Asked, id: Option<RequestId>, refusal: Refusal) -> Answer {
+        let mut record = self.metrics.begin();
+        layers::describe(&mut record, &self.engine.snapshot(), asked);
+        record.outcome(Err(&refusal));
+        let id = id.unwrap_or_else(|| self.new_id());
+        Answer { reply: Err(refusal), warnings: Vec::new(), id, record, place: None }
+    }
+
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub fn tokens(&self) -> &Arc<dyn Tokens> {
+        &self.tokens
+    }
+
+    /// Judges by the roles of this state.
+    pub fn authorizer<'a>(&'a self, state: &'a State) -> Authorizer<'a> {
+        Authorizer { modes: &self.engine.settings().modes, rbac: &state.rbac }
+    }
+
+    /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.
+    pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
+        self.flow.wait(user)
+    }
+
+    /// What is counted, as text.
+    pub async fn metrics(&self) -> String {
+        let (reading, mutating) = self.flow.in_progress();
+        let log = self.engine.log().clone();
+        let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
+        self.metrics.render(&self.engine.snapshot(), told, reading, mutating)
+    }
+
+    /// Counts a watch for as long as the result lives.
+    pub fn watching(&self) -> Watching {
+        self.metrics.watching()
+    }
+
+    /// Has everything converted that is not yet, so that the object can be shown in this version.
+    pub(crate) async fn prepare(
+        &self,
+        kind: &Kind,
+        version: usize,
+        entry: &Arc<holdfast_core::state::Entry>,
+    ) -> Result<(), Refusal> {
+        self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
+    }
+
+    pub(crate) fn new_id(&self) -> RequestId {
+        RequestId::made(self.engine.stamp().uid(u64::MAX))
+    }
+}
+
+/// Does what belongs to one request; a panic in it becomes its refusal.
+pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Refusal> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panicked(panic.as_ref()))
+}
+
+/// What the client learns of a panic; the rest is for the log.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Refusal {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    tracing::error!(panic = text, "a request was stopped by a fault of the server");
+    Refusal::Internal("this request caused the server to panic: look in its log for details".into())
+}

@@ -1,0 +1,171 @@
+//! Places of which each user may hold a fair share, counted without a lock.
+//!
+//! As long as less than half of the places are taken, whoever comes gets one. Beyond that a user may hold no more than
+//! an equal share of all, so that nobody holds them all, however many requests one user makes. Users are counted in
+//! slots by a hash that strangers cannot know; two who meet in one slot share a share.
+
+use holdfast_core::authz::User;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SLOTS: usize = 1024;
+
+/// A number of places; cloning gives the same ones.
+#[derive(Clone)]
+pub struct Shares {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// How many there are; zero for any number.
+    max: u64,
+    taken: AtomicU64,
+    /// How many slots hold places.
+    active: AtomicU64,
+    slots: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+/// Places of one user, given back when this is dropped.
+pub struct Share {
+    of: Arc<Inner>,
+    slot: usize,
+    count: u64,
+}
+
+impl Shares {
+    /// So many places; any number, when it is zero.
+    pub fn new(max: u64) -> Shares {
+        let slots = if max == 0 { 0 } else { SLOTS };
+        let slots = (0..slots).map(|_| AtomicU64::new(0)).collect();
+        let inner =
+            Inner { max, taken: AtomicU64::new(0), active: AtomicU64::new(0), slots, hasher: RandomState::new() };
+        Shares { inner: Arc::new(inner) }
+    }
+
+    /// Places for a user, unless there are none left for this one.
+    pub fn take(&self, user: &User, count: u64) -> Option<Share> {
+        let of = self.inner.clone();
+        let slot = match of.slots.len() {
+            0 => 0,
+            slots => of.hasher.hash_one(&user.name) as usize % slots,
+        };
+        let mut share = Share { of, slot, count: 0 };
+        share.grow(count).then_some(share)
+    }
+
+    pub fn taken(&self) -> u64 {
+        self.inner.taken.load(Ordering::Relaxed)
+    }
+}
+
+impl Inner {
+    fn take(&self, slot: usize, count: u64) -> bool {
+        let taken = self.taken.fetch_add(count, Ordering::Relaxed) + count;
+        let Some(held) = self.slots.get(slot) else { return true };
+        let before = held.fetch_add(count, Ordering::Relaxed);
+        let mut active = self.active.load(Ordering::Relaxed);
+        if before == 0 {
+            active = self.active.fetch_add(1, Ordering::Relaxed) + 1;
+        }
+        // The next user's share is kept free, also while there is none.
+        let share = (self.max / active.max(2)).max(1);
+        if taken > self.max || (taken > self.max / 2 && before + count > share) {
+            self.give_back(slot, count);
+            return false;
+        }
+        true
+    }
+
+    fn give_back(&self, slot: usize, count: u64) {
+        self.taken.fetch_sub(count, Ordering::Relaxed);
+        let Some(held) = self.slots.get(slot) else { return };
+        if held.fetch_sub(count, Ordering::Relaxed) == count {
+            self.active.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Share {
+    /// Takes more places; false when there are none left for this user, who keeps the others.
+    pub fn grow(&mut self, count: u64) -> bool {
+        let grown = self.of.take(self.slot, count);
+        if grown {
+            self.count += count;
+        }
+        grown
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.of.give_back(self.slot, self.count);
+        }
+    }
+}
+
+impl std::fmt::Debug for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Share({})", self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many places each user gets who asks for one until refused, in this order.
+    fn greedy(max: u64, users: &[&str]) -> Vec<usize> {
+        let shares = Shares::new(max);
+        let mut held: Vec<Share> = Vec::new();
+        let mut take_all = |name: &&str| {
+            let user = User::new(*name, &[]);
+            let before = held.len();
+            held.extend(std::iter::from_fn(|| shares.take(&user, 1)).take(1000));
+            held.len() - before
+        };
+        let counts = users.iter().map(&mut take_all).collect();
+        drop(held);
+        assert_eq!((shares.taken(), shares.inner.active.load(Ordering::Relaxed)), (0, 0));
+        counts
+    }
+
+    #[test]
+    fn nobody_holds_all_places() {
+        assert_eq!(greedy(100, &["a"]), [50]);
+        // One who comes later finds a share, though the first one came before it and took what there was.
+        assert_eq!(greedy(100, &["a", "b", "a"]), [50, 50, 0]);
+        assert_eq!(greedy(100, &["a", "b", "c"])[..2], [50, 50]);
+        assert_eq!(greedy(3, &["a", "b"]), [1, 1]);
+        assert_eq!(greedy(1, &["a", "b"]), [1, 0]);
+        assert_eq!(greedy(0, &["a"]), [1000]);
+    }
+
+    #[test]
+    fn many_users_get_equal_shares() {
+        let shares = Shares::new(100);
+        let users: Vec<User> = (0..10).map(|number| User::new(format!("u{number}"), &[])).collect();
+        let mut held: Vec<Share> = users.iter().filter_map(|user| shares.take(user, 1)).collect();
+        for _ in 0..100 {
+            held.extend(users.iter().filter_map(|user| shares.take(user, 1)));
+        }
+        // Two may meet in a slot, and then share.
+        for user in &users {
+            let slot = shares.inner.hasher.hash_one(&user.name) as usize % SLOTS;
+            assert!(held.iter().filter(|share| share.slot == slot).count() >= 10, "{}", user.name);
+        }
+    }
+
+    #[test]
+    fn a_share_may_grow_within_its_bound() {
+        let shares = Shares::new(100);
+        let user = User::new("a", &[]);
+        let mut share = shares.take(&user, 10).unwrap();
+        assert!(share.grow(40) && !share.grow(1));
+        assert_eq!(shares.taken(), 50);
+        drop(share);
+        assert_eq!(shares.taken(), 0);
+    }
+}

@@ -1,0 +1,49 @@
+//! A fault in one call is that call's alone.
+
+use crate::people::{admin, ask, call, cluster, map, must, named};
+use holdfast_core::Refusal;
+use holdfast_core::request::Verb;
+use holdfast_core::state::State;
+use holdfast_service::{Limits, Options, Reviewed, Tokens, code};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Breaks at the sight of any token.
+struct Broken;
+
+impl Tokens for Broken {
+    fn review(&self, _: &State, _: &str, _: &[String]) -> Option<Reviewed> {
+        panic!("a fault of the server")
+    }
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_request_and_gives_its_place_back() {
+    let limits = Limits { reading_max: 1, mutating_max: 1 };
+    let service = cluster(Options { limits, tokens: Arc::new(Broken) }).await;
+    let review = json!({"spec": {"token": "t"}});
+    for _ in 0..3 {
+        let call = call(&admin(), named(Verb::Create, "/apis/authentication.k8s.io/v1/tokenreviews", &review));
+        let refusal = service.call(call).await.reply.expect_err("a fault");
+        assert!(matches!(&refusal, Refusal::Internal(why) if why.contains("panic")), "{refusal:?}");
+        assert_eq!(code(&refusal), 500);
+    }
+    must(&service, Verb::Create, "/api/v1/namespaces/default/configmaps", map("a")).await;
+    assert!(service.metrics().await.contains("resource=\"tokenreviews\",subresource=\"\",code=\"500\""));
+    service.engine().close();
+}
+
+#[tokio::test]
+async fn what_strangers_make_up_is_counted_without_a_name() {
+    let service = cluster(Options::default()).await;
+    for number in 0..20 {
+        let path = format!("/apis/made.up-{number}/v1/namespaces/n{number}/things{number}/x");
+        let refusal = ask(&service, &admin(), Verb::Get, &path, Value::Null).await.expect_err("no such path");
+        assert_eq!(refusal, Refusal::NoSuchPath);
+        let path = format!("/api/v1/namespaces/default/configmaps/x/made-up-{number}");
+        ask(&service, &admin(), Verb::Get, &path, Value::Null).await.expect_err("no such subresource");
+    }
+    let metrics = service.metrics().await;
+    assert!(!metrics.contains("made-up") && !metrics.contains("things") && !metrics.contains("made.up"), "{metrics}");
+    service.engine().close();
+}

@@ -1,0 +1,306 @@
+//! The task of one HTTP/2 connection: requests run on their own, and answers that wait move in with it.
+//!
+//! What makes an answer may take long, so each request is a task. A watch mostly waits. When an event comes, all the
+//! watches of one connection have it at the same time: they are polled one after the other within the connection's
+//! task, and then everything that they wrote goes out at once. A task for each would write for each.
+
+use crate::bounds::Bounds;
+use crate::wire::Wire;
+use futures_util::stream::{FuturesUnordered, Stream as _};
+use futures_util::task::AtomicWaker;
+use holdfast_engine::wakes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::rt::bounds::Http2ServerConnExec;
+use hyper::server::conn::http2;
+use hyper::service::HttpService;
+use hyper_util::rt::TokioIo;
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Sleep;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+thread_local! {
+    /// What the body of an answer said when it was last asked, within the poll of its stream.
+    static SAID: Cell<Option<Said>> = const { Cell::new(None) };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// There is nothing to send yet.
+    Waits,
+    /// It gave something to send.
+    Gave,
+}
+
+/// The body of an answer, which tells the stream that sends it whether there is something to send.
+pub struct Told<B>(pub B);
+
+impl<B: Body + Unpin> Body for Told<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = Pin::new(&mut self.0).poll_frame(context);
+        SAID.set(Some(if frame.is_pending() { Said::Waits } else { Said::Gave }));
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// One request and its answer.
+struct Stream {
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// How long the client may leave the answer unread.
+    unread_max: Duration,
+    /// Since there was something to send and no room for it. The client grants no more.
+    unread: Option<Pin<Box<Sleep>>>,
+    said: Option<Said>,
+    _open: Open,
+}
+
+/// Counts a stream among those of its connection while it is there.
+struct Open(Arc<Arrivals>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Stream {
+    fn waits(&self) -> bool {
+        self.said == Some(Said::Waits)
+    }
+}
+
+impl Future for Stream {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        SAID.set(None);
+        if self.future.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        if let Some(said) = SAID.take() {
+            self.said = Some(said);
+            self.unread = None;
+        }
+        // A body that gave something is not asked again before there is room.
+        if self.said == Some(Said::Gave) {
+            let unread_max = self.unread_max;
+            let unread = self.unread.get_or_insert_with(|| Box::pin(tokio::time::sleep(unread_max)));
+            if unread.as_mut().poll(context).is_ready() {
+                tracing::debug!("an answer was not read");
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Starts the requests of one connection.
+#[derive(Clone)]
+pub struct Streams {
+    arrivals: Arc<Arrivals>,
+    unread_max: Duration,
+}
+
+/// Answers on their way from tasks of their own into the connection's.
+struct Arrivals {
+    /// `None` once the connection has ended.
+    streams: Mutex<Option<Vec<Stream>>>,
+    connection: AtomicWaker,
+    /// How many streams there are, wherever they run.
+    open: AtomicUsize,
+}
+
+impl Arrivals {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Stream>>> {
+        self.streams.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, future: F) {
+        self.arrivals.open.fetch_add(1, Ordering::Relaxed);
+        let open = Open(self.arrivals.clone());
+        let future = Box::pin(future);
+        let stream = Stream { future, unread_max: self.unread_max, unread: None, said: None, _open: open };
+        tokio::spawn(until_it_waits(stream, self.arrivals.clone()));
+    }
+}
+
+/// Runs a stream to its end, or until its answer waits: then it moves in with its connection.
+async fn until_it_waits(mut stream: Stream, connection: Arc<Arrivals>) {
+    let ended = std::future::poll_fn(|context| match Pin::new(&mut stream).poll(context) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending if stream.waits() => Poll::Ready(false),
+        Poll::Pending => Poll::Pending,
+    });
+    if !ended.await
+        && let Some(arrivals) = &mut *connection.lock()
+    {
+        arrivals.push(stream);
+    }
+    connection.connection.wake();
+}
+
+/// The task of one connection.
+pub struct Connection<C, T> {
+    http: Pin<Box<C>>,
+    wire: Wire<T>,
+    waiting: FuturesUnordered<Stream>,
+    streams: Streams,
+    /// What the waiting streams wake, and what that wakes in turn.
+    waker: Option<(Waker, Waker)>,
+    idle_max: Duration,
+    /// Since there is no stream.
+    idle: Option<Pin<Box<Sleep>>>,
+}
+
+/// A connection of hyper's that can be told to end when its requests have.
+pub trait Graceful {
+    fn end(self: Pin<&mut Self>);
+}
+
+impl Streams {
+    pub fn new(bounds: &Bounds) -> Streams {
+        let arrivals = Arrivals {
+            streams: Mutex::new(Some(Vec::new())),
+            connection: AtomicWaker::new(),
+            open: AtomicUsize::new(0),
+        };
+        Streams { arrivals: Arc::new(arrivals), unread_max: bounds.unread }
+    }
+}
+
+impl<C, T> Connection<C, T> {
+    /// `http` starts its requests with `streams`, and writes to `wire`.
+    pub fn new(http: C, wire: Wire<T>, streams: Streams, bounds: &Bounds) -> Connection<C, T> {
+        Connection {
+            http: Box::pin(http),
+            wire,
+            waiting: FuturesUnordered::new(),
+            streams,
+            waker: None,
+            idle_max: bounds.idle,
+            idle: None,
+        }
+    }
+
+    /// What streams wake: the task, but held back while an event is being handed to many of them.
+    fn waker(&mut self, task: &Waker) -> Waker {
+        match &self.waker {
+            Some((ours, wakes)) if wakes.will_wake(task) => ours.clone(),
+            _ => {
+                let ours = Waker::from(Arc::new(Held(task.clone())));
+                self.waker = Some((ours.clone(), task.clone()));
+                ours
+            }
+        }
+    }
+}
+
+impl<I, S, B> Graceful for http2::Connection<TokioIo<I>, S, Streams>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Failure>,
+    TokioIo<I>: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: Body + 'static,
+    B::Error: Into<Failure>,
+    Streams: Http2ServerConnExec<S::Future, B>,
+{
+    fn end(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+struct Held(Waker);
+
+impl Wake for Held {
+    fn wake(self: Arc<Self>) {
+        wakes::wake(&self.0);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        wakes::wake(&self.0);
+    }
+}
+
+impl<C, T> Connection<C, T>
+where
+    C: Future<Output = hyper::Result<()>> + Graceful,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    /// Asks for no more requests, and ends when those that there are have been answered.
+    pub fn end(&mut self) {
+        self.http.as_mut().end();
+    }
+
+    /// Lets the answers write that have something to say.
+    fn poll_waiting(&mut self, context: &mut Context<'_>) {
+        self.streams.arrivals.connection.register(context.waker());
+        if let Some(arrivals) = &mut *self.streams.arrivals.lock() {
+            self.waiting.extend(arrivals.drain(..));
+        }
+        let waker = self.waker(context.waker());
+        let mut context = Context::from_waker(&waker);
+        while let Poll::Ready(Some(())) = pin!(&mut self.waiting).poll_next(&mut context) {}
+    }
+
+    fn poll_idle(&mut self, context: &mut Context<'_>) {
+        if self.streams.arrivals.open.load(Ordering::Relaxed) > 0 {
+            self.idle = None;
+            return;
+        }
+        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.idle_max)));
+        if idle.as_mut().poll(context).is_ready() {
+            self.end();
+        }
+    }
+}
+
+impl<C, T> Future for Connection<C, T>
+where
+    C: Future<Output = hyper::Result<()>> + Graceful,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    type Output = Result<(), Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_waiting(context);
+        self.poll_idle(context);
+        if let Poll::Ready(ended) = self.http.as_mut().poll(context) {
+            return Poll::Ready(ended.map_err(Into::into));
+        }
+        match self.wire.deliver(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<C, T> Drop for Connection<C, T> {
+    fn drop(&mut self) {
+        // A stream holds its executor, which holds what arrives: one that arrived later would stay for ever.
+        *self.streams.arrivals.lock() = None;
+    }
+}

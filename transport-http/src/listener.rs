@@ -1,0 +1,165 @@
+//! A listening socket and its connections: TLS, HTTP/1.1 or HTTP/2 as the client chose, bounds, and a clean end.
+
+use crate::bounds::{Bounds, Guests, Place};
+use crate::connection::{Connection, Streams, Told};
+use crate::peer::{PeerVerifier, Presented};
+use crate::wire::Wire;
+use http::Request;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::HttpService;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::pki_types::UnixTime;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch as signal;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::TaskTracker;
+use tower::{Service, ServiceExt};
+
+/// How many streams a client may reset before they were looked at, and how many the server for the client's mistakes:
+/// more of them end the connection.
+const PENDING_RESETS_MAX: usize = 64;
+const MISTAKES_MAX: usize = 1024;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The TLS side of a server.
+#[derive(Clone)]
+pub struct Tls {
+    pub config: Arc<rustls::ServerConfig>,
+    pub verifier: Arc<PeerVerifier>,
+}
+
+/// What every connection of a listener is served with.
+#[derive(Clone)]
+pub struct Listener<S> {
+    pub tls: Tls,
+    pub service: S,
+    pub bounds: Bounds,
+    /// Turns true when the server stops.
+    pub stopping: signal::Receiver<bool>,
+}
+
+impl<S, B> Listener<S>
+where
+    S: Service<Request<Incoming>, Response = http::Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data: Send, Error: Into<Failure>> + Send + Unpin + 'static,
+{
+    /// Serves whoever connects until the stop signal. The connections end when their requests have.
+    pub async fn accept(self, listener: TcpListener) -> TaskTracker {
+        let connections = TaskTracker::new();
+        let guests = Guests::new(self.bounds);
+        let mut stopping = self.stopping.clone();
+        loop {
+            let (stream, client) = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        // Out of file descriptors, most likely: wait until some connection ends.
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                },
+                () = stopped(&mut stopping) => break,
+            };
+            let Some(place) = guests.admit(client.ip()) else {
+                tracing::debug!(%client, "there are too many connections");
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let shared = self.clone();
+            connections.spawn(async move {
+                if let Err(error) = shared.serve(stream, client, place).await {
+                    tracing::debug!(%error, "a connection ended");
+                }
+            });
+        }
+        connections.close();
+        connections
+    }
+
+    async fn serve(self, stream: TcpStream, client: SocketAddr, mut place: Place) -> Result<(), Failure> {
+        let acceptor = TlsAcceptor::from(self.tls.config.clone());
+        let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await??;
+        place.shook_hands();
+        let session = stream.get_ref().1;
+        let presented = Presented::new(self.tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
+        let presented = Arc::new(presented);
+        let http2 = session.alpn_protocol() == Some(b"h2");
+        let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(presented.peer(UnixTime::now()));
+            request.extensions_mut().insert(client);
+            request
+        });
+        let service = service.map_response(|response: http::Response<B>| response.map(Told));
+        match http2 {
+            true => self.serve_http2(stream, TowerToHyperService::new(service)).await,
+            false => self.serve_http1(stream, TowerToHyperService::new(service)).await,
+        }
+    }
+
+    async fn serve_http1<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
+    where
+        H: HttpService<Incoming, ResBody = Told<B>, Error: Into<Failure>, Future: Send> + Send + 'static,
+    {
+        let bounds = &self.bounds;
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
+        let io = TokioIo::new(Wire::direct(stream, bounds.unread));
+        let mut connection = pin!(builder.serve_connection(io, service).with_upgrades());
+        tokio::select! {
+            ended = connection.as_mut() => return ended.map_err(Into::into),
+            () = stopped(&mut self.stopping) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        connection.await.map_err(Into::into)
+    }
+
+    async fn serve_http2<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
+    where
+        H: HttpService<Incoming, ResBody = Told<B>, Error: Into<Failure>, Future: Send + 'static> + 'static,
+    {
+        let bounds = &self.bounds;
+        let streams = Streams::new(bounds);
+        let mut builder = http2::Builder::new(streams.clone());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(bounds.streams_max)
+            .max_header_list_size(bounds.head_bytes_max)
+            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+            .max_local_error_reset_streams(MISTAKES_MAX)
+            .initial_stream_window_size(256 << 10)
+            .initial_connection_window_size(1 << 20)
+            .adaptive_window(false)
+            .keep_alive_interval(bounds.ping_period)
+            .keep_alive_timeout(bounds.pong)
+            .max_send_buf_size(256 << 10);
+        let wire = Wire::gathering(stream, bounds.unread, bounds.head);
+        let http = builder.serve_connection(TokioIo::new(wire.clone()), service);
+        let mut connection = Connection::new(http, wire, streams, bounds);
+        tokio::select! {
+            ended = &mut connection => return ended,
+            () = stopped(&mut self.stopping) => {}
+        }
+        connection.end();
+        connection.await
+    }
+}
+
+async fn stopped(stopping: &mut signal::Receiver<bool>) {
+    // One whose sender is gone has stopped too.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+#[cfg(test)]
+mod tests;

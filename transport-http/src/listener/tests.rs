@@ -1,0 +1,312 @@
+//! What those who connect can hold, with a service that makes no difference to it.
+
+use super::*;
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use http_body_util::StreamBody;
+use http_body_util::combinators::BoxBody;
+use hyper::body::Frame;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream as ClientStream;
+
+const SHORT: Duration = Duration::from_millis(20);
+/// No deadline of these tests; one that is missing lets them wait.
+const LONG: Duration = Duration::from_secs(3600);
+/// Frames of HTTP/2, by their numbers.
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+/// GET https://a/ in HPACK: three entries of the static table, and a host.
+const GET: &[u8] = b"\x82\x87\x84\x41\x01a";
+
+type Answer = http::Response<BoxBody<Bytes, Infallible>>;
+
+/// A server of a service that answers `/endless` with a body that never ends, `/wait` with one that says nothing, and
+/// `/never` not at all.
+struct Server {
+    address: SocketAddr,
+    authority: CertificateDer<'static>,
+    stop: watch::Sender<bool>,
+    accepting: tokio::task::JoinHandle<TaskTracker>,
+}
+
+fn bounds() -> Bounds {
+    Bounds { handshake: LONG, head: LONG, idle: LONG, ping_period: LONG, pong: LONG, unread: LONG, ..Bounds::default() }
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
+    let body: std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send + Sync>> = match request.uri().path() {
+        "/endless" => Box::pin(stream::repeat(Bytes::from_static(&[b'x'; 10_000]))),
+        "/wait" => Box::pin(stream::pending()),
+        "/never" => std::future::pending().await,
+        _ => Box::pin(stream::iter([Bytes::from_static(b"fine")])),
+    };
+    let frames = futures_util::StreamExt::map(body, |piece| Ok(Frame::data(piece)));
+    Ok(http::Response::new(BoxBody::new(StreamBody::new(frames))))
+}
+
+impl Server {
+    async fn start(bounds: Bounds) -> Server {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let verifier = Arc::new(PeerVerifier::new(Vec::new(), None).unwrap());
+        let (stop, stopping) = watch::channel(false);
+        let served = Listener {
+            tls: Tls { config: Arc::new(config), verifier },
+            service: tower::service_fn(answer),
+            bounds,
+            stopping,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepting = tokio::spawn(served.accept(listener));
+        Server { address, authority: certificate.der().clone(), stop, accepting }
+    }
+
+    async fn connect(&self, protocol: &str) -> std::io::Result<ClientStream<TcpStream>> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.authority.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let stream = TcpStream::connect(self.address).await?;
+        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+    }
+
+    /// A connection on which both sides have begun with HTTP/2, with so large a window for every answer.
+    async fn begin(&self, window: u32) -> ClientStream<TcpStream> {
+        let mut connection = self.connect("h2").await.unwrap();
+        connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        let mut setting = vec![0, 4];
+        setting.extend(window.to_be_bytes());
+        connection.write_all(&frame(SETTINGS, 0, 0, &setting)).await.unwrap();
+        connection
+    }
+
+    /// Ends the server, which waits until its connections have ended.
+    async fn ended(self) {
+        self.stop.send(true).unwrap();
+        self.accepting.await.unwrap().wait().await;
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Asks for a path, which has to be shorter than 127 bytes.
+fn get(stream: u32, path: &str) -> Vec<u8> {
+    let mut head = b"\x82\x87\x41\x01a\x04".to_vec();
+    head.push(path.len() as u8);
+    head.extend(path.as_bytes());
+    frame(HEADERS, END_HEADERS | 1, stream, &head)
+}
+
+/// The type and the stream of the next frame; `None` when the connection has ended.
+async fn next_frame(connection: &mut ClientStream<TcpStream>) -> Option<(u8, u32, Vec<u8>)> {
+    let mut head = [0; 9];
+    connection.read_exact(&mut head).await.ok()?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    connection.read_exact(&mut payload).await.ok()?;
+    Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
+}
+
+/// Waits for a frame of this type; fails where the connection ends before.
+async fn wait_for(connection: &mut ClientStream<TcpStream>, kind: u8) -> (u32, Vec<u8>) {
+    while let Some((found, stream, payload)) = next_frame(connection).await {
+        if found == kind {
+            return (stream, payload);
+        }
+    }
+    panic!("the connection ended before a frame of type {kind}");
+}
+
+/// Reads until the other side ends the connection.
+async fn wait_for_end(connection: &mut (impl tokio::io::AsyncRead + Unpin)) {
+    let mut buffer = [0; 1024];
+    while connection.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+}
+
+#[tokio::test]
+async fn a_handshake_has_a_deadline() {
+    let server = Server::start(Bounds { handshake: SHORT, ..bounds() }).await;
+    let mut connection = TcpStream::connect(server.address).await.unwrap();
+    connection.write_all(b"\x16\x03\x01").await.unwrap();
+    wait_for_end(&mut connection).await;
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn one_address_has_so_many_connections() {
+    let server = Server::start(Bounds { connections_of_one_max: 1, ..bounds() }).await;
+    let first = server.connect("h2").await.unwrap();
+    assert!(server.connect("h2").await.is_err());
+    drop(first);
+    // The server hears of the end at its own time.
+    while server.connect("h2").await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn the_head_of_a_request_has_a_deadline() {
+    let server = Server::start(Bounds { head: SHORT, ..bounds() }).await;
+    for (protocol, begun) in
+        [("http/1.1", ""), ("http/1.1", "GET / HTTP/1.1\r\nhost: a\r\n"), ("h2", ""), ("h2", "PRI * H")]
+    {
+        let mut connection = server.connect(protocol).await.unwrap();
+        connection.write_all(begun.as_bytes()).await.unwrap();
+        wait_for_end(&mut connection).await;
+    }
+    // Between two requests it is the same deadline.
+    let mut connection = server.connect("http/1.1").await.unwrap();
+    connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    wait_for_end(&mut connection).await;
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn the_head_of_a_request_has_a_size() {
+    let server = Server::start(bounds()).await;
+    let mut connection = server.connect("http/1.1").await.unwrap();
+    let written = async {
+        connection.write_all(b"GET / HTTP/1.1\r\n").await?;
+        for number in 0.. {
+            connection.write_all(format!("x-{number}: {}\r\n", "x".repeat(10_000)).as_bytes()).await?;
+        }
+        std::io::Result::Ok(())
+    };
+    assert!(written.await.is_err(), "it never ends otherwise");
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn continued_headers_end() {
+    let server = Server::start(bounds()).await;
+    let mut connection = server.begin(1 << 16).await;
+    connection.write_all(&frame(HEADERS, 0, 1, GET)).await.unwrap();
+    // A header that is new each time, so that nothing of it is remembered.
+    let header = [&b"\x00\x01a\x7f\x81\x00"[..], &[b'x'; 256]].concat();
+    while connection.write_all(&frame(CONTINUATION, 0, 1, &header)).await.is_ok() {}
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn who_opens_streams_and_resets_them_is_let_go() {
+    let server = Server::start(bounds()).await;
+    let mut connection = server.begin(1 << 16).await;
+    let flood = (0..5_000).flat_map(|number| {
+        let stream = 2 * number + 1;
+        [get(stream, "/never"), frame(RST_STREAM, 0, stream, &8u32.to_be_bytes())].concat()
+    });
+    let _ = connection.write_all(&flood.collect::<Vec<u8>>()).await;
+    let (_, goaway) = wait_for(&mut connection, GOAWAY).await;
+    assert_eq!(goaway[4..8], 11u32.to_be_bytes(), "ENHANCE_YOUR_CALM");
+    wait_for_end(&mut connection).await;
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends() {
+    let server = Server::start(Bounds { idle: SHORT, ..bounds() }).await;
+    let mut connection = server.begin(1 << 16).await;
+    wait_for(&mut connection, GOAWAY).await;
+    let mut busy = server.begin(1 << 16).await;
+    busy.write_all(&[get(1, "/wait"), get(3, "/never")].concat()).await.unwrap();
+    assert_eq!(wait_for(&mut busy, HEADERS).await.0, 1);
+    // While the other connection waits for its answers, this one idles, and so would the other.
+    let mut connection = server.begin(1 << 16).await;
+    wait_for(&mut connection, GOAWAY).await;
+    busy.write_all(&get(5, "/")).await.unwrap();
+    assert_eq!(wait_for(&mut busy, HEADERS).await.0, 5);
+    drop((busy, connection));
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn who_does_not_answer_pings_is_let_go() {
+    let server = Server::start(Bounds { ping_period: SHORT, pong: SHORT, ..bounds() }).await;
+    let mut connection = server.begin(1 << 16).await;
+    connection.write_all(&get(1, "/wait")).await.unwrap();
+    // Half a frame: what would be an answer is its content.
+    connection.write_all(&frame(HEADERS, 0, 3, &[0; 100])[..50]).await.unwrap();
+    wait_for_end(&mut connection).await;
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn an_unread_answer_ends_and_the_connection_goes_on() {
+    let server = Server::start(Bounds { unread: SHORT, ..bounds() }).await;
+    let mut connection = server.begin(100).await;
+    connection.write_all(&get(1, "/endless")).await.unwrap();
+    assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 1);
+    connection.write_all(&get(3, "/")).await.unwrap();
+    assert_eq!(wait_for(&mut connection, HEADERS).await.0, 3);
+    drop(connection);
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn who_reads_nothing_is_let_go() {
+    let server = Server::start(Bounds { unread: SHORT, ..bounds() }).await;
+    for protocol in ["http/1.1", "h2"] {
+        let mut connection = match protocol {
+            "h2" => server.begin(1 << 30).await,
+            _ => server.connect(protocol).await.unwrap(),
+        };
+        let request = match protocol {
+            "h2" => [frame(8, 0, 0, &(1u32 << 30).to_be_bytes()), get(1, "/endless")].concat(),
+            _ => b"GET /endless HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(),
+        };
+        connection.write_all(&request).await.unwrap();
+        connection.flush().await.unwrap();
+        // Not reading, the client learns of the end by writing.
+        let note: &[u8] = if protocol == "h2" { &frame(6, 1, 0, &[0; 8]) } else { b"GET / HTTP/1.1\r\n" };
+        while connection.write_all(note).await.is_ok() && connection.flush().await.is_ok() {
+            tokio::time::sleep(SHORT).await;
+        }
+    }
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn requests_in_progress_end_before_the_server() {
+    let server = Server::start(bounds()).await;
+    let mut connection = server.begin(1 << 16).await;
+    connection.write_all(&get(1, "/")).await.unwrap();
+    let mut other = server.connect("http/1.1").await.unwrap();
+    other.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    assert_eq!(wait_for(&mut connection, HEADERS).await.0, 1);
+    let mut buffer = [0; 12];
+    other.read_exact(&mut buffer).await.unwrap();
+    assert_eq!(&buffer, b"HTTP/1.1 200");
+    server.stop.send(true).unwrap();
+    wait_for(&mut connection, GOAWAY).await;
+    wait_for_end(&mut connection).await;
+    wait_for_end(&mut other).await;
+    drop((connection, other));
+    server.ended().await;
+}

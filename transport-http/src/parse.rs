@@ -1,0 +1,170 @@
+//! From the words of an HTTP request to a [`Named`] one: options, body, in whose name, under which id.
+
+use crate::body;
+use crate::query::Query;
+use crate::respond::{self, Form};
+use crate::route::decode;
+use crate::transport::{Head, Kept, Transport, Understood};
+use crate::websocket::Socket;
+use bytes::Buf;
+use futures_util::Stream;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::request::{Body, Format, Options, Verb};
+use holdfast_service::{ActingAs, Named, RequestId, ResourcePath};
+use http::HeaderMap;
+use http::header::{CONTENT_TYPE, USER_AGENT};
+
+/// What a path and the query's moment say, before the rest is read.
+pub fn named(verb: Verb, path: ResourcePath, query: &Query) -> Named {
+    let at = query.get("at").map(str::to_owned);
+    Named { verb, path, options: Options::default(), body: Body::default(), at }
+}
+
+/// How a client names its request, if it does so in a way that can be kept.
+pub fn request_id(headers: &HeaderMap) -> Option<RequestId> {
+    headers.get("audit-id").and_then(|id| id.to_str().ok()).and_then(RequestId::given)
+}
+
+/// In whose name a client wants to act.
+pub fn acting_as(headers: &HeaderMap) -> Result<Option<ActingAs>, Refusal> {
+    let values = |name: &str| -> Vec<String> {
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+    };
+    let Some(name) = values("impersonate-user").into_iter().next() else {
+        // To go on as the caller would be more than was asked for.
+        return match headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
+            None => Ok(None),
+            Some(name) => Err(Refusal::Internal(format!("requested {name} without impersonating a user"))),
+        };
+    };
+    let mut other = ActingAs { name, groups: values("impersonate-group"), ..ActingAs::default() };
+    other.uid = values("impersonate-uid").into_iter().next();
+    for key in headers.keys() {
+        if let Some(extra) = key.as_str().strip_prefix("impersonate-extra-") {
+            other.extra.insert(decode(extra), values(key.as_str()));
+        }
+    }
+    Ok(Some(other))
+}
+
+impl Transport {
+    /// Reads the rest of a request on objects, its body included; fails with what is wrong with it.
+    pub(crate) async fn fill<B, D, E>(
+        &self,
+        named: &mut Named,
+        head: &mut Head,
+        understood: &mut Understood,
+        kept: &mut Kept,
+        user: &User,
+        body: Option<B>,
+    ) -> Result<(), Refusal>
+    where
+        B: Stream<Item = Result<D, E>> + Send,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        understood.negotiated.clone()?;
+        self.fit_shape(named, head, understood)?;
+        let verb = named.verb;
+        named.options = understood.query.options(options_kind(verb))?;
+        named.body.format = format_of(&head.headers, verb)?;
+        if named.options.field_manager.is_none() && named.body.format != Format::ApplyPatch && verb.is_mutating() {
+            let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("");
+            named.options.field_manager = Some(default_manager(agent));
+        }
+        if verb == Verb::Watch {
+            kept.socket = Socket::asked(&head.headers, head.upgrade.take())?;
+        }
+        if let Some(body) = body.filter(|_| verb.is_mutating()) {
+            kept.body = self.bodies.read(user, body).await?;
+            named.body.bytes = kept.body.bytes.clone();
+        }
+        if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
+            body::delete_options(named)?;
+        }
+        if verb == Verb::Create && named.path.subresource == "eviction" {
+            body::eviction(named)?;
+        }
+        self.gate(named)
+    }
+
+    /// Chooses another of the forms that the client takes, where the kind cannot be shown in the best one.
+    fn fit_shape(&self, named: &Named, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
+        let state = self.engine().snapshot();
+        let ResourcePath { group, version, resource, .. } = &named.path;
+        let Some((id, _)) = state.registry.find(group, version, resource) else { return Ok(()) };
+        let kind = state.kind(id);
+        if kind.custom.is_some() && understood.shape.form == Form::Object {
+            // Nobody knows the numbers of a custom resource's fields.
+            understood.shape = understood.shape.without_protobuf(&head.headers)?;
+        }
+        if !kind.stored && named.verb == Verb::Create {
+            // What is only ever posted has no columns, and no metadata to speak of.
+            understood.shape = understood.shape.plain(&head.headers)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses, or goes without, what feature gates turn off.
+    fn gate(&self, named: &mut Named) -> Result<(), Refusal> {
+        if named.options.dry_run && !self.features.dry_run {
+            return Err(Refusal::BadRequest("the dryRun feature is disabled".into()));
+        }
+        if named.body.format == Format::ApplyPatch && !self.features.server_side_apply {
+            return Err(Refusal::UnsupportedMediaType {
+                message: "the body of the request was in an unknown format - accepted media types include: \
+                          application/json-patch+json, application/merge-patch+json, \
+                          application/strategic-merge-patch+json"
+                    .into(),
+            });
+        }
+        if !self.features.list_chunking && matches!(named.verb, Verb::List | Verb::DeleteCollection) {
+            named.options.limit = None;
+            named.options.continue_token = None;
+        }
+        Ok(())
+    }
+}
+
+/// The options document whose fields a query holds, as refusals name it.
+fn options_kind(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
+        Verb::Get => "GetOptions",
+        Verb::List | Verb::Watch => "ListOptions",
+    }
+}
+
+/// How the body is written, by its content type.
+fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
+    let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let media = media.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let accepted: &str = match (verb, media.as_str()) {
+        (Verb::Patch, "application/json-patch+json") => return Ok(Format::JsonPatch),
+        (Verb::Patch, "application/merge-patch+json") => return Ok(Format::MergePatch),
+        (Verb::Patch, "application/strategic-merge-patch+json") => return Ok(Format::StrategicMergePatch),
+        (Verb::Patch, "application/apply-patch+yaml" | "application/apply-patch") => return Ok(Format::ApplyPatch),
+        (Verb::Patch, _) => {
+            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
+             application/apply-patch+yaml"
+        }
+        (_, "" | "application/json" | "*/*") => return Ok(Format::Json),
+        (_, "application/yaml" | "application/x-yaml") => return Ok(Format::Yaml),
+        (_, respond::PROTOBUF) => return Ok(Format::Protobuf),
+        (Verb::Get | Verb::List | Verb::Watch, _) => return Ok(Format::Json),
+        _ => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    };
+    Err(Refusal::UnsupportedMediaType {
+        message: format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
+    })
+}
+
+/// The name that fields are written under when the client gives none: its own.
+fn default_manager(agent: &str) -> String {
+    let name: String = agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
+    if name.is_empty() { "unknown".into() } else { name }
+}

@@ -1,0 +1,258 @@
+//! What a method and a path ask for. Everything behind this knows a [`Route`], and no paths.
+//!
+//! A path says whether a resource is within a namespace or the cluster's, and that is part of the route: authorization
+//! judges the very object that is acted upon.
+
+use holdfast_core::request::Verb;
+use holdfast_service::ResourcePath;
+use http::Method;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Objects. Without a verb when the method is none for objects.
+    Resource {
+        verb: Option<Verb>,
+        path: ResourcePath,
+    },
+    /// `/`, a list of paths.
+    Root,
+    Version,
+    /// `/healthz`, `/livez` or `/readyz`, and a check below it.
+    Health {
+        kind: &'static str,
+        check: String,
+    },
+    Metrics,
+    Discovery(Discovery),
+    OpenApiV2,
+    /// The index, or the document of one group version.
+    OpenApiV3(String),
+    /// The event log, and what follows [`LOG`].
+    Log(String),
+    Forks,
+    Unknown,
+}
+
+/// What the API tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Discovery {
+    /// `/api`
+    Core,
+    /// `/apis`
+    Groups,
+    Group(String),
+    /// The resources of one version; the core group has no name.
+    Resources {
+        group: String,
+        version: String,
+    },
+}
+
+/// Where the event log is.
+pub const LOG: &str = "/holdfast/v1/log";
+/// What stands before the moment in the path of a view of the past.
+const PAST: &str = "/at/";
+
+/// Subresources of a namespace itself; any other third part of such a path is a resource within it.
+const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
+
+impl Route {
+    /// `path` is percent-decoded part by part; `watch` says that the query asks for one.
+    pub fn new(method: &Method, path: &str, watch: bool) -> Route {
+        let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match parts.as_slice() {
+            [] => Route::Root,
+            ["api", version, rest @ ..] if !rest.is_empty() => resource(method, ("", version), rest, watch),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => resource(method, (group, version), rest, watch),
+            ["api"] => Route::Discovery(Discovery::Core),
+            ["apis"] => Route::Discovery(Discovery::Groups),
+            ["api", version] => {
+                Route::Discovery(Discovery::Resources { group: String::new(), version: (*version).to_owned() })
+            }
+            ["apis", group] => Route::Discovery(Discovery::Group((*group).to_owned())),
+            ["apis", group, version] => {
+                Route::Discovery(Discovery::Resources { group: (*group).to_owned(), version: (*version).to_owned() })
+            }
+            ["openapi", "v2"] => Route::OpenApiV2,
+            ["openapi", "v3", rest @ ..] => Route::OpenApiV3(rest.join("/")),
+            ["version"] => Route::Version,
+            ["metrics"] => Route::Metrics,
+            ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
+            ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },
+            ["readyz", rest @ ..] => Route::Health { kind: "readyz", check: rest.join("/") },
+            ["holdfast", "v1", "forks"] => Route::Forks,
+            ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
+            _ => Route::Unknown,
+        }
+    }
+
+    /// The group version that is asked about, where it is one alone.
+    pub fn group_version(&self) -> Option<(&str, &str)> {
+        match self {
+            Route::Resource { path, .. } => Some((&path.group, &path.version)),
+            Route::Discovery(Discovery::Resources { group, version }) => Some((group, version)),
+            Route::OpenApiV3(path) => match path.split('/').collect::<Vec<_>>().as_slice() {
+                ["api", version] => Some(("", version)),
+                ["apis", group, version] => Some((group, version)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watch: bool) -> Route {
+    let (mut watch, mut rest, mut within) = (watch, rest, false);
+    if let ["watch", below @ ..] = rest
+        && !below.is_empty()
+    {
+        (watch, rest) = (true, below);
+    }
+    let mut namespace = "";
+    if let ["namespaces", name, below @ ..] = rest {
+        namespace = name;
+        if below.first().is_some_and(|first| !NAMESPACE_SUBRESOURCES.contains(first)) {
+            (rest, within) = (below, true);
+        }
+    }
+    let part = |index: usize| rest.get(index).copied().unwrap_or("").to_owned();
+    let path = ResourcePath {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        namespace: namespace.to_owned(),
+        within,
+        resource: part(0),
+        name: part(1),
+        subresource: part(2),
+        rest: rest.get(3..).unwrap_or_default().join("/"),
+    };
+    let verb = match *method {
+        Method::GET | Method::HEAD if watch && path.subresource.is_empty() => Some(Verb::Watch),
+        Method::GET | Method::HEAD if path.name.is_empty() => Some(Verb::List),
+        Method::GET | Method::HEAD => Some(Verb::Get),
+        Method::POST => Some(Verb::Create),
+        Method::PUT => Some(Verb::Update),
+        Method::PATCH => Some(Verb::Patch),
+        Method::DELETE if path.name.is_empty() => Some(Verb::DeleteCollection),
+        Method::DELETE => Some(Verb::Delete),
+        _ => None,
+    };
+    Route::Resource { verb, path }
+}
+
+/// A method as authorization and metrics name it on a path that is no resource.
+pub fn method_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "",
+    }
+}
+
+/// Takes the moment off the path of a view of the past.
+pub fn take_moment(path: &mut String) -> Option<String> {
+    let rest = path.strip_prefix(PAST)?;
+    let (moment, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let moment = decode(moment);
+    *path = if rest.is_empty() { "/".to_owned() } else { rest.to_owned() };
+    Some(moment)
+}
+
+/// Undoes percent-encoding; a malformed escape stays as it is.
+pub fn decode(text: &str) -> String {
+    if !text.contains('%') && !text.contains('+') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = |byte: u8| (byte as char).to_digit(16);
+        if bytes[at] == b'%'
+            && let (Some(high), Some(low)) =
+                (bytes.get(at + 1).copied().and_then(hex), bytes.get(at + 2).copied().and_then(hex))
+        {
+            out.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_apart() {
+        // method, path, watch -> verb group/version ns (within or not) resource name subresource
+        let cases = [
+            ("GET", "/api/v1/pods", false, "list /v1 - pods  "),
+            ("GET", "/api/v1/pods", true, "watch /v1 - pods  "),
+            ("GET", "/api/v1/namespaces", false, "list /v1 - namespaces  "),
+            ("GET", "/api/v1/namespaces/a", false, "get /v1 a- namespaces a "),
+            ("PUT", "/api/v1/namespaces/a/finalize", false, "update /v1 a- namespaces a finalize"),
+            ("GET", "/api/v1/namespaces/a/pods", false, "list /v1 a+ pods  "),
+            ("GET", "/api/v1/namespaces/a/pods/b", false, "get /v1 a+ pods b "),
+            ("GET", "/api/v1/namespaces/a/pods/b/log", false, "get /v1 a+ pods b log"),
+            ("GET", "/api/v1/namespaces/a/pods/b/proxy/x/y", false, "get /v1 a+ pods b proxy"),
+            ("DELETE", "/api/v1/namespaces/a/namespaces/b", false, "delete /v1 a+ namespaces b "),
+            ("DELETE", "/api/v1/namespaces/a/namespaces", false, "deletecollection /v1 a+ namespaces  "),
+            ("PUT", "/api/v1/namespaces/a/namespaces/b/finalize", false, "update /v1 a+ namespaces b finalize"),
+            ("DELETE", "/apis/apps/v1/namespaces/a/deployments", false, "deletecollection apps/v1 a+ deployments  "),
+            ("DELETE", "/apis/apps/v1/namespaces/a/deployments/b", false, "delete apps/v1 a+ deployments b "),
+            ("GET", "/apis/apps/v1/watch/namespaces/a/deployments/b", false, "watch apps/v1 a+ deployments b "),
+            ("PATCH", "/apis/x.io/v1/things/a%2Fb", false, "patch x.io/v1 - things a/b "),
+        ];
+        for (method, path, watch, expected) in cases {
+            let Route::Resource { verb: Some(verb), path: found } = Route::new(&method.parse().unwrap(), path, watch)
+            else {
+                panic!("{path} is a resource");
+            };
+            let within = if found.within { "+" } else { "-" };
+            let found = format!(
+                "{} {}/{} {}{within} {} {} {}",
+                verb.as_str(),
+                found.group,
+                found.version,
+                found.namespace,
+                found.resource,
+                found.name,
+                found.subresource
+            );
+            assert_eq!(found, expected, "{method} {path}");
+        }
+        for path in ["/", "/api", "/apis", "/apis/apps/v1", "/healthz", "/api/v1", "/version", "/api/"] {
+            assert!(!matches!(Route::new(&Method::GET, path, false), Route::Resource { .. }), "{path}");
+        }
+        let unknown = Route::new(&Method::OPTIONS, "/api/v1/pods", false);
+        assert!(matches!(unknown, Route::Resource { verb: None, .. }));
+    }
+
+    #[test]
+    fn a_path_may_name_a_moment() {
+        for (path, moment, rest) in [
+            ("/api/v1/pods", None, "/api/v1/pods"),
+            ("/at", None, "/at"),
+            ("/attic/7/x", None, "/attic/7/x"),
+            ("/at/7", Some("7"), "/"),
+            ("/at/7/", Some("7"), "/"),
+            ("/at/7/api/v1/pods", Some("7"), "/api/v1/pods"),
+            ("/at/-15m/apis", Some("-15m"), "/apis"),
+            ("/at/2026-11-21T10%3A00:00Z/at/8/api", Some("2026-11-21T10:00:00Z"), "/at/8/api"),
+            ("/at//api", Some(""), "/api"),
+        ] {
+            let mut taken = path.to_owned();
+            assert_eq!(take_moment(&mut taken).as_deref(), moment, "{path}");
+            assert_eq!(taken, rest, "{path}");
+        }
+    }
+}

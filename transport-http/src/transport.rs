@@ -1,0 +1,310 @@
+//! The way of a request over HTTP: its words are understood, the door decides, and the answer is written.
+//!
+//! No rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply) into HTTP.
+
+use crate::aggregate::{self, Aggregator};
+use crate::authenticate::{Authenticator, Peer};
+use crate::body::{Bodies, Received};
+use crate::log::Waiter;
+use crate::query::Query;
+use crate::respond::{self, Response, Shape};
+use crate::route::{Route, decode, method_verb, take_moment};
+use crate::websocket::{self, Socket};
+use crate::{forks, log, parse, paths, render};
+use bytes::{Buf, Bytes};
+use futures_util::Stream;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_engine::Engine;
+use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share};
+use http::header::HeaderValue;
+use http::{HeaderMap, Method};
+use hyper::upgrade::OnUpgrade;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::watch as signal;
+use tokio_util::task::TaskTracker;
+
+/// The API over HTTP. [`Builder`](crate::Builder) makes one.
+pub struct Transport {
+    pub(crate) service: Arc<Service>,
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) features: Features,
+    pub(crate) bodies: Bodies,
+    /// The parts of the API that other servers answer for.
+    pub(crate) aggregator: Arc<Aggregator>,
+    pub(crate) documents: paths::Documents,
+    /// Makes forks of the log, where it is on a disk.
+    pub(crate) forker: Option<Arc<dyn forks::Forker>>,
+    /// Turns true when the server stops: watches end.
+    pub(crate) stopping: signal::Sender<bool>,
+    /// What goes on with connections that are no longer HTTP: the server waits for it when it stops.
+    pub(crate) sockets: TaskTracker,
+    /// Turns true when everything that a fresh server makes is there.
+    pub(crate) ready: signal::Sender<bool>,
+}
+
+/// What feature gates turn off.
+#[derive(Debug, Clone, Copy)]
+pub struct Features {
+    pub list_chunking: bool,
+    pub response_compression: bool,
+    pub dry_run: bool,
+    pub remaining_item_count: bool,
+    pub server_side_apply: bool,
+    /// Objects and lists say in `selfLink` where they are.
+    pub self_links: bool,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Features {
+            list_chunking: true,
+            response_compression: true,
+            dry_run: true,
+            remaining_item_count: true,
+            server_side_apply: true,
+            self_links: false,
+        }
+    }
+}
+
+/// One HTTP request, as any transport of HTTP gives it.
+pub struct WireRequest<B> {
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub headers: HeaderMap,
+    pub peer: Peer,
+    /// Where the request comes from, when that is known.
+    pub client: Option<SocketAddr>,
+    /// The connection, for one who asks to go on with it as something else than HTTP.
+    pub upgrade: Option<OnUpgrade>,
+    pub body: B,
+}
+
+/// A request without its body and without who sent it.
+pub(crate) struct Head {
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub headers: HeaderMap,
+    pub client: Option<SocketAddr>,
+    pub upgrade: Option<OnUpgrade>,
+}
+
+/// Where a request leads, and how its answer is to look.
+pub(crate) struct Understood {
+    pub route: Route,
+    pub at: Option<String>,
+    pub query: Query,
+    pub shape: Shape,
+    /// Whether there is a form that the client takes.
+    pub negotiated: Result<(), Refusal>,
+    /// The server that answers, if it is another one.
+    pub server: Option<Arc<aggregate::Server>>,
+}
+
+/// What belongs to a request and is none of the door's business.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub body: Received,
+    pub socket: Option<Socket>,
+}
+
+impl Transport {
+    pub fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    pub fn aggregator(&self) -> &Arc<Aggregator> {
+        &self.aggregator
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.service.engine()
+    }
+
+    /// Says that everything is there that clients count on.
+    pub fn be_ready(&self) {
+        self.ready.send_replace(true);
+    }
+
+    /// Ends watches, and then the server.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Answers a request; every failure is a `Status`.
+    pub async fn handle<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
+    where
+        B: Stream<Item = Result<D, E>> + Send + 'static,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
+        let mut head = Head { method, path, query, headers, client, upgrade };
+        let understood = self.understand(&mut head);
+        let without_body = head.method == Method::HEAD;
+        let shape = understood.shape;
+        let (mut response, id, mut record) = match self.identify(&mut head, &peer) {
+            Ok((user, acting_as)) => {
+                // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
+                match holdfast_service::caught(self.answer(head, understood, user, acting_as, body)).await {
+                    Ok(answered) => answered,
+                    Err(refusal) => return respond::refusal(&refusal, shape),
+                }
+            }
+            Err(refusal) => {
+                let Answer { id, record, .. } = self.turned_away(&head, &understood, &refusal);
+                (respond::refusal(&refusal, shape), id, record)
+            }
+        };
+        if let Ok(id) = HeaderValue::from_str(id.as_str()) {
+            response.headers_mut().insert("audit-id", id);
+        }
+        record.code(response.status().as_u16());
+        if without_body {
+            let (parts, _) = response.into_parts();
+            response = Response::from_parts(parts, Bytes::new().into());
+        }
+        response
+    }
+
+    /// Reads what stands in the request line and in the headers.
+    fn understand(&self, head: &mut Head) -> Understood {
+        let query = Query::parse(&head.query);
+        let at = take_moment(&mut head.path);
+        let route = Route::new(&head.method, &head.path, query.flag("watch"));
+        let negotiated = Shape::negotiate(&head.headers, query.get("pretty"), query.get("includeObject"));
+        let mut shape = *negotiated.as_ref().unwrap_or(&Shape::PLAIN);
+        shape.gzip &= self.features.response_compression;
+        shape.links = self.features.self_links;
+        // What other servers answered in the past nobody remembers.
+        let server = if at.is_none() { self.aggregator.server(&route) } else { None };
+        Understood { route, at, query, shape, negotiated: negotiated.map(|_| ()), server }
+    }
+
+    /// Who asks, and in whose name.
+    fn identify(&self, head: &mut Head, peer: &Peer) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
+        websocket::take_token(&mut head.headers)?;
+        let user = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers)?;
+        Ok((user, parse::acting_as(&head.headers)?))
+    }
+
+    fn turned_away(&self, head: &Head, understood: &Understood, refusal: &Refusal) -> Answer {
+        let asked = match &understood.route {
+            Route::Resource { verb: Some(verb), path } if understood.server.is_none() => {
+                Asked::Named(Box::new(parse::named(*verb, path.clone(), &understood.query)))
+            }
+            _ => Asked::Path { verb: method_verb(&head.method), path: String::new() },
+        };
+        self.service.turned_away(&asked, parse::request_id(&head.headers), refusal.clone())
+    }
+
+    async fn answer<B, D, E>(
+        self: &Arc<Self>,
+        mut head: Head,
+        mut understood: Understood,
+        user: Arc<User>,
+        acting_as: Option<ActingAs>,
+        body: B,
+    ) -> (Response, RequestId, Record)
+    where
+        B: Stream<Item = Result<D, E>> + Send + 'static,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let mut kept = Kept::default();
+        let mut body = Some(body);
+        let id = parse::request_id(&head.headers);
+        let (asked, flaw) = match (&understood.route, &understood.server) {
+            (Route::Resource { verb, path }, Some(_)) => {
+                let verb = verb.map_or_else(|| method_verb(&head.method), |verb| verb.as_str());
+                (Asked::Elsewhere { verb, path: path.clone() }, None)
+            }
+            (Route::Resource { verb: Some(verb), path }, None) => {
+                let mut named = parse::named(*verb, path.clone(), &understood.query);
+                let filled = self.fill(&mut named, &mut head, &mut understood, &mut kept, &user, body.take()).await;
+                (Asked::Named(Box::new(named)), filled.err())
+            }
+            (Route::Log(_) | Route::Forks, _) if understood.at.is_none() => {
+                let flaw = match (&understood.route, body.take()) {
+                    (Route::Forks, Some(body)) => match self.bodies.read(&user, body).await {
+                        Ok(received) => {
+                            kept.body = received;
+                            None
+                        }
+                        Err(refusal) => Some(refusal),
+                    },
+                    _ => None,
+                };
+                (Asked::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+            }
+            _ => (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, None),
+        };
+        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, own: false };
+        let Answer { reply, warnings, id, record, place } = self.service.call(call).await;
+        let shape = understood.shape;
+        let mut response = match reply {
+            Ok(Reply::Granted(granted)) => {
+                let granted = Permitted { granted, id: id.as_str(), place };
+                self.granted(head, &understood, kept, granted, body).await
+            }
+            Ok(reply) => render::reply(self, reply, &understood, kept.socket),
+            Err(refusal) => respond::refusal(&refusal, shape),
+        };
+        respond::warn(&mut response, &warnings);
+        (response, id, record)
+    }
+
+    /// Answers what the door leaves to the transport.
+    async fn granted<B, D, E>(
+        self: &Arc<Self>,
+        head: Head,
+        understood: &Understood,
+        kept: Kept,
+        permitted: Permitted<'_>,
+        body: Option<B>,
+    ) -> Response
+    where
+        B: Stream<Item = Result<D, E>> + Send + 'static,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let Understood { route, query, shape, server, .. } = understood;
+        let Permitted { granted, id, place } = permitted;
+        match (route, server) {
+            (_, Some(server)) => aggregate::forward(self, server, route, head, &granted.user, id, body).await,
+            (Route::Forks, _) => forks::answer(self, &head.method, kept.body.bytes, *shape).await,
+            (Route::Log(path), _) if !granted.scene.is_past() => {
+                log::answer(self, &head.method, path, query, *shape, Waiter { user: &granted.user, place }).await
+            }
+            (Route::Resource { .. }, _) => {
+                let message = "the server does not allow this method on the requested resource".into();
+                respond::refusal(&Refusal::MethodNotAllowed { message }, *shape)
+            }
+            _ => {
+                if !granted.scene.is_past()
+                    && let Some(merged) = aggregate::answer(self, &head, route, *shape).await
+                {
+                    return merged;
+                }
+                paths::answer(self, &granted.scene, &head.method, route, &head.headers, query, *shape).await
+            }
+        }
+    }
+}
+
+/// Permission for one request, and what it holds until it is answered.
+struct Permitted<'a> {
+    granted: Granted,
+    id: &'a str,
+    place: Option<Share>,
+}
+
+/// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.
+fn canonical(path: &str) -> String {
+    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+    format!("/{}", parts.join("/"))
+}
