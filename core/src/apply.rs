@@ -62,22 +62,18 @@ fn define(state: &mut State, change: &Change) {
     if before.map(Custom::identity) == wanted {
         return;
     }
-    let kind = wanted.and_then(|_| custom::kind_of(&change.entry, &definition));
+    let kind = wanted.and_then(|_| custom::kind_of(&change.entry.json, change.offset, &definition));
     state.redefine(known, kind);
 }
 
 /// Keeps the authorizer's view of roles and bindings next to the objects themselves.
 fn index_roles(state: &mut State, change: &Change) {
-    let kind = state.registry.get(change.kind);
-    if kind.versions[0].group != "rbac.authorization.k8s.io" {
-        return;
-    }
+    let Some(role) = state.registry.get(change.kind).role else { return };
     state.rbac_offset = change.offset;
     let (namespace, name) = meta::split_key(&change.key);
-    let kind = kind.kind.clone();
     if change.deleted {
-        state.rbac.delete(&kind, namespace.unwrap_or(""), name);
+        state.rbac.delete(role, namespace.unwrap_or(""), name);
     } else {
-        state.rbac.put(&kind, namespace.unwrap_or(""), name, &change.entry.document());
+        state.rbac.put(role, namespace.unwrap_or(""), name, &change.entry.document());
     }
 }

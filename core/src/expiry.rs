@@ -1,10 +1,11 @@
-//! Events are news: they go some time after their last change.
+//! Objects of some kinds (Events) are news: they go some time after their last change.
 
 use crate::authz::{PRIVILEGED_GROUP, User};
+use crate::kinds::KindId;
 use crate::namespace::Step;
 use crate::object::meta;
 use crate::request::{Body, DeleteOptions, Options, Request, Target, Verb};
-use crate::state::State;
+use crate::state::{Entry, State};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,15 +16,18 @@ const STEPS_MAX: usize = 512;
 
 /// The deletions that are due.
 pub fn plan(state: &State, ttl: Duration, now_ms: i64) -> Vec<Step> {
-    let Some((kind, version)) = state.registry.find("", "v1", "events") else { return Vec::new() };
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
-    let due = state.scan(kind, "", None).filter(|(_, entry)| now_ms.saturating_sub(entry.time_ms) >= ttl_ms);
-    let deletion = |key: &str, version_seen: String| {
+    let is_due = |entry: &Entry| now_ms.saturating_sub(entry.time_ms) >= ttl_ms;
+    let kinds = state.registry.iter().filter(|(_, kind)| kind.expires);
+    let due = kinds.flat_map(|(id, _)| {
+        state.scan(id, "", None).filter(|(_, entry)| is_due(entry)).map(move |(key, entry)| (id, key, entry))
+    });
+    let deletion = |kind: KindId, key: &str, version_seen: String| {
         let (namespace, name) = meta::split_key(key);
         let target = Target {
             kind,
-            version,
+            version: 0,
             namespace: namespace.map(str::to_owned),
             name: Some(name.to_owned()),
             subresource: None,
@@ -36,5 +40,5 @@ pub fn plan(state: &State, ttl: Duration, now_ms: i64) -> Vec<Step> {
             request: Request { user, verb: Verb::Delete, target, options, body: Body::default(), id: "expiry".into() },
         }
     };
-    due.take(STEPS_MAX).map(|(key, entry)| deletion(key, entry.offset.to_string())).collect()
+    due.take(STEPS_MAX).map(|(kind, key, entry)| deletion(kind, key, entry.offset.to_string())).collect()
 }

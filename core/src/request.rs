@@ -1,6 +1,6 @@
 //! What a client asks for, in terms that every transport shares.
 
-use crate::authz::User;
+use crate::authz::user::User;
 use crate::kinds::{Kind, KindId, Registry};
 use crate::refusal::Refusal;
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 use crate::authz::rbac::RbacIndex;
 use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
-use crate::kinds::{Kind, KindId, Registry};
+use crate::kinds::{Claims, Kind, KindId, Registry};
 use crate::object::meta::Document;
 use crate::object::{Draft, meta};
 use crate::ranked::RankedMap;
@@ -236,6 +236,12 @@ impl State {
     }
 }
 
+impl Claims for State {
+    fn claimant(&self, claim: &str) -> Option<&Arc<str>> {
+        State::claimant(self, claim)
+    }
+}
+
 impl Definitions {
     pub(crate) fn note(&mut self, change: &Change, definition: &Value) {
         self.offset = change.offset;
@@ -387,7 +393,7 @@ impl Entry {
         if version != 0
             && let Value::Object(document) = &mut value
         {
-            crate::pipeline::from_hub(kind, version, document);
+            kind.from_hub(version, document);
         }
         value
     }
@@ -506,8 +512,9 @@ pub fn prefix(namespace: Option<&str>) -> String {
 /// Whether a namespace is there, and if so whether it is going away.
 pub fn namespace_phase(state: &State, name: &str) -> Option<bool> {
     let entry = state.get(state.registry.namespaces(), name)?;
-    match entry.document() {
-        Value::Object(document) => Some(meta::is_deleting(&document)),
-        _ => None,
+    // Most are not going away, and need not be read to know it.
+    if memchr::memmem::find(&entry.json, b"\"deletionTimestamp\"").is_none() {
+        return Some(false);
     }
+    Some(meta::is_deleting(meta::fields(&entry.document())))
 }

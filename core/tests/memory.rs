@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// As much as a request may bring.
 const BYTES: usize = 3 << 20;
-const TIMES_MAX: usize = 34;
+const TIMES_MAX: usize = 32;
 
 type Decode = fn(&[u8]) -> bool;
 

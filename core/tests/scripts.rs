@@ -4,6 +4,7 @@
 //! empty line. `UPDATE_EXPECT=1 cargo test -p holdfast-core --test scripts` writes what comes of it into the files;
 //! read the difference before you commit it.
 //!
+//! Who is named by `user=` may do what roles allow; everybody else anything.
 //! Uids are shown, and may be written, as `<u1>`, `<u2>`; times as seconds since the script began.
 
 #[path = "scripts/render.rs"]
@@ -13,7 +14,7 @@ mod words;
 
 use holdfast_core::Refusal;
 use holdfast_core::apply::apply;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{Mode, User};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
@@ -141,7 +142,11 @@ impl World {
 
     /// Decides, and folds in what comes of it.
     fn judge(&mut self, line: &Line, request: &Request) -> String {
-        let decision = match pipeline::decide(&self.state, &self.settings, request, self.stamp()) {
+        let mut settings = self.settings.clone();
+        if line.option("user").is_some() {
+            settings.modes = vec![Mode::Rbac];
+        }
+        let decision = match pipeline::decide(&self.state, &settings, request, self.stamp()) {
             Ok(decision) => decision,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
@@ -301,7 +306,7 @@ impl World {
             _ => serde_yaml_ng::from_str::<Value>(&body).expect("a patch in YAML").to_string().into_bytes(),
         };
         Request {
-            user: Arc::new(User::new("jane", &[])),
+            user: Arc::new(User::new(line.option("user").unwrap_or("jane"), &[])),
             verb,
             target: Target {
                 kind,

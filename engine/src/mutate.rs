@@ -10,8 +10,9 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
-use holdfast_core::pipeline::{self, Answer, Answers, Decision, Effect, Judgement, Representation, TokenClaims};
-use holdfast_core::pipeline::{SignedToken, from_hub};
+use holdfast_core::pipeline::{
+    self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
+};
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
@@ -100,11 +101,14 @@ impl Engine {
         let mut answers = Answers::default();
         let mut races = Races::default();
         loop {
-            let turn = match races.want_turn() {
-                true => Some(self.turns().take(&races.contested).await),
-                false => None,
+            let attempt = match races.want_turn() {
+                true => {
+                    let turn = self.turns().take(&races.contested).await;
+                    self.in_turn(turn, &mut races, request, &kind, stamp, &mut answers).await?
+                }
+                false => self.attempt(request, &kind, stamp, &mut answers, false).await?,
             };
-            match self.attempt_in(turn, &mut races, request, &kind, stamp, &mut answers).await? {
+            match attempt {
                 Attempt::Done(reply) => return Ok(reply),
                 Attempt::Lost(contested) => races.lose(contested)?,
                 Attempt::Behind(contested) => races.join(contested),
@@ -112,27 +116,36 @@ impl Engine {
         }
     }
 
-    /// One attempt, within the time of the turn.
-    async fn attempt_in(
+    /// Attempts within the time of a turn: those who were about to write when it began may still come first.
+    async fn in_turn(
         &self,
-        turn: Option<Turn>,
+        turn: Turn,
         races: &mut Races,
         request: &Request,
         kind: &Arc<Kind>,
         stamp: Stamp,
         answers: &mut Answers,
     ) -> Result<Attempt, Refusal> {
-        let mut attempt = pin!(self.attempt(request, kind, stamp, answers, turn.is_some()));
-        let Some(turn) = turn else { return attempt.await };
-        let over = self.clock().sleep(TURN * 2u32.pow(races.lapsed.min(TURN_DOUBLINGS_MAX)));
-        tokio::select! {
-            biased;
-            done = &mut attempt => return done,
-            () = over => drop(turn),
+        let mut turn = Some(turn);
+        let mut over = pin!(self.clock().sleep(TURN * 2u32.pow(races.lapsed.min(TURN_DOUBLINGS_MAX))));
+        loop {
+            let mut attempt = pin!(self.attempt(request, kind, stamp, answers, true));
+            let ended = loop {
+                tokio::select! {
+                    biased;
+                    ended = &mut attempt => break ended?,
+                    // The attempt goes on, and may hold; but nobody waits for it any longer.
+                    () = &mut over, if turn.is_some() => {
+                        turn = None;
+                        races.lapsed += 1;
+                    }
+                }
+            };
+            match ended {
+                Attempt::Lost(contested) if turn.is_some() && races.contested.contains(&contested) => {}
+                ended => return Ok(ended),
+            }
         }
-        // It may still come first, but nobody waits for it any longer.
-        races.lapsed += 1;
-        attempt.await
     }
 
     async fn attempt(
@@ -294,7 +307,7 @@ impl Engine {
         if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
             let mut document = document;
             if version != 0 {
-                from_hub(kind, version, &mut document);
+                kind.from_hub(version, &mut document);
             }
             return Ok(document);
         }

@@ -15,13 +15,15 @@ use base64::Engine as _;
 use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::{Attributes, Authorizer, Mode, User, escalation};
 use holdfast_core::event::{Offset, Record};
+use holdfast_core::kinds::apply_defaults;
+use holdfast_core::kinds::rbac::RoleKind;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Continue, Selection, TokenKey};
 use holdfast_core::merge::{FieldSet, apply, json as patches, managed, strategic};
 use holdfast_core::object::meta::{DEPTH_MAX, depth};
 use holdfast_core::object::{Draft, decode, encode};
 use holdfast_core::request::{Options, Request};
-use holdfast_core::schema::{check as check_types, defaults, quantity as quantities, schema, timestamp as times};
+use holdfast_core::schema::{check as check_types, quantity as quantities, schema, timestamp as times};
 use holdfast_core::select::{FieldSelector, LabelSelector};
 use holdfast_core::state::Index;
 use holdfast_core::wire::jsonpath::JsonPath;
@@ -143,9 +145,9 @@ fn check_document(named: &str, document: Value) {
     assert_eq!(check_types(schema(), message, &mut again).as_deref(), Ok(&[][..]), "what was checked is right");
     assert_eq!(again, checked, "checking twice changes nothing more");
     let mut defaulted = checked;
-    defaults::apply(message, &mut defaulted);
+    apply_defaults(message, &mut defaulted);
     let mut again = defaulted.clone();
-    defaults::apply(message, &mut again);
+    apply_defaults(message, &mut again);
     assert_eq!(again, defaulted, "defaulting twice changes nothing more");
     let unknown = check_types(schema(), message, &mut again);
     assert_eq!(unknown.as_deref(), Ok(&[][..]), "defaults fit the schema: {defaulted}");
@@ -358,14 +360,14 @@ pub fn rbac(bytes: &[u8]) {
     let (named, rest) = line(bytes);
     let Some(document) = document(rest) else { return };
     let (kind, namespace) = match named {
-        b"ClusterRole" => ("ClusterRole", ""),
-        b"ClusterRoleBinding" => ("ClusterRoleBinding", ""),
-        b"RoleBinding" => ("RoleBinding", "default"),
-        _ => ("Role", "default"),
+        b"ClusterRole" => (RoleKind::ClusterRole, ""),
+        b"ClusterRoleBinding" => (RoleKind::ClusterRoleBinding, ""),
+        b"RoleBinding" => (RoleKind::RoleBinding, "default"),
+        _ => (RoleKind::Role, "default"),
     };
     let mut index = world::world().state.rbac;
     index.put(kind, namespace, "web", &document);
-    index.put("ClusterRole", "", "other", &document);
+    index.put(RoleKind::ClusterRole, "", "other", &document);
     index.aggregate("web");
     index.stale_aggregates();
     let user = User::new("jane", &["system:authenticated"]);
@@ -375,7 +377,7 @@ pub fn rbac(bytes: &[u8]) {
     escalation::refuse_role(&authorizer, &user, "Role", "default", "web", &document);
     let _ = escalation::refuse_binding(&authorizer, &user, "default", &document);
     index.delete(kind, namespace, "web");
-    index.delete("ClusterRole", "", "other");
+    index.delete(RoleKind::ClusterRole, "", "other");
     let _: &RbacIndex = &index;
 }
 

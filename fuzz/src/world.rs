@@ -160,8 +160,8 @@ fn check_entry(kind: &Kind, entry: &Entry) {
         assert_eq!(unknown.as_deref(), Ok(&[][..]), "a stored object fits its schema: {document}");
         assert_eq!(checked, document, "a stored object is as its schema shows it");
         let mut defaulted = document.clone();
-        layout.default(&mut defaulted);
-        layout.default(&mut defaulted.clone());
+        holdfast_core::kinds::default(layout, &mut defaulted);
+        holdfast_core::kinds::default(layout, &mut defaulted.clone());
     }
 
     for version in 0..kind.versions.len() {

@@ -10,7 +10,7 @@ use holdfast_chronicle::fork::ForkHere;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::kinds::registry;
+use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Options, retention};
 use holdfast_service::housekeeping::{self, bootstrap};
@@ -222,8 +222,8 @@ async fn make_objects(args: &Args, service: &Arc<Service>, address: SocketAddr) 
     // Endpoints never are in the loopback range. Without a network there are none to tell of.
     let reachable = if advertised.is_loopback() { own_address() } else { Some(advertised) };
     let shown = reachable.unwrap_or(advertised);
-    let service = kubernetes_service(&[&range], shown, address.port()).map_err(|why| anyhow!(why))?;
-    objects.extend(service.into_iter().filter(|object| reachable.is_some() || object["kind"] == "Service"));
+    let own = kubernetes_service(&[&range], shown, address.port()).map_err(|why| anyhow!(why))?;
+    objects.extend(own.into_iter().filter(|object| reachable.is_some() || known::SERVICE.is_kind_of(object)));
     bootstrap::ensure(service, objects, bootstrap_policy())
         .await
         .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))

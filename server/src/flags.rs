@@ -6,7 +6,7 @@ use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
 use holdfast_chronicle::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::pipeline::ServiceRange;
+use holdfast_core::kinds::core::ServiceRange;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

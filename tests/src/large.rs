@@ -2,7 +2,7 @@
 
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::object::Draft;
-use holdfast_engine::Log;
+use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::{Durability, RocksLog};
 use serde_json::{Value, json};
 use std::path::Path;

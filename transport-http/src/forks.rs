@@ -16,6 +16,9 @@ use serde::Deserialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
+/// Where forks are asked for.
+pub const PATH: &str = crate::route::FORKS;
+
 /// Makes forks of the log that the engine runs on. It may take as long as the log's files need to be linked.
 pub trait Forker: Send + Sync + 'static {
     /// Makes one in a folder that is new or empty; of what is newest when no moment is named.

@@ -69,7 +69,7 @@ fn is_export(understood: &Understood) -> bool {
 fn exported(shown: &Shown, understood: &Understood) -> Response {
     match shown.entry.document_in(&shown.kind, shown.version) {
         Value::Object(mut document) => {
-            export(&shown.kind.kind, &mut document, understood.query.flag("exact"));
+            export(&mut document, understood.query.flag("exact"), shown.kind.hooks.export);
             respond::document(200, &document, plain(understood.shape))
         }
         _ => respond::refusal(&Refusal::Internal("a stored object is no document".into()), understood.shape),

@@ -50,6 +50,8 @@ pub enum Discovery {
 
 /// Where the event log is.
 pub const LOG: &str = "/holdfast/v1/log";
+/// Where the server is asked for a fork of itself.
+pub const FORKS: &str = "/holdfast/v1/forks";
 /// What stands before the moment in the path of a view of the past.
 const PAST: &str = "/at/";
 

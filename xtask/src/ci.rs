@@ -2,6 +2,9 @@
 
 mod arrows;
 mod dependencies;
+mod kind_names;
+mod layers;
+mod sources;
 
 use std::process::Command;
 
@@ -11,6 +14,8 @@ pub fn run() -> anyhow::Result<()> {
     step("formatting", || cargo(&["fmt", "--all", "--check"]))?;
     // The cheap checks come first.
     step("schema table", || crate::schema::run(true))?;
+    step("names of kinds", kind_names::check)?;
+    step("layers of the core", layers::check)?;
     step("dependency arrows", arrows::check)?;
     step("sources and licences", dependencies::check)?;
     step("clippy", || {

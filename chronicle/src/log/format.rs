@@ -249,4 +249,54 @@ mod tests {
             assert!(parse_event(good.replace(from, to).as_bytes()).is_err(), "{to}");
         }
     }
+    const PIECES: &[&str] = &[
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        "\"offset\":1",
+        "\"offset\":18446744073709551615",
+        "\"timeMs\":-9223372036854775808",
+        "\"resource\":\"pods\"",
+        "\"key\":\"a/b\"",
+        "\"replaces\":0",
+        "\"operation\":\"put\"",
+        "\"actor\":{\"user\":\"\",\"manager\":\"\",\"verb\":\"\",\"requestId\":\"\"}",
+        ",\"object\":",
+        "\"raw\":\"e30=\"",
+        "{}",
+        "null",
+        "\"format\":\"holdfast-log\"",
+        "\"version\":1",
+        "\"version\":4294967295",
+        "\"from\":18446744073709551615",
+        "\"footer\":",
+        "\"events\":1",
+        "\"last\":1",
+        "\"digest\":\"\"",
+        "\u{0}",
+        "é",
+        "1e400",
+    ];
+
+    proptest::proptest! {
+        /// Lines of an export that somebody else made: each is read or refused.
+        #[test]
+        fn no_line_panics(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24), cut in 0..200usize) {
+            let text = pieces.concat();
+            for line in [text.as_bytes(), &text.as_bytes()[cut.min(text.len())..]] {
+                let _ = Header::parse(line);
+                let _ = serde_json::from_slice::<FooterLine>(line);
+                if let Ok(record) = parse_event(line) {
+                    let mut again = Vec::new();
+                    event(&record, &mut again).unwrap();
+                    proptest::prop_assert_eq!(parse_event(again.strip_suffix(b"\n").unwrap()).unwrap(), record);
+                }
+            }
+        }
+    }
 }

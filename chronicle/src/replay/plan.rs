@@ -5,6 +5,7 @@
 
 use holdfast_core::event::Record;
 use holdfast_core::history::settable;
+use holdfast_core::kinds::known;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -77,7 +78,7 @@ impl Plan {
         let has_finalizer = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
         let grace_seconds = metadata["deletionGracePeriodSeconds"].as_i64();
         let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
-        let is_bound = document["kind"] == "Pod" && document["spec"]["nodeName"].is_string();
+        let is_bound = document["kind"] == known::POD.kind && document["spec"]["nodeName"].is_string();
         let document = settable(document);
         let status = digest(&document["status"]);
         let mut rest = document.clone();
@@ -141,7 +142,7 @@ impl Work {
     /// definition, a role, what else belongs to the cluster, and the account that pods run as, when they come or go.
     pub fn stands_alone(&self) -> bool {
         let comes_or_goes = !matches!(self.deed, Deed::Change { .. });
-        comes_or_goes && (self.namespace().is_none() || self.kind() == "ServiceAccount")
+        comes_or_goes && (self.namespace().is_none() || self.kind() == known::SERVICE_ACCOUNT.kind)
     }
 }
 

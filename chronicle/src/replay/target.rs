@@ -4,6 +4,7 @@ use super::plan::{Deed, Work};
 use crate::remote::Server;
 use crate::remote::client::{self, Failure, escaped};
 use anyhow::{Context, Result, anyhow, bail};
+use holdfast_core::kinds::known;
 use http::Method;
 use kube::config::{Kubeconfig, NamedCluster};
 use serde_json::{Value, json};
@@ -163,7 +164,7 @@ impl Target {
         match &work.deed {
             Deed::Create => {
                 self.create(&resource, work, &document, sent).await?;
-                if work.kind() == "CustomResourceDefinition" {
+                if work.kind() == known::CUSTOM_RESOURCE_DEFINITION.kind {
                     let group = document["spec"]["group"].as_str().unwrap_or_default().to_owned();
                     self.known().defined.insert(group);
                 }
@@ -298,8 +299,8 @@ impl Target {
         document: &Value,
         sent: &mut Vec<Sent>,
     ) -> Result<(), Failure> {
-        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": work.name(),
-            "namespace": work.namespace()}, "target": {"apiVersion": "v1", "kind": "Node",
+        let binding = json!({"apiVersion": known::BINDING.api_version(), "kind": known::BINDING.kind, "metadata": {"name": work.name(),
+            "namespace": work.namespace()}, "target": {"apiVersion": known::NODE.api_version(), "kind": known::NODE.kind,
             "name": document["spec"]["nodeName"]}});
         let path = format!("{}/binding", resource.object(work));
         self.send("create", Method::POST, &path, Some(&binding), sent).await.map(|_| ())

@@ -5,7 +5,7 @@
 //! others: a definition costs the same however many there are.
 
 use super::{GROUP, GroupVersion, kind, write};
-use crate::kinds::registry;
+use crate::kinds::{known, registry};
 use crate::namespace::Step;
 use crate::object::meta::Document;
 use crate::request::{Target, Verb};
@@ -144,7 +144,7 @@ fn wanted(custom: &Custom, served: &GroupVersion) -> Option<Document> {
     };
     let document = json!({
         "apiVersion": format!("{GROUP}/v1"),
-        "kind": "APIService",
+        "kind": known::API_SERVICE.kind,
         "metadata": {"name": served.name(), "labels": {LABEL: kept}},
         "spec": {
             "group": served.group,

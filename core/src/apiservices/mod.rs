@@ -9,7 +9,7 @@ pub mod resolve;
 pub mod trust;
 
 use crate::authz::{PRIVILEGED_GROUP, User};
-use crate::kinds::KindId;
+use crate::kinds::{KindId, known};
 use crate::namespace::Step;
 use crate::object::encode;
 use crate::object::meta::Document;
@@ -107,7 +107,7 @@ impl ApiService {
 
 /// The kind of APIServices.
 pub fn kind(state: &State) -> Option<(KindId, usize)> {
-    state.registry.find_kind(GROUP, "v1", "APIService")
+    state.registry.known(known::API_SERVICE)
 }
 
 /// A write by the server itself.

@@ -1,5 +1,6 @@
 //! From a reference to a Service to an address: the Service's own, or that of one of its endpoints.
 
+use crate::kinds::{Known, known};
 use crate::object::meta;
 use crate::state::{Entry, State};
 use serde_json::Value;
@@ -65,11 +66,11 @@ pub struct Endpoints {
 }
 
 pub fn service(state: &State, namespace: &str, name: &str) -> Option<Value> {
-    object(state, ("", "v1", "services"), namespace, name)
+    object(state, known::SERVICE, namespace, name)
 }
 
-fn object(state: &State, (group, version, resource): (&str, &str, &str), namespace: &str, name: &str) -> Option<Value> {
-    let (kind, _) = state.registry.find(group, version, resource)?;
+fn object(state: &State, known: Known, namespace: &str, name: &str) -> Option<Value> {
+    let (kind, _) = state.registry.known(known)?;
     state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
 }
 
@@ -83,7 +84,7 @@ pub fn port_name(service: &Value, port: u16) -> Option<String> {
 /// The ready endpoints of a Service's port: of its slices, or of Endpoints that nobody has made slices of.
 pub fn endpoints(state: &State, slices: &Slices, namespace: &str, name: &str, port_name: &str) -> Endpoints {
     let mut found = Endpoints::default();
-    if let Some((kind, _)) = state.registry.find("discovery.k8s.io", "v1", "endpointslices") {
+    if let Some((kind, _)) = state.registry.known(known::ENDPOINT_SLICE) {
         let keys = slices.of_service.get(&meta::key(Some(namespace), name));
         for entry in keys.into_iter().flatten().filter_map(|key| state.get(kind, key)) {
             found.known = true;
@@ -95,7 +96,7 @@ pub fn endpoints(state: &State, slices: &Slices, namespace: &str, name: &str, po
         }
     }
     if !found.known
-        && let Some(old) = object(state, ("", "v1", "endpoints"), namespace, name)
+        && let Some(old) = object(state, known::ENDPOINTS, namespace, name)
     {
         found.known = true;
         for subset in items(&old, "subsets") {

@@ -2,6 +2,7 @@
 //! headers this one tells on whose behalf it asks.
 
 use super::write;
+use crate::kinds::known;
 use crate::namespace::Step;
 use crate::object::meta;
 use crate::request::{Target, Verb};
@@ -37,15 +38,15 @@ const PROXY_AUTHORITIES: &str = "requestheader-client-ca-file";
 
 /// Writes the ConfigMap, unless it tells all of this already. What other servers told stays beside it.
 pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
-    let (kind, version) = state.registry.find("", "v1", "configmaps")?;
+    let (kind, version) = state.registry.known(known::CONFIG_MAP)?;
     let target =
         |name: Option<String>| Target { kind, version, namespace: Some(NAMESPACE.into()), name, subresource: None };
     let existing = state.get(kind, &meta::key(Some(NAMESPACE), NAME)).map(|entry| entry.document());
     let Some(Value::Object(mut document)) = existing else {
         let data = told(trust, &Map::new());
         let document = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
+            "apiVersion": known::CONFIG_MAP.api_version(),
+            "kind": known::CONFIG_MAP.kind,
             "metadata": {"name": NAME, "namespace": NAMESPACE},
             "data": data,
         });

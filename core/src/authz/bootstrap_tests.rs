@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::authz::{Attributes, Authorizer, Mode, RbacIndex, ResourceTarget, User};
+use crate::kinds::rbac::RoleKind;
 use std::collections::BTreeSet;
 
 fn index() -> RbacIndex {
     let mut index = RbacIndex::default();
     for document in bootstrap_policy() {
         let metadata = &document["metadata"];
-        index.put(text(&document, "kind"), text(metadata, "namespace"), text(metadata, "name"), &document);
+        let kind = RoleKind::named(text(&document, "kind")).expect("a role or binding");
+        index.put(kind, text(metadata, "namespace"), text(metadata, "name"), &document);
     }
     index
 }
@@ -110,7 +112,7 @@ fn a_fresh_server_allows_and_refuses() {
     let subject = |name: &str| json!([{"kind": "User", "name": name}]);
     for role in ["view", "edit", "admin"] {
         let binding = json!({"roleRef": {"kind": "ClusterRole", "name": role}, "subjects": subject(role)});
-        index.put("RoleBinding", "work", role, &binding);
+        index.put(RoleKind::RoleBinding, "work", role, &binding);
     }
     let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
     let user = |name: &str| match name {

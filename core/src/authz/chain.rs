@@ -102,14 +102,20 @@ pub fn all_rules() -> [PolicyRule; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::rbac::RoleKind;
     use serde_json::json;
 
     #[test]
     fn modes_are_asked_in_order() {
         let mut rbac = RbacIndex::default();
-        rbac.put("ClusterRole", "", "reader", &json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]}));
         rbac.put(
-            "ClusterRoleBinding",
+            RoleKind::ClusterRole,
+            "",
+            "reader",
+            &json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]}),
+        );
+        rbac.put(
+            RoleKind::ClusterRoleBinding,
             "",
             "readers",
             &json!({

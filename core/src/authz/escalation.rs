@@ -83,15 +83,16 @@ fn allows(authorizer: &Authorizer<'_>, user: &User, verb: &str, kind: &str, name
 mod tests {
     use super::*;
     use crate::authz::{Mode, RbacIndex};
+    use crate::kinds::rbac::RoleKind;
     use serde_json::json;
 
     /// `jane` holds `rules` in the namespace `work`, and `joe` everything everywhere.
     fn index(rules: Value) -> RbacIndex {
         let mut index = RbacIndex::default();
-        index.put("Role", "work", "own", &json!({"rules": rules}));
-        index.put("RoleBinding", "work", "own", &binding("Role", "own", "jane"));
-        index.put("ClusterRole", "", "all", &json!({"rules": all_rules().map(|rule| rule.to_value())}));
-        index.put("ClusterRoleBinding", "", "all", &binding("ClusterRole", "all", "joe"));
+        index.put(RoleKind::Role, "work", "own", &json!({"rules": rules}));
+        index.put(RoleKind::RoleBinding, "work", "own", &binding("Role", "own", "jane"));
+        index.put(RoleKind::ClusterRole, "", "all", &json!({"rules": all_rules().map(|rule| rule.to_value())}));
+        index.put(RoleKind::ClusterRoleBinding, "", "all", &binding("ClusterRole", "all", "joe"));
         index
     }
 

@@ -14,49 +14,12 @@ pub mod reviews;
 pub mod rule;
 mod table;
 pub mod upkeep;
+pub mod user;
 
 pub use chain::{Authorizer, Mode};
 pub use rbac::RbacIndex;
 pub use rule::PolicyRule;
-
-use std::collections::BTreeMap;
-
-/// Members of this group may do everything, whatever the modes and the roles say.
-pub const PRIVILEGED_GROUP: &str = "system:masters";
-
-/// Who asks. Shared behind an `Arc`, as it lives as long as a connection.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct User {
-    pub name: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl User {
-    pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
-        Self { name: name.into(), groups: groups.iter().map(|group| group.to_string()).collect(), ..Self::default() }
-    }
-
-    /// The user that a service account's token stands for, with the groups that every service account has.
-    pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
-        let groups = vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".to_owned(),
-        ];
-        Self { name: service_account_user(namespace, name), uid: uid.to_owned(), groups, extra: BTreeMap::new() }
-    }
-
-    pub fn is_privileged(&self) -> bool {
-        self.groups.iter().any(|group| group == PRIVILEGED_GROUP)
-    }
-}
-
-/// `system:serviceaccount:default:builder`.
-pub fn service_account_user(namespace: &str, name: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{name}")
-}
+pub use user::{PRIVILEGED_GROUP, User, service_account_user};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

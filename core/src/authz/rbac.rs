@@ -6,6 +6,8 @@
 use super::aggregation::{ClusterRole, RuleBlock, flattened, gathered};
 use super::rule::PolicyRule;
 use super::{Attributes, Target, User, Verdict, quoted, service_account_user};
+use crate::kinds::known;
+use crate::kinds::rbac::{GROUP, RoleKind};
 use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,27 +128,25 @@ impl RbacIndex {
         self.gathering.iter().filter(|name| self.aggregate(name).is_some()).map(|name| name.to_string()).collect()
     }
 
-    /// Takes in a document of one of the four kinds. Other kinds are none of its business.
-    pub fn put(&mut self, kind: &str, namespace: &str, name: &str, document: &Value) {
+    /// Takes in a role or binding.
+    pub fn put(&mut self, kind: RoleKind, namespace: &str, name: &str, document: &Value) {
         match kind {
-            "ClusterRole" => self.change_cluster_role(name, Some(ClusterRole::from_value(document))),
-            "Role" => {
+            RoleKind::ClusterRole => self.change_cluster_role(name, Some(ClusterRole::from_value(document))),
+            RoleKind::Role => {
                 let blocks = Arc::from([RuleBlock::from(PolicyRule::list_from(document))]);
                 self.roles.entry(namespace.into()).or_default().insert(name.into(), blocks);
             }
-            "ClusterRoleBinding" => self.put_binding(Binding::from_value("", name, document)),
-            "RoleBinding" => self.put_binding(Binding::from_value(namespace, name, document)),
-            _ => {}
+            RoleKind::ClusterRoleBinding => self.put_binding(Binding::from_value("", name, document)),
+            RoleKind::RoleBinding => self.put_binding(Binding::from_value(namespace, name, document)),
         }
     }
 
-    pub fn delete(&mut self, kind: &str, namespace: &str, name: &str) {
+    pub fn delete(&mut self, kind: RoleKind, namespace: &str, name: &str) {
         match kind {
-            "ClusterRole" => self.change_cluster_role(name, None),
-            "Role" => remove_nested(&mut self.roles, namespace, name),
-            "ClusterRoleBinding" => self.delete_binding("", name),
-            "RoleBinding" => self.delete_binding(namespace, name),
-            _ => {}
+            RoleKind::ClusterRole => self.change_cluster_role(name, None),
+            RoleKind::Role => remove_nested(&mut self.roles, namespace, name),
+            RoleKind::ClusterRoleBinding => self.delete_binding("", name),
+            RoleKind::RoleBinding => self.delete_binding(namespace, name),
         }
     }
 
@@ -170,12 +170,14 @@ impl RbacIndex {
     }
 
     fn referenced(&self, kind: &str, name: &str, namespace: &str) -> Result<&Arc<[RuleBlock]>, String> {
-        let (found, resource) = match kind {
-            "ClusterRole" => (self.cluster_roles.get(name).map(|role| &role.granted), "clusterrole"),
-            "Role" => (self.roles.get(namespace).and_then(|roles| roles.get(name)), "role"),
-            _ => return Err(format!("unsupported role reference kind: {}", quoted(kind))),
+        let unsupported = || format!("unsupported role reference kind: {}", quoted(kind));
+        let kind = RoleKind::of_reference(kind).ok_or_else(unsupported)?;
+        let found = match kind {
+            RoleKind::ClusterRole => self.cluster_roles.get(name).map(|role| &role.granted),
+            _ => self.roles.get(namespace).and_then(|roles| roles.get(name)),
         };
-        found.ok_or_else(|| format!("{resource}.rbac.authorization.k8s.io {} not found", quoted(name)))
+        let (_, singular) = kind.resource();
+        found.ok_or_else(|| format!("{singular}.{GROUP} {} not found", quoted(name)))
     }
 
     /// Puts or deletes a ClusterRole and, where some role gathers it, works out anew what is gathered.
@@ -258,7 +260,7 @@ impl Binding {
             match subject.get("kind")?.as_str()? {
                 "User" => Some(Subject::User(name)),
                 "Group" => Some(Subject::Group(name)),
-                "ServiceAccount" => {
+                kind if kind == known::SERVICE_ACCOUNT.kind => {
                     let own = text(subject, "namespace");
                     let namespace = if own.is_empty() { namespace.to_owned() } else { own };
                     // Without a namespace, in a ClusterRoleBinding, nobody is meant.
@@ -279,8 +281,8 @@ impl Binding {
 
     fn grant_reason(&self, user: &User) -> String {
         let (kind, name) = match &*self.namespace {
-            "" => ("ClusterRoleBinding", self.name.to_string()),
-            namespace => ("RoleBinding", format!("{}/{namespace}", self.name)),
+            "" => (RoleKind::ClusterRoleBinding.name(), self.name.to_string()),
+            namespace => (RoleKind::RoleBinding.name(), format!("{}/{namespace}", self.name)),
         };
         let subject = self.subjects.iter().find(|subject| subject.applies_to(user)).map(Subject::text);
         format!(

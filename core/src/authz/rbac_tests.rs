@@ -19,19 +19,19 @@ fn ask<'a>(verb: &'a str, resource: &'a str, namespace: &'a str) -> Attributes<'
 
 fn sample() -> RbacIndex {
     let mut index = RbacIndex::default();
-    index.put("ClusterRole", "", "reader", &role(&["get", "list"], &["pods"]));
-    index.put("Role", "work", "writer", &role(&["update"], &["pods"]));
+    index.put(RoleKind::ClusterRole, "", "reader", &role(&["get", "list"], &["pods"]));
+    index.put(RoleKind::Role, "work", "writer", &role(&["update"], &["pods"]));
     let group = json!([{"kind": "Group", "name": "dev"}]);
-    index.put("ClusterRoleBinding", "", "devs-read", &binding("ClusterRole", "reader", group.clone()));
-    index.put("RoleBinding", "work", "devs-write", &binding("Role", "writer", group.clone()));
-    index.put("RoleBinding", "work", "broken", &binding("Role", "absent", group));
+    index.put(RoleKind::ClusterRoleBinding, "", "devs-read", &binding("ClusterRole", "reader", group.clone()));
+    index.put(RoleKind::RoleBinding, "work", "devs-write", &binding("Role", "writer", group.clone()));
+    index.put(RoleKind::RoleBinding, "work", "broken", &binding("Role", "absent", group));
     let bot = json!([{"kind": "ServiceAccount", "name": "bot"}]);
-    index.put("RoleBinding", "work", "bot-reads", &binding("ClusterRole", "reader", bot.clone()));
-    index.put("ClusterRoleBinding", "", "bot-without-namespace", &binding("ClusterRole", "reader", bot));
+    index.put(RoleKind::RoleBinding, "work", "bot-reads", &binding("ClusterRole", "reader", bot.clone()));
+    index.put(RoleKind::ClusterRoleBinding, "", "bot-without-namespace", &binding("ClusterRole", "reader", bot));
     let far = json!([{"kind": "ServiceAccount", "name": "bot", "namespace": "far"}]);
-    index.put("RoleBinding", "work", "far-bot-writes", &binding("Role", "writer", far));
+    index.put(RoleKind::RoleBinding, "work", "far-bot-writes", &binding("Role", "writer", far));
     let everyone = json!([{"kind": "Group", "name": "system:serviceaccounts:far"}]);
-    index.put("ClusterRoleBinding", "", "far-accounts", &binding("ClusterRole", "reader", everyone));
+    index.put(RoleKind::ClusterRoleBinding, "", "far-accounts", &binding("ClusterRole", "reader", everyone));
     index
 }
 
@@ -87,7 +87,7 @@ fn verdicts_and_their_reasons() {
 fn several_missing_roles_read_as_a_list() {
     let mut index = sample();
     let group = json!([{"kind": "Group", "name": "dev"}]);
-    index.put("ClusterRoleBinding", "", "gone", &binding("ClusterRole", "gone", group));
+    index.put(RoleKind::ClusterRoleBinding, "", "gone", &binding("ClusterRole", "gone", group));
     assert_eq!(
         index.authorize(&User::new("jane", &["dev"]), &ask("delete", "pods", "work")).reason(),
         "RBAC: [clusterrole.rbac.authorization.k8s.io \"gone\" not found, \
@@ -101,7 +101,7 @@ fn a_new_document_replaces_and_a_deletion_leaves_nothing() {
     let dev = User::new("jane", &["dev"]);
     let before = index.clone();
     index.put(
-        "ClusterRoleBinding",
+        RoleKind::ClusterRoleBinding,
         "",
         "devs-read",
         &binding("ClusterRole", "reader", json!([{"kind": "User", "name": "joe"}])),
@@ -110,15 +110,15 @@ fn a_new_document_replaces_and_a_deletion_leaves_nothing() {
     assert!(index.authorize(&User::new("joe", &[]), &ask("get", "pods", "any")).is_allowed());
     assert!(before.authorize(&dev, &ask("get", "pods", "any")).is_allowed(), "a clone keeps its own state");
     for (kind, namespace, name) in [
-        ("ClusterRole", "", "reader"),
-        ("Role", "work", "writer"),
-        ("ClusterRoleBinding", "", "devs-read"),
-        ("ClusterRoleBinding", "", "bot-without-namespace"),
-        ("ClusterRoleBinding", "", "far-accounts"),
-        ("RoleBinding", "work", "devs-write"),
-        ("RoleBinding", "work", "broken"),
-        ("RoleBinding", "work", "bot-reads"),
-        ("RoleBinding", "work", "far-bot-writes"),
+        (RoleKind::ClusterRole, "", "reader"),
+        (RoleKind::Role, "work", "writer"),
+        (RoleKind::ClusterRoleBinding, "", "devs-read"),
+        (RoleKind::ClusterRoleBinding, "", "bot-without-namespace"),
+        (RoleKind::ClusterRoleBinding, "", "far-accounts"),
+        (RoleKind::RoleBinding, "work", "devs-write"),
+        (RoleKind::RoleBinding, "work", "broken"),
+        (RoleKind::RoleBinding, "work", "bot-reads"),
+        (RoleKind::RoleBinding, "work", "far-bot-writes"),
     ] {
         index.delete(kind, namespace, name);
     }
@@ -151,9 +151,9 @@ fn a_gathering_role_acts_on_what_it_gathers_and_says_what_to_write() {
     });
     let mut index = RbacIndex::default();
     let subject = json!([{"kind": "User", "name": "jane"}]);
-    index.put("ClusterRoleBinding", "", "b", &binding("ClusterRole", "view", subject));
-    index.put("ClusterRole", "", "part", &part("get", "to-view"));
-    index.put("ClusterRole", "", "view", &gathering);
+    index.put(RoleKind::ClusterRoleBinding, "", "b", &binding("ClusterRole", "view", subject));
+    index.put(RoleKind::ClusterRole, "", "part", &part("get", "to-view"));
+    index.put(RoleKind::ClusterRole, "", "view", &gathering);
     let may =
         |index: &RbacIndex, verb: &str| index.authorize(&User::new("jane", &[]), &ask(verb, "pods", "")).is_allowed();
     assert!(may(&index, "get") && !may(&index, "delete"));
@@ -163,16 +163,16 @@ fn a_gathering_role_acts_on_what_it_gathers_and_says_what_to_write() {
 
     let mut written = gathering.clone();
     written["rules"] = wanted;
-    index.put("ClusterRole", "", "view", &written);
+    index.put(RoleKind::ClusterRole, "", "view", &written);
     assert_eq!(index.aggregate("view"), None);
     assert_eq!(index.aggregate("part"), None);
 
-    index.put("ClusterRole", "", "more", &part("list", "to-view"));
+    index.put(RoleKind::ClusterRole, "", "more", &part("list", "to-view"));
     assert!(may(&index, "list"));
     assert_eq!(index.stale_aggregates(), ["view"]);
-    index.put("ClusterRole", "", "part", &part("get", "to-nobody"));
+    index.put(RoleKind::ClusterRole, "", "part", &part("get", "to-nobody"));
     assert!(!may(&index, "get"), "a role that loses its label is gathered no more");
-    index.delete("ClusterRole", "", "more");
+    index.delete(RoleKind::ClusterRole, "", "more");
     assert!(!may(&index, "list"));
     assert_eq!(index.aggregate("view"), Some(json!([])));
 }
@@ -338,11 +338,11 @@ proptest! {
         for change in changes {
             match change.document {
                 Some(document) => {
-                    index.put(change.kind, change.namespace, change.name, &document);
+                    index.put(RoleKind::named(change.kind).expect("a kind of roles"), change.namespace, change.name, &document);
                     documents.insert((change.kind, change.namespace, change.name), document);
                 }
                 None => {
-                    index.delete(change.kind, change.namespace, change.name);
+                    index.delete(RoleKind::named(change.kind).expect("a kind of roles"), change.namespace, change.name);
                     documents.remove(&(change.kind, change.namespace, change.name));
                 }
             }
@@ -371,7 +371,7 @@ fn a_verdict_does_not_grow_with_bindings_of_others() {
     let mut index = sample();
     for number in 0..2_000 {
         let subject = json!([{"kind": "User", "name": format!("u{number}")}]);
-        index.put("RoleBinding", "work", &format!("b{number}"), &binding("Role", "writer", subject));
+        index.put(RoleKind::RoleBinding, "work", &format!("b{number}"), &binding("Role", "writer", subject));
     }
     let mut visited = 0;
     index.each_binding(&User::new("u7", &["dev"]), "work", |_| {

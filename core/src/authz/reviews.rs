@@ -3,31 +3,35 @@
 use super::chain::Authorizer;
 use super::rbac::joined_errors;
 use super::{Attributes, ResourceTarget, User, Verdict};
+use crate::kinds::{Kind, Unstored};
 use crate::refusal::{Cause, Refusal, Subject};
 use serde_json::{Map, Value, json};
 
 /// Answers the review `body`, asked by `user`: the document with its status.
 ///
-/// `kind` is `SubjectAccessReview`, `LocalSubjectAccessReview`, `SelfSubjectAccessReview`,
-/// `SelfSubjectRulesReview` or `SelfSubjectReview`. A local review carries its namespace in its metadata.
-pub fn review(kind: &str, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
+/// A local review carries its namespace in its metadata.
+pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
-    let causes = causes_against(kind, body);
+    let causes = kind.unstored.map_or_else(Vec::new, |question| causes_against(question, body));
     if !causes.is_empty() {
-        return Err(Refusal::Invalid { subject: Subject::new("authorization.k8s.io", kind, name_of(body)), causes });
+        return Err(Refusal::Invalid { subject: Subject::new(&kind.hub().group, &kind.kind, name_of(body)), causes });
     }
-    let status = match kind {
-        "SubjectAccessReview" | "LocalSubjectAccessReview" => access_status(spec, &user_of(spec), authorizer),
-        "SelfSubjectAccessReview" => access_status(spec, user, authorizer),
-        "SelfSubjectRulesReview" => {
+    let status = match kind.unstored {
+        Some(Unstored::SubjectAccessReview | Unstored::LocalSubjectAccessReview) => {
+            access_status(spec, &user_of(spec), authorizer)
+        }
+        Some(Unstored::SelfSubjectAccessReview) => access_status(spec, user, authorizer),
+        Some(Unstored::SelfSubjectRulesReview) => {
             let namespace = text(spec, "namespace");
             if namespace.is_empty() {
                 return Err(Refusal::BadRequest("no namespace on request".into()));
             }
             rules_status(user, namespace, authorizer)
         }
-        "SelfSubjectReview" => json!({"userInfo": user_info(user)}),
-        _ => return Err(Refusal::Internal(format!("{kind} is no review"))),
+        Some(Unstored::SelfSubjectReview) => json!({"userInfo": user_info(user)}),
+        Some(Unstored::TokenReview | Unstored::Binding | Unstored::ComponentStatus) | None => {
+            return Err(Refusal::Internal(format!("{} is no review of access", kind.kind)));
+        }
     };
     Ok(with_status(body, status))
 }
@@ -65,10 +69,13 @@ pub fn user_info(user: &User) -> Value {
     Value::Object(info)
 }
 
-fn causes_against(kind: &str, body: &Value) -> Vec<Cause> {
+fn causes_against(question: Unstored, body: &Value) -> Vec<Cause> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
     let mut causes = Vec::new();
-    let asks_access = matches!(kind, "SubjectAccessReview" | "LocalSubjectAccessReview" | "SelfSubjectAccessReview");
+    let asks_access = matches!(
+        question,
+        Unstored::SubjectAccessReview | Unstored::LocalSubjectAccessReview | Unstored::SelfSubjectAccessReview
+    );
     if !asks_access {
         return causes;
     }
@@ -86,7 +93,7 @@ fn causes_against(kind: &str, body: &Value) -> Vec<Cause> {
         _ => {}
     }
     let groups = spec.get("groups").and_then(Value::as_array).is_some_and(|groups| !groups.is_empty());
-    if kind != "SelfSubjectAccessReview" && text(spec, "user").is_empty() && !groups {
+    if question != Unstored::SelfSubjectAccessReview && text(spec, "user").is_empty() && !groups {
         causes.push(Cause::required("spec.user", "at least one of user or group must be specified"));
     }
     if let Some(resource) = resource {
@@ -94,8 +101,9 @@ fn causes_against(kind: &str, body: &Value) -> Vec<Cause> {
             causes.extend(selector_causes(resource, selector));
         }
     }
-    causes.extend(metadata_cause(kind, body));
-    if kind == "LocalSubjectAccessReview" {
+    let local = question == Unstored::LocalSubjectAccessReview;
+    causes.extend(metadata_cause(local, body));
+    if local {
         let own = body.get("metadata").map(|metadata| text(metadata, "namespace")).unwrap_or_default();
         if let Some(asked) = resource.map(|resource| text(resource, "namespace")).filter(|asked| *asked != own) {
             causes.push(Cause::invalid(
@@ -131,9 +139,8 @@ fn selector_causes(resource: &Value, selector: &str) -> Option<Cause> {
 }
 
 /// A review names no object: its metadata says nothing, save who manages it and, for a local one, where it is.
-fn metadata_cause(kind: &str, body: &Value) -> Option<Cause> {
+fn metadata_cause(local: bool, body: &Value) -> Option<Cause> {
     let metadata = body.get("metadata").and_then(Value::as_object)?;
-    let local = kind == "LocalSubjectAccessReview";
     let says_nothing = |(key, value): (&String, &Value)| {
         key == "managedFields" || (local && key == "namespace") || value.is_null() || value == "" || value == &json!({})
     };

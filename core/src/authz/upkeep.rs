@@ -1,6 +1,7 @@
 //! What is left to do for cluster roles that gather others' rules: the gathered rules are written into them.
 
 use super::User;
+use crate::kinds::known;
 use crate::namespace::Step;
 use crate::object::encode;
 use crate::request::{Body, Format, Options, Request, Target, Verb};
@@ -13,9 +14,7 @@ const MANAGER: &str = "clusterrole-aggregation-controller";
 
 /// One update for each role whose rules are not those that it gathers.
 pub fn plan(state: &State) -> Vec<Step> {
-    let Some((kind, version)) = state.registry.find_kind("rbac.authorization.k8s.io", "v1", "ClusterRole") else {
-        return Vec::new();
-    };
+    let Some((kind, version)) = state.registry.known(known::CLUSTER_ROLE) else { return Vec::new() };
     let update = |name: String| {
         let rules = state.rbac.aggregate(&name)?;
         let Value::Object(mut role) = state.get(kind, &name)?.document() else { return None };

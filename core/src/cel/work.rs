@@ -9,11 +9,15 @@ use super::types::Type;
 use super::value::{Key, List, Value};
 use crate::schema::structural::pattern;
 
-/// States of a pattern, bytes of a result, items of a list that are free in each call.
+/// States of a pattern and bytes of a result that are free in each call.
 const FREE: u64 = 1_000;
+/// Items that are compared, and keys that are listed, for nothing.
+const FREE_ITEMS: u64 = 100;
+/// What an item costs that is looked up among those of the other list.
+const LOOKED_UP: u64 = 5;
 /// Characters that are counted, and keys that are listed, in the time of a unit.
 const COUNTED: u64 = 1_000;
-const LISTED: u64 = 100;
+const LISTED: u64 = 10;
 /// Bytes that are written in the time of a unit.
 const WRITTEN: u64 = 10;
 
@@ -31,7 +35,9 @@ pub fn before(call: &Call, arguments: &[Value<'_>]) -> u64 {
 /// After a call: what it has written.
 pub fn after(call: &Call, result: &Value<'_>) -> u64 {
     let written = match (call.function.as_str(), result) {
-        ("_+_", Value::List(List::Keyed(items, _))) => items.len() as u64,
+        ("_+_", Value::List(List::Keyed(items, _))) => {
+            return (items.len() as u64).saturating_sub(FREE_ITEMS).saturating_mul(LOOKED_UP);
+        }
         ("replace" | "format", result) => bytes(result),
         (getter, result) if getter.starts_with("get") => bytes(result),
         _ => 0,
@@ -41,7 +47,7 @@ pub fn after(call: &Call, result: &Value<'_>) -> u64 {
 
 /// Before a loop: a map's keys are listed first.
 pub fn keys(range: &Value<'_>) -> u64 {
-    if range.is_map() { range.size() / LISTED } else { 0 }
+    if range.is_map() { range.size().saturating_sub(FREE_ITEMS) / LISTED } else { 0 }
 }
 
 fn bytes(value: &Value<'_>) -> u64 {

@@ -2,13 +2,16 @@
 //!
 //! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
 
+use super::rbac::RoleKind;
 use super::{
-    Column, Convert, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version,
-    api_version,
+    Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown,
+    Subresource, Unstored, Validate, Version, Warnings, api_version,
 };
-use crate::authz::User;
+use crate::authz::user::User;
 use crate::event::Offset;
 use crate::object::glance::Glance;
+use crate::object::meta::Document;
+use crate::object::names::NameRule;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
 use serde_json::Value;
@@ -22,22 +25,18 @@ pub(super) const VIEW: [&str; 3] = ["get", "patch", "update"];
 /// More versions than any kind has, so that indexes into them hold.
 const GONE_VERSIONS: usize = 256;
 
-/// Versions older than the garbage collector, where clients delete what an object owns themselves.
-const ORPHANING: [(&str, &str, &str); 13] = [
-    ("", "v1", "ReplicationController"),
-    ("apps", "v1beta1", "Deployment"),
-    ("apps", "v1beta1", "StatefulSet"),
-    ("apps", "v1beta2", "DaemonSet"),
-    ("apps", "v1beta2", "Deployment"),
-    ("apps", "v1beta2", "ReplicaSet"),
-    ("apps", "v1beta2", "StatefulSet"),
-    ("batch", "v1", "Job"),
-    ("batch", "v1beta1", "CronJob"),
-    ("batch", "v2alpha1", "CronJob"),
-    ("extensions", "v1beta1", "DaemonSet"),
-    ("extensions", "v1beta1", "Deployment"),
-    ("extensions", "v1beta1", "ReplicaSet"),
+/// What a write of the status leaves alone, where it may touch metadata; most kinds let it.
+const STATUS_RESETS: FieldPaths = &[&["spec"]];
+/// The same where it may not.
+pub(super) const STATUS_RESETS_METADATA: FieldPaths = &[
+    &["spec"],
+    &["metadata", "annotations"],
+    &["metadata", "finalizers"],
+    &["metadata", "labels"],
+    &["metadata", "ownerReferences"],
 ];
+/// What a write through any other subresource leaves alone.
+pub(super) const PART_RESETS: FieldPaths = &[&["metadata", "labels"], &["metadata", "annotations"]];
 
 impl Kind {
     pub fn namespaced(kind: &str, resource: &str) -> Self {
@@ -67,6 +66,12 @@ impl Kind {
             generation: false,
             create_on_update: false,
             unconditional_update: true,
+            returns_deleted: false,
+            name_rule: NameRule::Subdomain,
+            immortal: &[],
+            expires: false,
+            role: None,
+            unstored: None,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -99,7 +104,14 @@ impl Kind {
 
     fn push_version(&mut self, group: &str, package: &str, version: &str, convert: Option<Convert>) {
         let message = format!("{package}.{version}.{}", self.kind);
-        self.versions.push(Version { group: group.into(), version: version.into(), message, convert, custom: None });
+        self.versions.push(Version {
+            group: group.into(),
+            version: version.into(),
+            message,
+            convert,
+            orphans_dependents: false,
+            custom: None,
+        });
     }
 
     /// Where the objects stand below the storage prefix, where that is not the plural name.
@@ -113,10 +125,49 @@ impl Kind {
         self
     }
 
-    /// Objects of this kind are never stored; these verbs are all there is.
-    pub fn unstored<const N: usize>(mut self, verbs: [&'static str; N]) -> Self {
+    /// Objects of this kind are never stored, only asked; these verbs are all there is.
+    pub fn unstored<const N: usize>(mut self, question: Unstored, verbs: [&'static str; N]) -> Self {
         self.stored = false;
+        self.unstored = Some(question);
         self.verbs(verbs)
+    }
+
+    /// Versions older than the garbage collector, whose clients delete what an object owns themselves.
+    pub fn orphan_dependents<const N: usize>(mut self, api_versions: [&str; N]) -> Self {
+        for version in &mut self.versions {
+            version.orphans_dependents |= api_versions.iter().any(|named| api_version_is(version, named));
+        }
+        self
+    }
+
+    /// What names of objects may look like, where that is no DNS subdomain.
+    pub fn names(mut self, rule: NameRule) -> Self {
+        self.name_rule = rule;
+        self
+    }
+
+    /// A delete answers with the object that was.
+    pub fn return_deleted_object(mut self) -> Self {
+        self.returns_deleted = true;
+        self
+    }
+
+    /// Objects with these names are never deleted.
+    pub fn immortal(mut self, names: &'static [&'static str]) -> Self {
+        self.immortal = names;
+        self
+    }
+
+    /// Objects go some time after their last change, which the operator sets.
+    pub fn expires(mut self) -> Self {
+        self.expires = true;
+        self
+    }
+
+    /// The kind's part in role-based access control.
+    pub fn role(mut self, role: RoleKind) -> Self {
+        self.role = Some(role);
+        self
     }
 
     pub fn status(self) -> Self {
@@ -132,7 +183,27 @@ impl Kind {
     pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
         let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
         let verbs = verbs.into();
-        self.subresources.push(Subresource { name: name.into(), body, verbs, scale: None, validate: None });
+        let reset_fields: FieldPaths = match name {
+            "status" => STATUS_RESETS,
+            // Metadata belongs to it, as to a status.
+            "approval" => STATUS_RESETS,
+            _ => PART_RESETS,
+        };
+        let part = Subresource { name: name.into(), body, verbs, scale: None, validate: None, reset_fields };
+        self.subresources.push(part);
+        self
+    }
+
+    /// What a write of the status leaves as it was, where that is more than the spec.
+    pub fn status_resets(self, fields: FieldPaths) -> Self {
+        self.part_resets("status", fields)
+    }
+
+    /// What a write of a part leaves as it was, where that is not what it is for most.
+    pub fn part_resets(mut self, part: &str, fields: FieldPaths) -> Self {
+        for part in self.subresources.iter_mut().filter(|found| found.name == part) {
+            part.reset_fields = fields;
+        }
         self
     }
 
@@ -154,6 +225,7 @@ impl Kind {
             verbs: VIEW.into(),
             scale: Some(scale),
             validate: None,
+            reset_fields: PART_RESETS,
         });
         self
     }
@@ -202,6 +274,12 @@ impl Kind {
             self.shown.glance = Glance::at(&[]);
         }
         self.shown.columns = columns;
+        self
+    }
+
+    /// What says in a Table that an object has run to its end.
+    pub fn completed(mut self, completed: Completed) -> Self {
+        self.shown.completed = Some(completed);
         self
     }
 
@@ -263,9 +341,44 @@ impl Kind {
         self
     }
 
+    pub fn warnings(mut self, hook: Warnings) -> Self {
+        self.hooks.warnings = Some(hook);
+        self
+    }
+
+    /// Objects of this kind are kept and shown, but nothing in this server obeys them: whoever writes one is told so.
+    pub fn unenforced(self) -> Self {
+        self.warnings(|kind, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
+    }
+
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
         self.hooks.claims = Some(hook);
         self.indexed = Glance::default();
+        self
+    }
+
+    pub fn allocate(mut self, hook: Allocate) -> Self {
+        self.hooks.allocate = Some(hook);
+        self
+    }
+
+    pub fn grace_period(mut self, hook: fn(&Document, Option<i64>) -> i64) -> Self {
+        self.hooks.grace_period = Some(hook);
+        self
+    }
+
+    pub fn begin_delete(mut self, hook: fn(&mut Document, &str)) -> Self {
+        self.hooks.begin_delete = Some(hook);
+        self
+    }
+
+    pub fn is_held(mut self, hook: fn(&Document) -> bool) -> Self {
+        self.hooks.is_held = Some(hook);
+        self
+    }
+
+    pub fn export(mut self, hook: fn(&mut Document)) -> Self {
+        self.hooks.export = Some(hook);
         self
     }
 
@@ -292,11 +405,6 @@ impl Kind {
         self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
     }
 
-    /// The name of a built-in kind, for what holds of that one only. A custom kind may bear the same, and has none here.
-    pub fn built_in_name(&self) -> &str {
-        if self.custom.is_none() { &self.kind } else { "" }
-    }
-
     /// What is left of a kind that is no longer served, for those who still hold its number.
     pub fn retired(&self) -> Kind {
         let mut retired = Kind::new(&self.kind, &self.resource, self.scope);
@@ -308,6 +416,7 @@ impl Kind {
             version: version.version.clone(),
             message: version.message.clone(),
             convert: version.convert,
+            orphans_dependents: version.orphans_dependents,
             custom: None,
         };
         retired.versions = self.versions.iter().map(version).collect();
@@ -320,18 +429,14 @@ impl Kind {
     /// Stands for all kinds that went long ago.
     pub fn gone() -> Arc<Kind> {
         static GONE: LazyLock<Arc<Kind>> = LazyLock::new(|| {
-            let mut gone = Kind::cluster("", "").unstored([]);
+            let mut gone = Kind::cluster("", "").verbs([]);
+            gone.stored = false;
             for _ in 0..GONE_VERSIONS {
                 gone.push_version("", "", "", None);
             }
             Arc::new(gone)
         });
         Arc::clone(&GONE)
-    }
-
-    /// Whether a delete through this version leaves what the object owns, unless the request says otherwise.
-    pub fn orphans_by_default(&self, version: &Version) -> bool {
-        ORPHANING.contains(&(version.group.as_str(), version.version.as_str(), self.kind.as_str()))
     }
 
     /// The selectable field that requests of a version call `field`, by its place among the kind's.
@@ -421,6 +526,20 @@ pub(super) fn text_or(object: &Value, pointer: &str, unset: &str) -> String {
     if text.is_empty() { unset.into() } else { text }
 }
 
+/// Tells that something is kept which nothing in this server obeys.
+pub(super) fn unenforced(what: &str, is: &str) -> String {
+    format!("{what} {is} stored but not enforced by this server")
+}
+
+/// Drops fields of the spec.
+pub(super) fn drop_from_spec(object: &mut Document, fields: &[&str]) {
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        for field in fields {
+            spec.remove(*field);
+        }
+    }
+}
+
 /// Takes a top-level field from the old object, or drops it where the old object has none.
 pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
@@ -444,6 +563,8 @@ mod tests {
                 ("create-on-update", kind.create_on_update),
                 ("version-needed", !kind.unconditional_update),
                 ("status", kind.subresource(0, "status").is_some()),
+                ("deleted-object", kind.returns_deleted),
+                ("expires", kind.expires),
             ];
             let flags: Vec<&str> = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| *flag).collect();
             shown += format!("{} {}", kind.kind, flags.join(" ")).trim_end();
@@ -452,19 +573,19 @@ mod tests {
         expect_test::expect![[r#"
             ConfigMap
             Endpoints create-on-update
-            Event create-on-update
+            Event create-on-update expires
             LimitRange create-on-update
             Namespace status
             Node status
-            PersistentVolume status
-            PersistentVolumeClaim status
-            Pod generation status
-            PodTemplate generation
+            PersistentVolume status deleted-object
+            PersistentVolumeClaim status deleted-object
+            Pod generation status deleted-object
+            PodTemplate generation deleted-object
             ReplicationController generation status
-            ResourceQuota status
+            ResourceQuota status deleted-object
             Secret
-            Service create-on-update status
-            ServiceAccount
+            Service create-on-update status deleted-object
+            ServiceAccount deleted-object
             APIService version-needed status
             Deployment generation status
             DaemonSet generation status
@@ -487,12 +608,12 @@ mod tests {
             ClusterRoleBinding create-on-update
             Role create-on-update
             RoleBinding create-on-update
-            StorageClass
-            VolumeAttachment version-needed status
-            CSIDriver generation version-needed
-            CSINode version-needed
+            StorageClass deleted-object
+            VolumeAttachment version-needed status deleted-object
+            CSIDriver generation version-needed deleted-object
+            CSINode version-needed deleted-object
             CSIStorageCapacity version-needed
-            VolumeAttributesClass
+            VolumeAttributesClass deleted-object
             MutatingWebhookConfiguration generation version-needed
             ValidatingWebhookConfiguration generation version-needed
             ValidatingAdmissionPolicy generation version-needed status
@@ -506,11 +627,11 @@ mod tests {
             LeaseCandidate create-on-update version-needed
             RuntimeClass create-on-update version-needed
             EndpointSlice generation
-            DeviceClass generation
-            ResourceClaim status
-            ResourceClaimTemplate
-            ResourceSlice generation
-            DeviceTaintRule generation status
+            DeviceClass generation deleted-object
+            ResourceClaim status deleted-object
+            ResourceClaimTemplate deleted-object
+            ResourceSlice generation deleted-object
+            DeviceTaintRule generation status deleted-object
             FlowSchema generation status
             PriorityLevelConfiguration generation status
             StorageVersionMigration version-needed status

@@ -4,14 +4,15 @@
 //! theirs is first written, because most of a cluster's definitions lie idle.
 
 use super::apiextensions::columns;
+use super::build::{PART_RESETS, STATUS_RESETS_METADATA};
 use super::{Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
 use crate::event::Offset;
 use crate::object::glance::Glance;
 use crate::schema::layout;
 use crate::schema::structural::Structural;
-use crate::state::Entry;
+use bytes::Bytes;
 use serde_json::Value;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// What only a custom kind has.
 pub struct Custom {
@@ -38,7 +39,8 @@ pub struct CustomVersion {
     /// Which of the kind's selectable fields this version has.
     pub selectable: Vec<String>,
     prunes: bool,
-    definition: Arc<Entry>,
+    /// The stored bytes of the definition.
+    definition: Bytes,
     /// Of the definition's `spec.versions`.
     index: usize,
     schema: OnceLock<Structural>,
@@ -60,7 +62,7 @@ impl CustomVersion {
 
     /// The schema as the definition has it. Without one everything is allowed.
     pub fn openapi(&self) -> Value {
-        let mut definition = self.definition.document();
+        let mut definition: Value = serde_json::from_slice(&self.definition).unwrap_or_default();
         let path = format!("/spec/versions/{}/schema/openAPIV3Schema", self.index);
         match definition.pointer_mut(&path) {
             Some(schema) => schema.take(),
@@ -169,8 +171,9 @@ pub fn identity(definition: &Value) -> Option<Identity> {
     })
 }
 
-/// The kind that a definition makes; `None` while it is not established.
-pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
+/// The kind that a definition makes, given its stored bytes too and where they stand in the log; `None` while it is not
+/// established.
+pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind> {
     let Identity { uid, generation, names: accepted, terminating } = identity(definition)?;
     let spec = &definition["spec"];
     let group = text(spec, "group");
@@ -198,7 +201,7 @@ pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
         uid,
         generation,
         names: accepted.clone(),
-        since: entry.offset,
+        since,
         terminating,
         webhook: webhook.map(|conversion| conversion["webhook"].clone()),
     });
@@ -222,14 +225,15 @@ pub fn kind_of(entry: &Arc<Entry>, definition: &Value) -> Option<Kind> {
             version: name.to_owned(),
             message: message(group, name, kind),
             convert: None,
+            orphans_dependents: false,
             custom: Some(Box::new(CustomVersion {
                 served: version["served"] == true,
                 warning: warning(group, kind, version),
                 subresources: subresources(&version["subresources"]),
-                shown: Shown { columns: columns::of_version(version), glance: Glance::default() },
+                shown: Shown { columns: columns::of_version(version), glance: Glance::default(), completed: None },
                 selectable: paths.into_iter().map(|path| path.trim_start_matches('.').to_owned()).collect(),
                 prunes,
-                definition: entry.clone(),
+                definition: stored.clone(),
                 index,
                 schema: OnceLock::new(),
             })),
@@ -257,7 +261,8 @@ fn subresources(declared: &Value) -> Vec<Subresource> {
     let mut part = |name: &str, body: Option<[&str; 3]>, scale: Option<ScalePaths>| {
         let body = body.map(|[group, version, kind]| (group.to_owned(), version.to_owned(), kind.to_owned()));
         let verbs = super::build::VIEW.to_vec();
-        parts.push(Subresource { name: name.to_owned(), body, verbs, scale, validate: None });
+        let reset_fields = if name == "status" { STATUS_RESETS_METADATA } else { PART_RESETS };
+        parts.push(Subresource { name: name.to_owned(), body, verbs, scale, validate: None, reset_fields });
     };
     if !declared["status"].is_null() {
         part("status", None, None);

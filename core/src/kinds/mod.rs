@@ -4,6 +4,7 @@
 //! same value at run time. Nothing here handles a request.
 
 pub mod admissionregistration;
+mod allocate;
 pub mod apiextensions;
 pub mod apiregistration;
 pub mod apps;
@@ -23,7 +24,9 @@ pub mod discovery;
 pub mod events;
 pub mod extensions;
 pub mod flowcontrol;
+mod groups;
 pub mod internal_apiserver;
+pub mod known;
 pub mod networking;
 pub mod node;
 pub mod policy;
@@ -35,12 +38,20 @@ pub mod scheduling;
 mod shapes;
 pub mod storage;
 pub mod storagemigration;
+mod versions;
 
+pub use allocate::{Allocate, Allocator, Claims};
+#[cfg(test)]
+pub(crate) use groups::default_rules;
+pub use groups::{ApiGroup, apply_defaults, body_message, default};
+pub use known::Known;
 pub(crate) use registry::compare_versions;
-pub use registry::{GroupVersions, KindId, Registry, body_message, registry};
+pub use registry::{GroupVersions, KindId, Registry, registry};
 
-use crate::authz::User;
+use crate::authz::user::User;
 use crate::object::glance::Glance;
+use crate::object::meta::Document;
+use crate::object::names::NameRule;
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
 
@@ -74,6 +85,18 @@ pub struct Kind {
     pub create_on_update: bool,
     /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
     pub unconditional_update: bool,
+    /// A delete answers with the object that was; else with a Status.
+    pub returns_deleted: bool,
+    /// Which rule the names of its objects obey.
+    pub name_rule: NameRule,
+    /// Names of objects that are never deleted.
+    pub immortal: &'static [&'static str],
+    /// Its objects go some time after their last change.
+    pub expires: bool,
+    /// Its part in role-based access control.
+    pub role: Option<rbac::RoleKind>,
+    /// What a kind that is never stored asks for.
+    pub unstored: Option<Unstored>,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
@@ -97,6 +120,8 @@ pub struct Version {
     pub message: String,
     /// How this version differs from the hub, where more than `apiVersion` does.
     pub convert: Option<Convert>,
+    /// A delete through this version leaves what the object owns, unless the request says otherwise.
+    pub orphans_dependents: bool,
     /// Present for the versions of a kind that a CustomResourceDefinition makes.
     pub custom: Option<Box<custom::CustomVersion>>,
 }
@@ -120,6 +145,32 @@ pub struct Subresource {
     pub scale: Option<ScalePaths>,
     /// Rules for a write through it, where they are not those of a new object: `(new, old)`.
     pub validate: Option<Validate>,
+    /// What a write through it leaves as it was, so that nobody comes to own it by that.
+    pub reset_fields: FieldPaths,
+}
+
+/// Fields, each as the names that lead to it: `&[&["metadata", "labels"]]`.
+pub type FieldPaths = &'static [&'static [&'static str]];
+
+/// What a kind that is never stored asks for: whoever answers it is told by this which kind it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unstored {
+    /// A pod's assignment to a node, posted as an object of its own.
+    Binding,
+    /// Whether the cluster's parts are healthy.
+    ComponentStatus,
+    /// Whose token this is.
+    TokenReview,
+    /// Who asks.
+    SelfSubjectReview,
+    /// Whether somebody may do something.
+    SubjectAccessReview,
+    /// The same within the namespace of the path.
+    LocalSubjectAccessReview,
+    /// Whether who asks may do something.
+    SelfSubjectAccessReview,
+    /// All that who asks may do in a namespace.
+    SelfSubjectRulesReview,
 }
 
 /// Where a kind keeps what `/scale` shows, as dotted paths.
@@ -155,7 +206,12 @@ pub struct Shown {
     pub columns: Vec<Column>,
     /// What the columns look at.
     pub glance: Glance,
+    /// Whether a row is of an object that has run to its end: reason and message of the row's condition `Completed`.
+    pub completed: Option<Completed>,
 }
+
+/// Reason and message, read from the hub document.
+pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
 /// One column of the Table form.
 pub struct Column {
@@ -177,6 +233,9 @@ pub enum Cell {
     Path(String),
 }
 
+/// What is to be told of an object that is written.
+pub type Warnings = fn(&Kind, &Document) -> Vec<String>;
+
 /// Rules of one kind: `(new, old on update)`.
 pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
 
@@ -193,6 +252,19 @@ pub struct Hooks {
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
+    /// What whoever creates or updates the object is to know, though nothing is wrong with it.
+    pub warnings: Option<Warnings>,
     /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.
     pub claims: Option<fn(&Value) -> Vec<String>>,
+    /// Before every write: completes the object with what it is to hold of that.
+    pub allocate: Option<Allocate>,
+    /// Seconds that a delete leaves an object to stop, of what the request asks for. With it every object is first
+    /// marked and then removed; without it an object goes at once, unless a finalizer holds it.
+    pub grace_period: Option<fn(&Document, Option<i64>) -> i64>,
+    /// When a deletion begins: what it changes beside the metadata. With the time of the request.
+    pub begin_delete: Option<fn(&mut Document, &str)>,
+    /// Whether something beside the finalizers of the metadata holds back an object that is being deleted.
+    pub is_held: Option<fn(&Document) -> bool>,
+    /// What an export leaves out, because this one cluster had given it.
+    pub export: Option<fn(&mut Document)>,
 }

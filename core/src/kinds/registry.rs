@@ -3,7 +3,7 @@
 //! [`registry`] holds the built-in kinds. The state starts from it and adds a kind for each custom resource
 //! definition. Cloning shares everything, and a change costs what the kind's own group costs.
 
-use super::{Kind, Version};
+use super::{Kind, Known, Version, groups, known};
 use imbl::{OrdMap, Vector};
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, LazyLock};
@@ -97,9 +97,14 @@ impl Registry {
         self.by_storage.get(storage).copied()
     }
 
+    /// A kind that the server itself counts on; a registry made for a test may lack it.
+    pub fn known(&self, known: Known) -> Option<(KindId, usize)> {
+        self.find(known.group, known.version, known.resource)
+    }
+
     /// The kind Namespace, which holds the objects of all others.
     pub fn namespaces(&self) -> KindId {
-        self.find("", "v1", "namespaces").expect("every registry starts from the built-in kinds").0
+        self.known(known::NAMESPACE).expect("every registry starts from the built-in kinds").0
     }
 
     /// The kind CustomResourceDefinition, which makes others; a registry made for a test may lack it.
@@ -143,7 +148,7 @@ impl Registry {
     pub fn groups(&self) -> Vec<GroupVersions> {
         let mut groups: Vec<GroupVersions> = self.groups.values().map(|group| group.summary()).collect();
         // Stable: custom groups share a rank and stay in the order of their names.
-        groups.sort_by_key(|group| group_rank(&group.group));
+        groups.sort_by_key(|group| groups::rank(&group.group));
         groups
     }
 
@@ -247,56 +252,6 @@ fn enter(names: &mut Vec<Name>, name: Name) {
     }
 }
 
-/// The message of a kind that is never a resource of its own, only the body of a subresource.
-pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static str> {
-    match (group, version, kind) {
-        ("autoscaling", "v1", "Scale") => Some("io.k8s.api.autoscaling.v1.Scale"),
-        ("apps", "v1beta2", "Scale") => Some("io.k8s.api.apps.v1beta2.Scale"),
-        ("apps", "v1beta1", "Scale") => Some("io.k8s.api.apps.v1beta1.Scale"),
-        ("extensions", "v1beta1", "Scale") => Some("io.k8s.api.extensions.v1beta1.Scale"),
-        ("policy", "v1", "Eviction") => Some("io.k8s.api.policy.v1.Eviction"),
-        ("policy", "v1beta1", "Eviction") => Some("io.k8s.api.policy.v1beta1.Eviction"),
-        ("authentication.k8s.io", "v1", "TokenRequest") => Some("io.k8s.api.authentication.v1.TokenRequest"),
-        ("", "v1", "Binding") => Some("io.k8s.api.core.v1.Binding"),
-        _ => None,
-    }
-}
-
-/// Built-in groups in discovery's order. A client that knows a resource by its plural name alone takes the first
-/// group that has it, so `extensions` stands behind everything, custom groups included.
-const GROUPS: [&str; 23] = [
-    "",
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "resource.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "storagemigration.k8s.io",
-    "internal.apiserver.k8s.io",
-];
-
-fn group_rank(group: &str) -> usize {
-    match group {
-        "extensions" => GROUPS.len() + 1,
-        _ => GROUPS.iter().position(|known| *known == group).unwrap_or(GROUPS.len()),
-    }
-}
-
 /// Kubernetes' order of versions, best first: stable before beta before alpha, then the higher number; names that
 /// are no versions come last, by the alphabet.
 pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
@@ -329,33 +284,7 @@ fn version_rank(version: &str) -> Option<(u8, u64, u64)> {
 
 fn built_in() -> Registry {
     let mut registry = Registry::default();
-    let groups = [
-        super::core::kinds(),
-        super::apiregistration::kinds(),
-        super::apps::kinds(),
-        super::events::kinds(),
-        super::authentication::kinds(),
-        super::authorization::kinds(),
-        super::autoscaling::kinds(),
-        super::batch::kinds(),
-        super::certificates::kinds(),
-        super::networking::kinds(),
-        super::policy::kinds(),
-        super::rbac::kinds(),
-        super::storage::kinds(),
-        super::admissionregistration::kinds(),
-        super::apiextensions::kinds(),
-        super::scheduling::kinds(),
-        super::coordination::kinds(),
-        super::node::kinds(),
-        super::discovery::kinds(),
-        super::resource::kinds(),
-        super::flowcontrol::kinds(),
-        super::storagemigration::kinds(),
-        super::internal_apiserver::kinds(),
-        super::extensions::kinds(),
-    ];
-    for kind in groups.into_iter().flatten() {
+    for kind in groups::GROUPS.iter().flat_map(|group| (group.kinds)()) {
         registry.add(kind);
     }
     registry
@@ -423,7 +352,7 @@ mod tests {
         ] {
             let (id, index) = registry().find(group, version, resource).expect(resource);
             let kind = registry().get(id);
-            assert_eq!(kind.orphans_by_default(&kind.versions[index]), expected, "{resource}");
+            assert_eq!(kind.versions[index].orphans_dependents, expected, "{resource}");
         }
     }
 
@@ -497,16 +426,16 @@ mod tests {
 
     #[test]
     fn groups_come_in_the_order_of_discovery() {
-        let groups = registry().groups();
+        let served = registry().groups();
         let line = |g: &GroupVersions| format!("{}: {}", g.group, g.versions.join(" "));
-        let shown: Vec<String> = groups.iter().map(line).collect();
+        let shown: Vec<String> = served.iter().map(line).collect();
         assert_eq!(
             shown[..4],
             [": v1", "apiregistration.k8s.io: v1 v1beta1", "apps: v1 v1beta2 v1beta1", "events.k8s.io: v1 v1beta1"]
         );
         assert_eq!(shown[6], "autoscaling: v2 v1 v2beta2 v2beta1");
         assert_eq!(shown.last().expect("groups"), "extensions: v1beta1");
-        assert_eq!(groups.len(), GROUPS.len() + 1);
+        assert_eq!(served.len(), groups::GROUPS.len());
     }
 
     #[test]

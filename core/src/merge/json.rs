@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::Refusal;
 use crate::object::decode::has_room;
-use crate::object::meta::{DEPTH_MAX, depth};
+use crate::object::meta::{DEPTH_MAX, depth, type_name};
 
 /// What clients see for every JSON patch that is well formed and does not apply.
 const DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
@@ -250,17 +250,6 @@ fn bad_patch(fault: &str) -> Refusal {
 
 pub(super) fn does_not_apply() -> Refusal {
     Refusal::Unprocessable { message: DOES_NOT_APPLY.into() }
-}
-
-pub(crate) fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 #[cfg(test)]

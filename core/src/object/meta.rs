@@ -106,6 +106,18 @@ pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
     }
 }
 
+/// What Go calls the type of a JSON value.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// How many levels of objects and lists a value has.
 pub fn depth(value: &Value) -> usize {
     match value {

@@ -2,6 +2,7 @@
 //!
 //! An object crosses the core as a JSON document; only the fields that a rule reads are typed.
 
+pub(crate) mod at;
 pub mod decode;
 pub mod encode;
 pub mod export;

@@ -2,7 +2,7 @@
 //!
 //! Values of the wrong type are the schema's business: here they count as unset.
 
-pub use super::names::{NameRule, name, name_rule};
+pub use super::names::{NameRule, name};
 
 use super::names;
 use crate::refusal::Cause;

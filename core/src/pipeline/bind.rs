@@ -2,6 +2,7 @@
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, decode};
+use crate::kinds::known::BINDING;
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
 use crate::refusal::{Cause, Refusal, Subject};
 use serde_json::{Value, json};
@@ -9,10 +10,10 @@ use serde_json::{Value, json};
 pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut warnings = Vec::new();
     let layout = decode::layout_of("io.k8s.api.core.v1.Binding")?;
-    let binding = context.decode_as("", "v1", "Binding", layout, &mut warnings)?;
+    let binding = context.decode_as(BINDING.group, BINDING.version, BINDING.kind, layout, &mut warnings)?;
     let node = binding["target"]["name"].as_str().unwrap_or("");
     if node.is_empty() {
-        let subject = Subject::new("", "Binding", context.request.name());
+        let subject = Subject::new(BINDING.group, BINDING.kind, context.request.name());
         return Err(Refusal::Invalid { subject, causes: vec![Cause::required("target.name", "")] }.into());
     }
     let binding = meta::fields(&binding);

@@ -75,6 +75,11 @@ impl Candidate {
     pub fn old(&self) -> Option<&Document> {
         self.old.as_ref().map(Old::fields)
     }
+
+    /// Whether this write is the one that begins the object's deletion.
+    pub fn begins_deletion(&self) -> bool {
+        self.old().is_some_and(|old| !meta::is_deleting(old)) && meta::is_deleting(self.new())
+    }
 }
 
 impl Old {
@@ -124,7 +129,7 @@ impl Context<'_> {
         }
         let version = self.request.target.version;
         if version != self.working_version() {
-            super::from_hub(self.kind, version, document);
+            self.kind.from_hub(version, document);
         }
         live
     }

@@ -3,11 +3,9 @@
 //! A webhook is the outside's to call: what it has not made yet is an [`Effect`].
 
 use super::{Context, Effect, Stop, decode};
-use crate::kinds::Kind;
 use crate::kinds::custom::{Conversion, relabelled};
 use crate::object::meta::{self, Document};
 use crate::schema::layout::Layout;
-use crate::schema::{check, schema};
 use crate::state::Entry;
 use serde_json::Value;
 
@@ -20,8 +18,8 @@ impl Context<'_> {
         let Some(custom) = &self.kind.custom else {
             let mut document = document;
             let fields = meta::fields_mut(&mut document);
-            to_hub(self.kind, from, fields);
-            from_hub(self.kind, to, fields);
+            self.kind.to_hub(from, fields);
+            self.kind.from_hub(to, fields);
             return Ok(document);
         };
         if custom.webhook.is_none() {
@@ -53,35 +51,4 @@ impl Context<'_> {
     pub(super) fn layout(&self) -> Result<Layout<'_>, crate::Refusal> {
         decode::layout(self.kind, self.request.target.version)
     }
-}
-
-/// Turns a document of one version of a kind into one of the hub, in place.
-pub fn to_hub(kind: &Kind, version: usize, document: &mut Document) {
-    if let Some(convert) = kind.versions[version].convert {
-        (convert.to_hub)(document);
-    }
-    stamp_version(kind, 0, document);
-}
-
-/// Turns a hub document into one of the given version, in place; what that version lacks is left out.
-pub fn from_hub(kind: &Kind, version: usize, document: &mut Document) {
-    if version != 0 {
-        if let Some(convert) = kind.versions[version].convert {
-            (convert.from_hub)(document);
-        }
-        if let Ok(message) = decode::message(kind, version) {
-            let mut value = Value::Object(std::mem::take(document));
-            // A hub document has the types of its schema; fields that this version lacks are pruned.
-            let _ = check(schema(), message, &mut value);
-            if let Value::Object(pruned) = value {
-                *document = pruned;
-            }
-        }
-    }
-    stamp_version(kind, version, document);
-}
-
-fn stamp_version(kind: &Kind, version: usize, document: &mut Document) {
-    document.insert("apiVersion".into(), kind.versions[version].api_version().into());
-    document.insert("kind".into(), kind.kind.as_str().into());
 }

@@ -7,7 +7,7 @@ use crate::object::meta::{Document, text};
 use crate::refusal::Refusal;
 use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
-use crate::schema::{MessageId, schema};
+use crate::schema::schema;
 use crate::stamp::Stamp;
 use crate::state::State;
 use crate::wire::protobuf::codec;
@@ -130,13 +130,8 @@ impl Context<'_> {
 pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
     match &kind.versions[version].custom {
         Some(custom) => Ok(Layout::Custom(custom.layout())),
-        None => message(kind, version).map(Layout::of),
+        None => kind.message(version).map(Layout::of),
     }
-}
-
-pub(super) fn message(kind: &Kind, version: usize) -> Result<MessageId, Refusal> {
-    let name = &kind.versions[version].message;
-    schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
 }
 
 /// How documents of a message of the built-in API look.

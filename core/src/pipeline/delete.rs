@@ -1,7 +1,7 @@
 //! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, definition, encode, lifecycle};
+use super::{Context, Endpoint, Stop, encode, lifecycle};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::request::DeleteOptions;
@@ -25,14 +25,17 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());
     if !already {
-        mark(context, marked, grace_seconds(context, options, old.fields()));
-        definition::terminate(context, marked);
+        let grace_period = context.kind.hooks.grace_period;
+        mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
+        if let Some(begin_delete) = context.kind.hooks.begin_delete {
+            begin_delete(marked, &context.stamp.rfc3339());
+        }
     } else if let Some(grace) = options.grace_period_seconds {
         shorten(marked, not_negative(grace));
     }
     let removed = encode::is_released(context, marked);
-    // Without a second phase nobody sees the object being deleted, but for a pod, which always has one.
-    let unmarked = removed && !already && context.kind.built_in_name() != "Pod";
+    // Without a second phase nobody sees the object being deleted. Where there may be one, there always is.
+    let unmarked = removed && !already && context.kind.hooks.grace_period.is_none();
     let last = if unmarked { released } else { new };
     Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
 }
@@ -97,25 +100,6 @@ fn imply_finalizers(options: &DeleteOptions, document: &mut Document) {
     meta::set_finalizers(document, finalizers);
 }
 
-/// Only a pod that runs on a node has time to stop; everything else goes at once.
-fn grace_seconds(context: &Context, options: &DeleteOptions, old: &Document) -> i64 {
-    if context.kind.built_in_name() != "Pod" {
-        return 0;
-    }
-    let spec = old.get("spec");
-    let field = |parent: Option<&Value>, name: &str| parent.and_then(|value| value.get(name)).cloned();
-    let scheduled = field(spec, "nodeName").is_some_and(|node| node.as_str().is_some_and(|node| !node.is_empty()));
-    let phase = field(old.get("status"), "phase");
-    let finished = matches!(phase.as_ref().and_then(Value::as_str), Some("Succeeded" | "Failed"));
-    if !scheduled || finished {
-        return 0;
-    }
-    options
-        .grace_period_seconds
-        .or_else(|| field(spec, "terminationGracePeriodSeconds").and_then(|value| value.as_i64()))
-        .map_or(30, not_negative)
-}
-
 /// Less than no time counts as a second.
 fn not_negative(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
@@ -128,9 +112,6 @@ fn mark(context: &Context, document: &mut Document, grace: i64) {
     let meta = metadata_mut(document);
     meta.insert("deletionTimestamp".into(), rfc3339(time).into());
     meta.insert("deletionGracePeriodSeconds".into(), grace.into());
-    if context.request.target.kind == context.state.registry.namespaces() {
-        meta::set_path(document, "status.phase", "Terminating".into());
-    }
 }
 
 /// A second delete may only shorten the time that the first one gave.

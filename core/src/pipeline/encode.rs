@@ -2,12 +2,12 @@
 
 use super::candidate::{Candidate, Old};
 use super::decision::{Answer, Decision, Representation, Write};
-use super::endpoint::Form;
+use super::endpoint::{Form, Part};
 use super::{Context, Endpoint, Stop, lifecycle};
 use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
-use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata, text};
+use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata};
 use crate::refusal::Refusal;
 use crate::state::Index;
 use serde_json::Value;
@@ -15,15 +15,18 @@ use std::sync::Arc;
 
 /// A write of the object, or the removal that it completes, or nothing when nothing changes.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
-    let Candidate { key, old, new, removed, fixed, besides, warnings, .. } = object;
+    let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
     let fields = meta::fields(&new);
+    if endpoint.part == Part::Main {
+        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields)));
+    }
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let write = context.write(key, old.as_ref().map(|old| old.entry.offset), new, gone)?;
     let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
     let answer = match endpoint.answer {
         Form::Success => Answer::Success { code: 201 },
-        Form::Deletion if gone && !answers_with_object(context) => {
+        Form::Deletion if gone && !context.kind.returns_deleted => {
             Answer::Deleted { subject: context.subject(context.request.name()), uid }
         }
         form => shown(form, unchanged, if old.is_some() { 200 } else { 201 }),
@@ -46,35 +49,11 @@ fn shown(form: Form, unchanged: Option<&Old>, code: u16) -> Answer {
     }
 }
 
-/// Kinds whose delete answers with the object that was.
-fn answers_with_object(context: &Context) -> bool {
-    const KINDS: &[&str] = &[
-        "Pod",
-        "Service",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "ServiceAccount",
-        "PodTemplate",
-        "ResourceQuota",
-        "VolumeAttachment",
-        "StorageClass",
-        "CSIDriver",
-        "CSINode",
-        "PodSecurityPolicy",
-    ];
-    KINDS.contains(&context.kind.built_in_name())
-}
-
 /// Nothing holds a deleted object back any more: no finalizer and no grace period.
-pub(super) fn is_released(_: &Context, document: &Document) -> bool {
-    let spec_finalizers = document
-        .get("spec")
-        .filter(|_| text(document, "kind") == "Namespace" && text(document, "apiVersion") == "v1")
-        .and_then(|spec| spec.get("finalizers"))
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty());
+pub(super) fn is_released(context: &Context, document: &Document) -> bool {
+    let held = context.kind.hooks.is_held.is_some_and(|is_held| is_held(document));
     let grace = metadata(document).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    meta::finalizers(document).is_empty() && !spec_finalizers && grace == 0
+    meta::finalizers(document).is_empty() && !held && grace == 0
 }
 
 impl Context<'_> {

@@ -1,6 +1,6 @@
 //! What tells one verb and subresource from another: all else is the same for every mutation.
 
-use super::candidate::{Candidate, Made};
+use super::candidate::Made;
 use super::{Context, Stop, bind, body, delete, evict, patch, scale, token};
 use crate::refusal::Refusal;
 use crate::request::{Format, Verb};
@@ -129,12 +129,4 @@ fn changing(context: &Context) -> fn(&Context, &Endpoint) -> Result<Made, Stop> 
 
 fn not_allowed() -> Refusal {
     Refusal::MethodNotAllowed { message: "the server does not allow this method on the requested resource".into() }
-}
-
-impl Candidate {
-    /// Whether this write begins the object's deletion.
-    pub fn begins_deletion(&self) -> bool {
-        use crate::object::meta::is_deleting;
-        self.old().is_some_and(|old| !is_deleting(old)) && is_deleting(self.new())
-    }
 }

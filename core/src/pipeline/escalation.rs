@@ -8,9 +8,7 @@ use crate::object::meta;
 use crate::refusal::Refusal;
 
 pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal> {
-    if context.kind.versions[0].group != "rbac.authorization.k8s.io" {
-        return Ok(());
-    }
+    let Some(role) = context.kind.role else { return Ok(()) };
     const GRANTS: [&str; 4] = ["rules", "aggregationRule", "roleRef", "subjects"];
     let new = object.new();
     if object.old().is_some_and(|old| GRANTS.iter().all(|field| old.get(*field) == new.get(*field))) {
@@ -19,12 +17,11 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
     let request = context.request;
     let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
     let namespace = request.namespace().unwrap_or("");
-    let kind = context.kind.kind.as_str();
-    let refused = match kind {
-        "Role" | "ClusterRole" => {
-            escalation::refuse_role(&authorizer, &request.user, kind, namespace, request.name(), &object.new)
+    let refused = match role.is_binding() {
+        false => {
+            escalation::refuse_role(&authorizer, &request.user, role.name(), namespace, request.name(), &object.new)
         }
-        _ => escalation::refuse_binding(&authorizer, &request.user, namespace, &object.new)
+        true => escalation::refuse_binding(&authorizer, &request.user, namespace, &object.new)
             .unwrap_or_else(|missing| if request.user.is_privileged() { None } else { Some(missing) }),
     };
     match refused {

@@ -3,7 +3,7 @@
 use super::candidate::{Made, Old};
 use super::decision::Write;
 use super::{Context, Endpoint, Stop, delete};
-use crate::kinds::KindId;
+use crate::kinds::{KindId, known};
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata_mut};
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
@@ -33,41 +33,50 @@ fn is_protected(pod: &Document) -> bool {
 
 /// Takes one disruption from the budget that covers the pod, or says that there is none left.
 fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusal> {
-    let Some((kind, _)) = context.state.registry.find_kind("policy", "v1", "PodDisruptionBudget") else {
+    let Some((kind, _)) = context.state.registry.known(known::POD_DISRUPTION_BUDGET) else {
         return Ok(None);
     };
-    let Some((key, entry, budget)) = covering(context, kind, pod)? else { return Ok(None) };
-    let mut budget = budget;
-    check_budget(meta::fields(&budget))?;
-    let document = meta::fields_mut(&mut budget);
-    metadata_mut(document).remove("resourceVersion");
-    let status = meta::object_mut(document, "status");
+    let Some(Budget { key, entry, mut document }) = covering(context, kind, pod)? else { return Ok(None) };
+    check_budget(meta::fields(&document))?;
+    let budget = meta::fields_mut(&mut document);
+    metadata_mut(budget).remove("resourceVersion");
+    let status = meta::object_mut(budget, "status");
     let allowed = status.get("disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
     status.insert("disruptionsAllowed".into(), (allowed - 1).into());
     let disrupted = meta::object_mut(status, "disruptedPods");
     disrupted.insert(context.request.name().into(), context.stamp.rfc3339().into());
     let hub = context.state.kind(kind);
-    let draft = Draft::new(&hub.versions[0].api_version(), &hub.kind, document);
-    let index = Index::new(hub, &budget);
+    let draft = Draft::new(&hub.versions[0].api_version(), &hub.kind, budget);
+    let index = Index::new(hub, &document);
     Ok(Some(Write { kind, key, expect: Some(entry.offset), draft, index, delete: false }))
 }
 
+struct Budget {
+    key: Arc<str>,
+    entry: Arc<Entry>,
+    document: Value,
+}
+
 /// The one budget that covers the pod.
-#[allow(clippy::type_complexity)]
-fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<(Arc<str>, Arc<Entry>, Value)>, Refusal> {
+fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>, Refusal> {
     let labels = pod.metadata().get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
     let prefix = prefix(context.request.namespace());
     let covers = |budget: &Value| {
         LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|selector| selector.matches(&labels))
     };
     let budgets = context.state.scan(kind, &prefix, None);
-    let mut budgets = budgets.map(|(key, entry)| (key, entry, entry.document())).filter(|(.., budget)| covers(budget));
-    let Some((key, entry, budget)) = budgets.next() else { return Ok(None) };
+    let read = |(key, entry): (&Arc<str>, &Arc<Entry>)| Budget {
+        key: key.clone(),
+        entry: entry.clone(),
+        document: entry.document(),
+    };
+    let mut budgets = budgets.map(read).filter(|budget| covers(&budget.document));
+    let budget = budgets.next();
     if budgets.next().is_some() {
         let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         return Err(Refusal::Internal(why.into()));
     }
-    Ok(Some((key.clone(), entry.clone(), budget)))
+    Ok(budget)
 }
 
 /// Whether a budget has a disruption left.

@@ -2,12 +2,10 @@
 
 use super::candidate::Candidate;
 use super::{Context, Expectation};
+use crate::kinds::known::NAMESPACE;
 use crate::object::meta;
 use crate::refusal::{Cause, CauseReason, Refusal, Subject};
 use crate::state::namespace_phase;
-
-/// Namespaces that the cluster cannot do without.
-const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// New content needs a namespace that is there and not going away.
 pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal> {
@@ -16,7 +14,7 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
     }
     let Some(namespace) = context.request.namespace() else { return Ok(()) };
     match namespace_phase(context.state, namespace) {
-        None => Err(Refusal::NotFound(Subject::new("", "namespaces", namespace))),
+        None => Err(Refusal::NotFound(Subject::new(NAMESPACE.group, NAMESPACE.resource, namespace))),
         Some(false) => Ok(()),
         Some(true) => {
             let message =
@@ -41,13 +39,13 @@ pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
     Some(Expectation { kind, key: namespace.into(), version: context.state.version_of(kind, namespace) })
 }
 
-/// The namespaces that hold the cluster itself stay.
+/// What the cluster cannot do without stays.
 pub(super) fn admit_delete(context: &Context) -> Result<(), Refusal> {
     let name = context.request.name();
-    if context.request.target.kind == context.state.registry.namespaces() && IMMORTAL.contains(&name) {
+    if context.kind.immortal.contains(&name) {
         return Err(Refusal::Forbidden {
             subject: context.subject(name),
-            message: "this namespace may not be deleted".into(),
+            message: format!("this {} may not be deleted", context.kind.singular),
             causes: Vec::new(),
         });
     }

@@ -50,7 +50,7 @@ pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Sto
 fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -> Result<(), Stop> {
     let shown = |document: &Value| {
         let mut shown = document.clone();
-        super::from_hub(context.kind, version, meta::fields_mut(&mut shown));
+        context.kind.from_hub(version, meta::fields_mut(&mut shown));
         shown
     };
     let old = object.old.as_ref().map(|old| shown(&old.document));

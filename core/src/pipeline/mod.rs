@@ -6,6 +6,7 @@
 //! the engine's writer does, later. What only the outside can do is an [`Effect`]: whoever asked runs it, and asks again
 //! with what came of it in [`Answers`].
 
+mod allocate;
 mod bind;
 mod body;
 mod candidate;
@@ -27,19 +28,16 @@ mod manage;
 mod patch;
 mod reset;
 mod scale;
-mod service;
 mod settings;
 mod token;
 mod validate;
 
-pub use convert::{from_hub, to_hub};
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::decode_body;
-pub use definition::{claims as definition_claims, plan as plan_definitions};
+pub use definition::plan as plan_definitions;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};
 pub use scale::scale_of;
-pub use service::{ServiceRange, claims as service_claims};
 pub use settings::Settings;
 pub use token::{BoundTo, TokenClaims};
 
@@ -98,8 +96,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     lifecycle::admit(context, &object)?;
     escalation::admit(context, &object)?;
     // What the server hands out is nobody's field: managed fields are noted before.
-    service::allocate(context, &endpoint, &mut object)?;
-    definition::set_conditions(context, &endpoint, &mut object);
+    allocate::allocate(context, &endpoint, &mut object)?;
     generation::count(context, &endpoint, &mut object);
     validate::validate(context, &endpoint, &object)?;
     // Validating admission belongs here: it sees what would be stored.

@@ -105,7 +105,7 @@ impl<'a> Patched<'a> {
                 strategic::strategic_merge(&(self.live)(), &patch, schema(), message)
             }
             _ => {
-                let found = json::type_name(&patch);
+                let found = meta::type_name(&patch);
                 let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
                 Err(Refusal::BadRequest(why))
             }
@@ -326,7 +326,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut V
         Value::Null => Value::Object(meta::Document::new()),
         Value::Object(config) => Value::Object(config),
         other => {
-            let found = json::type_name(&other);
+            let found = meta::type_name(&other);
             return Err(bad(format!(
                 "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
                  map[string]interface {{}}"

@@ -3,7 +3,7 @@
 use super::candidate::Candidate;
 use super::endpoint::Part;
 use super::{Context, Endpoint};
-use crate::kinds::Kind;
+use crate::kinds::FieldPaths;
 use crate::object::meta::{self, Document, metadata_mut};
 use crate::refusal::Refusal;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(super) fn reset(context: &Context, endpoint: &Endpoint, object: &mut Candida
             None if context.has_status() => put(meta::fields_mut(new), "status", old.get("status").cloned()),
             None => {}
         },
-        Part::Status => reset_to_status(context.kind, new, old),
+        Part::Status => reset_to_status(context.reset_fields(), new, old),
         Part::Approval => {
             let conditions = new.get_mut("status").and_then(|status| status.get_mut("conditions")).map(Value::take);
             let new = meta::fields_mut(new);
@@ -56,12 +56,11 @@ fn reset_new(context: &Context, new: &mut Value) {
 }
 
 /// The old object with the new one's status, and with those parts of its metadata that the kind lets it write there.
-fn reset_to_status(kind: &Kind, new: &mut Value, old: &Value) {
+fn reset_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
     let mut wanted = std::mem::replace(new, old.clone());
     let wanted = meta::fields_mut(&mut wanted);
     let new = meta::fields_mut(new);
     put(new, "status", wanted.remove("status"));
-    let kept = status_resets(kind);
     for field in ["annotations", "finalizers", "labels", "ownerReferences", "managedFields"] {
         if !kept.contains(&["metadata", field].as_slice()) {
             put(metadata_mut(new), field, metadata_mut(wanted).remove(field));
@@ -71,38 +70,14 @@ fn reset_to_status(kind: &Kind, new: &mut Value, old: &Value) {
 
 impl Context<'_> {
     /// What the path's endpoint puts back to what it was: nobody comes to own that by writing there.
-    pub(super) fn reset_fields(&self) -> &'static [&'static [&'static str]] {
+    pub(super) fn reset_fields(&self) -> FieldPaths {
         match self.request.target.subresource.as_deref() {
             None if self.has_status() => &[&["status"]],
             None => &[],
-            Some("status") => status_resets(self.kind),
-            Some("approval") => &[&["spec"]],
-            Some(_) => &[&["metadata", "labels"], &["metadata", "annotations"]],
+            Some(part) => {
+                self.kind.subresource(self.request.target.version, part).map_or(&[], |part| part.reset_fields)
+            }
         }
-    }
-}
-
-/// What a write of the status leaves as it was, and nobody comes to own by it. Most kinds let it touch metadata.
-fn status_resets(kind: &Kind) -> &'static [&'static [&'static str]] {
-    const METADATA: &[&[&str]] = &[
-        &["spec"],
-        &["metadata", "annotations"],
-        &["metadata", "finalizers"],
-        &["metadata", "labels"],
-        &["metadata", "ownerReferences"],
-    ];
-    match kind.built_in_name() {
-        // A custom resource.
-        "" => METADATA,
-        "Deployment" => &[&["spec"], &["metadata", "labels"]],
-        "Pod" => &[&["spec"], &["metadata", "ownerReferences"]],
-        "APIService"
-        | "CustomResourceDefinition"
-        | "FlowSchema"
-        | "PriorityLevelConfiguration"
-        | "ResourceClaim"
-        | "VolumeAttachment" => METADATA,
-        _ => &[&["spec"]],
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the operator set and decisions depend on.
 
-use super::ServiceRange;
 use crate::authz::chain::Mode;
+use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use super::candidate::Made;
 use super::decision::{Answer, Decision};
 use super::{Context, Effect, Endpoint, SignedToken, Stop, decode};
 use crate::authz::service_account_user;
+use crate::kinds::{Known, known};
 use crate::object::meta;
 use crate::refusal::{Cause, Refusal, Subject};
 use crate::stamp::rfc3339;
@@ -93,10 +94,11 @@ fn claims(context: &Context, spec: &Value, seconds: i64) -> Result<TokenClaims, 
 fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenClaims, Refusal> {
     let namespace = Some(claims.namespace.clone());
     let namespace = namespace.as_deref();
-    match asked["kind"].as_str() {
-        None => Ok(claims),
-        Some("Pod") => {
-            let pod = named(context, "Pod", "pods", namespace, asked)?;
+    let Some(kind) = asked["kind"].as_str() else { return Ok(claims) };
+    let bindable = [known::POD, known::SECRET, known::NODE].into_iter().find(|known| known.kind == kind);
+    match bindable {
+        Some(known::POD) => {
+            let pod = named(context, known::POD, namespace, asked)?;
             let account = context.request.name();
             if pod["spec"]["serviceAccountName"].as_str().unwrap_or("") != account {
                 return Err(Refusal::BadRequest(format!(
@@ -105,35 +107,29 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
             }
             let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
             // A node that is not there is named all the same.
-            let node = node.map(|name| match find(context, "Node", None, name) {
+            let node = node.map(|name| match find(context, known::NODE, None, name) {
                 Some(node) => bound_to(&node),
                 None => BoundTo { name: name.to_owned(), uid: String::new() },
             });
             Ok(TokenClaims { pod: Some(bound_to(&pod)), node, ..claims })
         }
-        Some("Secret") => {
-            let secret = named(context, "Secret", "secrets", namespace, asked)?;
+        Some(known::SECRET) => {
+            let secret = named(context, known::SECRET, namespace, asked)?;
             Ok(TokenClaims { secret: Some(bound_to(&secret)), ..claims })
         }
-        Some("Node") => {
-            let node = named(context, "Node", "nodes", None, asked)?;
+        Some(known::NODE) => {
+            let node = named(context, known::NODE, None, asked)?;
             Ok(TokenClaims { node: Some(bound_to(&node)), ..claims })
         }
-        Some(other) => Err(Refusal::BadRequest(format!("cannot bind token to object of type {other}"))),
+        _ => Err(Refusal::BadRequest(format!("cannot bind token to object of type {kind}"))),
     }
 }
 
 /// The object that a token is to be bound to, if it is still the one that is meant.
-fn named(
-    context: &Context,
-    kind: &str,
-    resource: &str,
-    namespace: Option<&str>,
-    asked: &Value,
-) -> Result<Value, Refusal> {
+fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value) -> Result<Value, Refusal> {
     let name = asked["name"].as_str().unwrap_or("");
-    let subject = || Subject::new("", resource, name);
-    let document = find(context, kind, namespace, name).ok_or_else(|| Refusal::NotFound(subject()))?;
+    let subject = || Subject::new(known.group, known.resource, name);
+    let document = find(context, known, namespace, name).ok_or_else(|| Refusal::NotFound(subject()))?;
     let (uid, wanted) = (meta::uid(meta::fields(&document)), asked["uid"].as_str().unwrap_or(""));
     if !wanted.is_empty() && wanted != uid {
         let message = format!(
@@ -145,8 +141,8 @@ fn named(
     Ok(document)
 }
 
-fn find(context: &Context, kind: &str, namespace: Option<&str>, name: &str) -> Option<Value> {
-    let (id, _) = context.state.registry.find_kind("", "v1", kind)?;
+fn find(context: &Context, known: Known, namespace: Option<&str>, name: &str) -> Option<Value> {
+    let (id, _) = context.state.registry.known(known)?;
     Some(context.state.get(id, &meta::key(namespace, name))?.document())
 }
 

@@ -5,8 +5,7 @@ use super::endpoint::Rules;
 use super::{Context, Endpoint, scale};
 use crate::authz::chain::Authorizer;
 use crate::authz::{Attributes, ResourceTarget, forbidden_message};
-use crate::object::meta::{self, Document, metadata};
-use crate::object::names::name_rule;
+use crate::object::meta::{self, metadata};
 use crate::object::validate;
 use crate::refusal::{Cause, Refusal};
 use crate::request::Verb;
@@ -17,14 +16,9 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidat
         return Ok(());
     }
     let new = object.new();
-    let mut causes = validate::metadata(
-        metadata(new),
-        name_rule(&context.kind.kind, &context.kind.versions[0].group),
-        context.kind.is_namespaced(),
-    );
+    let mut causes = validate::metadata(metadata(new), context.kind.name_rule, context.kind.is_namespaced());
     if let Some(old) = object.old() {
         causes.extend(validate::metadata_update(metadata(new), metadata(old)));
-        causes.extend(immutable(context, new, old));
     }
     causes.extend(by_kind(context, endpoint, object));
     if !causes.is_empty() {
@@ -62,25 +56,6 @@ fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Vec<Cau
     let mut causes = custom.schema().validate(new, old);
     causes.extend(scale::causes(context.kind, version, new));
     causes
-}
-
-/// ConfigMaps and Secrets that are marked immutable stay as they are, and a binding keeps its role.
-fn immutable(context: &Context, new: &Document, old: &Document) -> Vec<Cause> {
-    if context.kind.built_in_name().ends_with("RoleBinding") && new.get("roleRef") != old.get("roleRef") {
-        let role = new.get("roleRef").cloned().unwrap_or_default();
-        return vec![Cause::invalid("roleRef", &role, "cannot change roleRef")];
-    }
-    if !matches!(context.kind.built_in_name(), "ConfigMap" | "Secret")
-        || old.get("immutable") != Some(&Value::Bool(true))
-    {
-        return Vec::new();
-    }
-    const DETAIL: &str = "field is immutable when `immutable` is set";
-    ["immutable", "data", "binaryData"]
-        .into_iter()
-        .filter(|field| new.get(*field) != old.get(*field))
-        .map(|field| Cause::forbidden(field, DETAIL))
-        .collect()
 }
 
 /// Whoever makes an object by an update or an apply needs the permission to create it, too: the verb of the request,

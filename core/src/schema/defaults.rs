@@ -5,10 +5,8 @@
 //! its own defaults, never the other way round. Which messages lie on a way to some rule is computed once; all other
 //! parts of a document are never looked at.
 
-use super::{Field, MessageId, Schema, Shape, Type, Zero, schema};
-use crate::kinds;
+use super::{Field, MessageId, Schema, Shape, Type, Zero};
 use serde_json::{Map, Value};
-use std::sync::LazyLock;
 
 /// The defaults of one message, or of the same message in several versions.
 pub struct Rule {
@@ -49,43 +47,8 @@ impl Rule {
     }
 }
 
-/// Sets everything that a document of this built-in message leaves unset. Applying it twice changes nothing more.
-pub fn apply(message: MessageId, document: &mut Value) {
-    static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &all_rules()));
-    BUILT_IN.apply(message, document);
-}
-
-fn all_rules() -> Vec<Rule> {
-    let groups: [fn() -> Vec<Rule>; 23] = [
-        kinds::admissionregistration::defaults::rules,
-        kinds::apiextensions::defaults::rules,
-        kinds::apiregistration::defaults::rules,
-        kinds::apps::defaults::rules,
-        kinds::authentication::defaults::rules,
-        kinds::authorization::defaults::rules,
-        kinds::autoscaling::defaults::rules,
-        kinds::batch::defaults::rules,
-        kinds::certificates::defaults::rules,
-        kinds::coordination::defaults::rules,
-        kinds::core::defaults::rules,
-        kinds::discovery::defaults::rules,
-        kinds::events::defaults::rules,
-        kinds::extensions::defaults::rules,
-        kinds::flowcontrol::defaults::rules,
-        kinds::internal_apiserver::defaults::rules,
-        kinds::networking::defaults::rules,
-        kinds::node::defaults::rules,
-        kinds::policy::defaults::rules,
-        kinds::rbac::defaults::rules,
-        kinds::resource::defaults::rules,
-        kinds::scheduling::defaults::rules,
-        kinds::storage::defaults::rules,
-    ];
-    groups.into_iter().flat_map(|rules| rules()).chain(kinds::storagemigration::defaults::rules()).collect()
-}
-
 /// What to do for each message of a schema.
-struct Defaults {
+pub struct Defaults {
     /// Indexed by [`MessageId`].
     plans: Vec<Plan>,
 }
@@ -106,7 +69,7 @@ struct Fill {
 }
 
 impl Defaults {
-    fn new(schema: &Schema, rules: &[Rule]) -> Self {
+    pub fn new(schema: &Schema, rules: &[Rule]) -> Self {
         let mut plans: Vec<Plan> = schema.messages.iter().map(|_| Plan::default()).collect();
         for rule in rules {
             for id in rule.messages.iter().filter_map(|name| schema.id(&format!("io.k8s.{name}"))) {
@@ -162,7 +125,8 @@ impl Defaults {
         }
     }
 
-    fn apply(&self, message: MessageId, document: &mut Value) {
+    /// Sets everything that a document leaves unset. Applying it twice changes nothing more.
+    pub fn apply(&self, message: MessageId, document: &mut Value) {
         let (Some(plan), Value::Object(map)) = (self.plans.get(message.0 as usize), document) else { return };
         for fill in &plan.fills {
             fill.apply(map);
@@ -278,6 +242,8 @@ pub(crate) fn object_or_new<'a>(map: &'a mut Map<String, Value>, field: &str) ->
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
+    use crate::kinds::apply_defaults as apply;
+    use crate::schema::schema;
     use expect_test::Expect;
 
     /// Compares what defaulting adds to, changes in, and removes from a document: one line a place.
@@ -322,11 +288,13 @@ pub(crate) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::{apply_defaults as apply, default_rules};
+    use crate::schema::schema;
     use serde_json::json;
 
     #[test]
     fn every_rule_names_a_message_and_its_fields() {
-        for rule in all_rules() {
+        for rule in default_rules() {
             for name in &rule.messages {
                 let id = schema().id(&format!("io.k8s.{name}"));
                 let message = schema().message(id.unwrap_or_else(|| panic!("no message {name}")));
@@ -402,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_config_map_is_never_looked_into() {
-        let defaults = Defaults::new(schema(), &all_rules());
+        let defaults = Defaults::new(schema(), &default_rules());
         let id = schema().id("io.k8s.api.core.v1.ConfigMap").unwrap();
         let plan = &defaults.plans[id.0 as usize];
         assert!(plan.fills.is_empty() && plan.runs.is_empty() && plan.descend.is_empty());

@@ -1,7 +1,7 @@
 //! What says how the documents of one version of a kind look: a message of the table, or a custom resource's schema.
 
 use super::structural::Structural;
-use super::{MessageId, Schema, TypeError, check, defaults, schema};
+use super::{MessageId, Schema, TypeError, check, schema};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -43,14 +43,6 @@ impl Layout<'_> {
         }
     }
 
-    /// Fills in defaults.
-    pub fn default(self, document: &mut Value) {
-        match self {
-            Layout::Table(_, message) => defaults::apply(message, document),
-            Layout::Custom(custom) => custom.schema.apply_defaults(document),
-        }
-    }
-
     /// The message, for what only built-in kinds have.
     pub fn message(self) -> Option<MessageId> {
         match self {
@@ -87,7 +79,7 @@ impl Custom<'_> {
                     unknown.extend(paths.into_iter().map(|path| format!("metadata.{path}")));
                 }
                 Some(other) => {
-                    let found = crate::merge::json::type_name(other);
+                    let found = crate::object::meta::type_name(other);
                     let text = format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta");
                     return Err(TypeError(text));
                 }

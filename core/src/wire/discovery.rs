@@ -317,6 +317,7 @@ fn storage_version_hash(kind: &Kind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::Unstored;
 
     fn sample() -> Registry {
         let mut registry = Registry::default();
@@ -335,7 +336,7 @@ mod tests {
             Kind::cluster("Namespace", "namespaces").versions("", "test", ["v1"]),
             Kind::cluster("TokenReview", "tokenreviews")
                 .versions("authentication.k8s.io", "test", ["v1"])
-                .unstored(["create"]),
+                .unstored(Unstored::TokenReview, ["create"]),
         ];
         for kind in kinds {
             registry.add(kind);

@@ -3,7 +3,7 @@
 //! Objects become rows of cells, one for each column of their kind. Start at [`table`].
 
 use super::jsonpath::JsonPath;
-use crate::kinds::cells::{self, epoch_seconds, text};
+use crate::kinds::cells::{self, epoch_seconds};
 use crate::kinds::{Cell, Column, Shown};
 use crate::object::glance::{Glance, Seen};
 use bytes::Bytes;
@@ -81,7 +81,7 @@ pub fn table(
         if index > 0 {
             out.push(b',');
         }
-        put_row(&mut out, &readers, &shown.glance, &object, now_seconds, form);
+        put_row(&mut out, &readers, shown, &object, now_seconds, form);
     }
     out.extend_from_slice(b"]}");
     out
@@ -246,8 +246,8 @@ fn put_sorted(out: &mut String, value: &Value) {
     }
 }
 
-fn put_row(out: &mut Vec<u8>, readers: &[Reader], glance: &Glance, object: &Source, now_seconds: i64, form: Form) {
-    let Seen { document: hub, metadata } = glance.look(&object.hub);
+fn put_row(out: &mut Vec<u8>, readers: &[Reader], shown: &Shown, object: &Source, now_seconds: i64, form: Form) {
+    let Seen { document: hub, metadata } = shown.glance.look(&object.hub);
     out.extend_from_slice(br#"{"cells":["#);
     for (index, reader) in readers.iter().enumerate() {
         if index > 0 {
@@ -256,7 +256,7 @@ fn put_row(out: &mut Vec<u8>, readers: &[Reader], glance: &Glance, object: &Sour
         put(out, &reader.cell(&hub, now_seconds));
     }
     out.push(b']');
-    if let Some((reason, message)) = completed(&hub) {
+    if let Some((reason, message)) = shown.completed.and_then(|completed| completed(&hub)) {
         let condition = RowCondition { ty: "Completed", status: "True", reason, message };
         out.extend_from_slice(br#","conditions":"#);
         put(out, &[condition]);
@@ -279,18 +279,6 @@ struct RowCondition<'a> {
     status: &'a str,
     reason: &'a str,
     message: &'a str,
-}
-
-/// Rows of pods that will not run again say so.
-fn completed(hub: &Value) -> Option<(&'static str, &'static str)> {
-    if text(hub, "kind") != "Pod" || text(hub, "apiVersion") != "v1" {
-        return None;
-    }
-    match text(hub, "status.phase") {
-        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
-        "Failed" => Some(("Failed", "The pod failed.")),
-        _ => None,
-    }
 }
 
 fn put_partial(out: &mut Vec<u8>, metadata: &[u8], version: MetaVersion) {
@@ -333,9 +321,10 @@ mod tests {
 
     #[test]
     fn pods() {
-        let shown = Shown { columns: crate::kinds::core::columns::of("Pod"), glance: Glance::default() };
+        let (pods, _) = crate::kinds::registry().known(crate::kinds::known::POD).expect("pods");
+        let shown = &crate::kinds::registry().get(pods).shown;
         let list = ListMeta { resource_version: "9", continue_token: "more", remaining_item_count: Some(3) };
-        let document = read(&table(&shown, [source(&pod(), &pod())], NOW, FORM, &list));
+        let document = read(&table(shown, [source(&pod(), &pod())], NOW, FORM, &list));
         assert_eq!(document["kind"], "Table");
         assert_eq!(document["apiVersion"], "meta.k8s.io/v1");
         assert_eq!(document["metadata"], json!({"resourceVersion": "9", "continue": "more", "remainingItemCount": 3}));

@@ -64,6 +64,31 @@ impl Good for Result<Value, Refusal> {
     }
 }
 
+/// A custom kind may be called as a built-in one is, and has nothing else of it.
+#[test]
+fn a_kind_with_the_name_of_a_built_in_one_is_a_custom_kind_like_others() {
+    let mut world = World::new();
+    let fields = json!({"type": {"type": "string"}, "finalizers": {"type": "array", "items": {"type": "string"}}});
+    for (plural, kind) in [("services", "Service"), ("namespaces", "Namespace"), ("pods", "Pod")] {
+        world.create(DEFINITIONS, &definition(plural, kind, &[], &[version("v1", &fields)])).good();
+        let spec = json!({"type": "LoadBalancer", "finalizers": ["kubernetes"]});
+        let mut object = thing("v1", kind, "kube-system", &spec);
+        object["status"] = json!({"phase": "Terminating"});
+        let created = world.create(&things("v1", plural), &object).good();
+        assert_eq!(created["spec"], spec, "{kind}: nothing is allocated");
+        assert!(created.get("status").is_none(), "{kind}");
+        let name = format!("{}/kube-system", things("v1", plural));
+        world.merge(&name, &json!({"metadata": {"finalizers": ["example.com/hold"]}})).good();
+        world.delete(&name).expect("nothing is immortal but the namespaces of the cluster");
+        let deleting = world.get(&name).good();
+        assert!(deleting.get("status").is_none(), "{kind}: deleting changes the metadata alone");
+        assert_eq!(deleting["metadata"]["deletionGracePeriodSeconds"], 0);
+        world.merge(&name, &json!({"metadata": {"finalizers": null}})).good();
+        assert!(matches!(world.get(&name), Err(Refusal::NotFound(_))), "{kind}: its spec holds nothing back");
+    }
+    world.check_history();
+}
+
 #[test]
 fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     let mut world = World::new();
@@ -406,6 +431,36 @@ fn a_scale_is_a_view_of_the_object() {
     assert_eq!(world.get(&at).good()["spec"], json!({"run": {"count": 3}}));
     let refusal = world.merge(&format!("{at}/scale"), &json!({"spec": {"replicas": -1}})).expect_err("too few");
     assert!(words(&refusal).contains("spec.replicas: Invalid value: -1: must be greater than or equal to 0"));
+    world.check_history();
+}
+
+#[test]
+fn a_scale_obeys_the_schema_and_the_rules_of_its_object() {
+    let mut world = World::new();
+    let count = json!({"type": "integer", "maximum": 10});
+    let run = json!({
+        "type": "object",
+        "properties": {"count": count, "mode": {"type": "string", "default": "slow"}},
+        "x-kubernetes-validations": [{"rule": "self.count != 7", "message": "seven is bad luck"}],
+    });
+    let mut one = version("v1", &json!({"run": run}));
+    one["subresources"]["scale"] =
+        json!({"specReplicasPath": ".spec.run.count", "statusReplicasPath": ".status.count"});
+    world.create(DEFINITIONS, &definition("widgets", "Widget", &[], &[one])).good();
+    let path = things("v1", "widgets");
+    world.create(&path, &thing("v1", "Widget", "a", &json!({"run": {"count": 2}}))).good();
+    world.create(&path, &thing("v1", "Widget", "bare", &json!({}))).good();
+    let scale = format!("{path}/a/scale");
+    for (replicas, words_of_it) in [(11, "should be less than or equal to 10"), (7, "seven is bad luck")] {
+        let refusal = world.merge(&scale, &json!({"spec": {"replicas": replicas}})).expect_err("against the rules");
+        assert!(words(&refusal).contains(words_of_it), "{refusal:?}");
+    }
+    world.merge(&scale, &json!({"spec": {"replicas": 10}})).good();
+    assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["run"]["count"], 10);
+    // What the write brings into being has its defaults.
+    world.merge(&format!("{path}/bare/scale"), &json!({"spec": {"replicas": 1}})).good();
+    let spec = world.get(&format!("{path}/bare")).good()["spec"].clone();
+    assert_eq!(spec, json!({"run": {"count": 1, "mode": "slow"}}));
     world.check_history();
 }
 

@@ -2,14 +2,15 @@
 //!
 //! Most tests drive the writer by hand, so that what happens between two steps can be looked at.
 
+mod collections;
 mod commit;
 mod faults;
 mod health;
-mod collections;
 mod others;
 mod past;
 mod reading;
 mod stage;
+mod turns;
 mod watching;
 
 /// Every file beside this one is part of it.

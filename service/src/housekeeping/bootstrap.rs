@@ -4,6 +4,7 @@ use crate::Service;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User, bootstrap};
 use holdfast_core::kinds::KindId;
+use holdfast_core::kinds::known;
 use holdfast_core::object::{encode, meta};
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_engine::Engine;
@@ -17,7 +18,7 @@ pub const USER: &str = "system:apiserver";
 pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
     // Namespaces first: the others live in them.
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
-        documents.into_iter().partition(|document| document["kind"] == "Namespace");
+        documents.into_iter().partition(|document| document["kind"] == known::NAMESPACE.kind);
     all(service, namespaces, |_, _| None).await?;
     all(service, rest, |_, _| None).await?;
     all(service, policy, |existing, wanted| bootstrap::reconcile(Some(existing), wanted)).await

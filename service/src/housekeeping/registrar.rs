@@ -9,6 +9,7 @@ use holdfast_core::apiservices::trust::{self, Trust};
 use holdfast_core::apiservices::{self, GroupVersion};
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::event::Offset;
+use holdfast_core::kinds::{Known, known};
 use holdfast_core::list::Selection;
 use holdfast_core::namespace::Step;
 use holdfast_core::request::{Options, Request, Target, Verb};
@@ -32,7 +33,7 @@ pub struct Registrar {
 pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     let state = service.engine().snapshot();
     let mut custom = Custom::default();
-    if let Some((kind, _)) = state.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") {
+    if let Some(kind) = state.registry.definitions() {
         for (name, entry) in state.scan(kind, "", None) {
             custom.note(name, Some(&entry.document()));
         }
@@ -71,8 +72,8 @@ impl Registrar {
     async fn follow(&mut self, service: &Arc<Service>) -> Result<(), Fault> {
         let engine = service.engine();
         let start = WatchStart::After(self.followed);
-        let mut definitions = follow(engine, "apiextensions.k8s.io", "v1", "customresourcedefinitions", start)?;
-        let mut services = follow(engine, apiservices::GROUP, "v1", "apiservices", start)?;
+        let mut definitions = follow(engine, known::CUSTOM_RESOURCE_DEFINITION, start)?;
+        let mut services = follow(engine, known::API_SERVICE, start)?;
         // What is to be looked at, and what was refused.
         let mut open: BTreeSet<GroupVersion> = BTreeSet::new();
         loop {
@@ -105,7 +106,7 @@ pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
     let engine = service.engine();
     loop {
         let followed = engine.snapshot().offset;
-        let selection = select(engine, ("", "v1", "configmaps"), Some((trust::NAMESPACE, trust::NAME)));
+        let selection = select(engine, known::CONFIG_MAP, Some((trust::NAMESPACE, trust::NAME)));
         let mut maps = match selection {
             Ok(selection) => engine.watch(selection, WatchStart::After(followed)),
             Err(fault) => return tracing::warn!(%fault, "nobody is told whom to trust"),
@@ -127,25 +128,15 @@ pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
 }
 
 /// Follows the objects of a kind in all namespaces.
-pub fn follow(
-    engine: &Arc<Engine>,
-    group: &str,
-    version: &str,
-    resource: &str,
-    start: WatchStart,
-) -> Result<Watch, Fault> {
-    let selection = select(engine, (group, version, resource), None)?;
+pub fn follow(engine: &Arc<Engine>, known: Known, start: WatchStart) -> Result<Watch, Fault> {
+    let selection = select(engine, known, None)?;
     Ok(engine.watch(selection, start))
 }
 
-fn select(
-    engine: &Engine,
-    (group, version, resource): (&str, &str, &str),
-    object: Option<(&str, &str)>,
-) -> Result<Selection, Fault> {
+fn select(engine: &Engine, known: Known, object: Option<(&str, &str)>) -> Result<Selection, Fault> {
     let state = engine.snapshot();
-    let unknown = || Fault::Unreadable { what: format!("{resource} are not served") };
-    let (kind, version) = state.registry.find(group, version, resource).ok_or_else(unknown)?;
+    let unknown = || Fault::Unreadable { what: format!("{} are not served", known.resource) };
+    let (kind, version) = state.registry.known(known).ok_or_else(unknown)?;
     let request = Request {
         user: Arc::new(User::new(apiservices::USER, &[PRIVILEGED_GROUP])),
         verb: Verb::Watch,

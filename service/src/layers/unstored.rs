@@ -6,6 +6,7 @@ use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::reviews::{review, token_review};
+use holdfast_core::kinds::{Kind, Unstored as Asked};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, Subject};
@@ -24,7 +25,7 @@ pub struct Unstored;
 impl Layer for Unstored {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
         // A Binding is the old way to `pods/NAME/binding`, and is written there.
-        let here = |found: &Found| !found.kind.stored && found.kind.kind != "Binding";
+        let here = |found: &Found| !found.kind.stored && found.kind.unstored != Some(Asked::Binding);
         if !passage.found.as_ref().is_some_and(here) {
             return next.call(passage);
         }
@@ -36,10 +37,10 @@ impl Layer for Unstored {
 async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
     let state = found.scene.whole(service.engine()).await?;
     let request = &found.request;
-    match (found.kind.kind.as_str(), request.verb) {
-        ("ComponentStatus", Verb::Get | Verb::List) => component_status(service, request).await,
-        ("TokenReview", Verb::Create) => review_token(service, &state, request),
-        (name, Verb::Create) => review_access(service, &state, request, name),
+    match (found.kind.unstored, request.verb) {
+        (Some(Asked::ComponentStatus), Verb::Get | Verb::List) => component_status(service, request).await,
+        (Some(Asked::TokenReview), Verb::Create) => review_token(service, &state, request),
+        (_, Verb::Create) => review_access(service, &state, request, &found.kind),
         _ => Err(Refusal::MethodNotAllowed {
             message: "the server does not allow this method on the requested resource".into(),
         }),
@@ -71,14 +72,14 @@ fn review_token(service: &Service, state: &State, request: &Request) -> Outcome 
     created(token_review(&body, user, audiences)?)
 }
 
-fn review_access(service: &Service, state: &State, request: &Request, kind: &str) -> Outcome {
+fn review_access(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
     let mut body = decode_body(state, request)?;
     if let Some(namespace) = request.namespace() {
         let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
         if let Some(found) = found.filter(|found| *found != namespace) {
             let why = format!("must match metadata.namespace: \"{namespace}\"");
             let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), &why);
-            let subject = Subject::new("authorization.k8s.io", kind, "");
+            let subject = Subject::new(&kind.hub().group, &kind.kind, "");
             return Err(Refusal::Invalid { subject, causes: vec![cause] });
         }
         metadata_mut(&mut body).insert("namespace".into(), namespace.into());

@@ -245,6 +245,8 @@ impl World {
         if self.disk.is_full() {
             self.last_full = self.step;
         }
+        // Who gave way to the next in line woke it, which says nothing of the log: others may have appended by then.
+        self.fuse.early();
         let writer = &mut self.server.writer;
         match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
             Ok(()) => {}

@@ -12,6 +12,7 @@ use holdfast_core::apiservices::available::{self, Condition, Finding};
 use holdfast_core::apiservices::local::{self, LABEL};
 use holdfast_core::apiservices::{self, ApiService, Backend, GroupVersion};
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_core::kinds::known;
 use holdfast_core::object::meta;
 use holdfast_core::state::{Entry, State};
 use holdfast_core::wire::discovery::Aggregated;
@@ -110,7 +111,7 @@ impl Aggregator {
         {
             let mut slices = self.slices.write().unwrap_or_else(PoisonError::into_inner);
             *slices = Default::default();
-            if let Some((kind, _)) = state.registry.find("discovery.k8s.io", "v1", "endpointslices") {
+            if let Some((kind, _)) = state.registry.known(known::ENDPOINT_SLICE) {
                 for (key, slice) in state.scan(kind, "", None) {
                     slices.note(key, Some(slice));
                 }
@@ -137,10 +138,10 @@ impl Aggregator {
     async fn follow(self: &Arc<Self>, service: &Arc<Service>) -> Result<(), Fault> {
         let engine = service.engine();
         let now = WatchStart::Now;
-        let mut api_services = follow(engine, apiservices::GROUP, "v1", "apiservices", now)?;
-        let mut services = follow(engine, "", "v1", "services", now)?;
-        let mut endpoints = follow(engine, "", "v1", "endpoints", now)?;
-        let mut slices = follow(engine, "discovery.k8s.io", "v1", "endpointslices", now)?;
+        let mut api_services = follow(engine, known::API_SERVICE, now)?;
+        let mut services = follow(engine, known::SERVICE, now)?;
+        let mut endpoints = follow(engine, known::ENDPOINTS, now)?;
+        let mut slices = follow(engine, known::ENDPOINT_SLICE, now)?;
         let mut agenda = Agenda::default();
         let mut checks: JoinSet<(String, Outcome)> = JoinSet::new();
         loop {

@@ -6,10 +6,13 @@ mod matching;
 mod policies;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -18,6 +21,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("MutatingWebhookConfiguration"))
+            .unenforced()
             .validate(validate::mutating)
             .conditional_update()
             .generation(),
@@ -25,6 +29,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingWebhookConfiguration"))
+            .unenforced()
             .validate(validate::validating)
             .conditional_update()
             .generation(),
@@ -32,6 +37,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicy"))
+            .unenforced()
             .validate(policies::validating)
             .conditional_update()
             .status()
@@ -41,6 +47,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicyBinding"))
+            .unenforced()
             .validate(policies::validating_binding)
             .conditional_update()
             .generation(),
@@ -48,6 +55,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicy"))
+            .unenforced()
             .validate(policies::mutating)
             .conditional_update()
             .generation(),
@@ -55,6 +63,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicyBinding"))
+            .unenforced()
             .validate(policies::mutating_binding)
             .conditional_update()
             .generation(),

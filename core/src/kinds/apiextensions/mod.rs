@@ -4,19 +4,21 @@ pub mod approval;
 pub mod columns;
 mod convert;
 pub mod defaults;
+pub mod names;
 mod paths;
 mod validate;
 
-pub(crate) use validate::structure_causes;
-
-use super::Kind;
-use super::build::keep_old;
+use super::build::{STATUS_RESETS_METADATA, keep_old};
+use super::{ApiGroup, Kind};
 use serde_json::{Value, json};
 
-const GROUP: &str = "apiextensions.k8s.io";
+pub const GROUP: &str = "apiextensions.k8s.io";
 /// Where definitions stand below the storage prefix.
 pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -29,9 +31,12 @@ pub fn kinds() -> Vec<Kind> {
             .storage(STORAGE)
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
-            .claims(crate::pipeline::definition_claims)
+            .claims(names::claims)
+            .allocate(names::allocate)
+            .begin_delete(names::begin_delete)
             .conditional_update()
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .generation()
             .prepare_create(prepare_create)
             .prepare_update(prepare_update),

@@ -4,21 +4,29 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
-use super::build::keep_old;
+use super::build::{STATUS_RESETS_METADATA, keep_old};
+use super::{ApiGroup, Kind};
+use crate::object::names::NameRule;
 use serde_json::{Value, json};
+
+pub const GROUP: &str = "apiregistration.k8s.io";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind::cluster("APIService", "apiservices")
-            .versions("apiregistration.k8s.io", "io.k8s.kube-aggregator.pkg.apis.apiregistration", ["v1", "v1beta1"])
+            .versions(GROUP, "io.k8s.kube-aggregator.pkg.apis.apiregistration", ["v1", "v1beta1"])
             .category("api-extensions")
             .storage("apiregistration.k8s.io/apiservices")
             .columns(columns::of("APIService"))
+            .names(NameRule::PathSegment)
             .validate(validate::api_service)
             .conditional_update()
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::status)
             .prepare_create(prepare_create)
             .prepare_update(|new, old| keep_old(new, old, "status")),

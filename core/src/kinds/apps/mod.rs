@@ -7,12 +7,22 @@ pub mod defaults;
 pub(in crate::kinds) mod status;
 pub(in crate::kinds) mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+use crate::object::names::NameRule;
 use daemon_set::{prepare_create, prepare_update};
 
 const GROUP: &str = "apps";
 const PACKAGE: &str = "io.k8s.api.apps";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup {
+    bodies: &[
+        ["v1beta2", "Scale", "io.k8s.api.apps.v1beta2.Scale"],
+        ["v1beta1", "Scale", "io.k8s.api.apps.v1beta1.Scale"],
+    ],
+    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+};
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -24,10 +34,12 @@ pub fn kinds() -> Vec<Kind> {
             .short(["deploy"])
             .category("all")
             .columns(columns::of("Deployment"))
+            .orphan_dependents(["apps/v1beta2", "apps/v1beta1", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::deployment)
             .scale()
             .status()
+            .status_resets(&[&["spec"], &["metadata", "labels"]])
             .validate_part("status", status::deployment)
             .generation(),
         Kind::namespaced("DaemonSet", "daemonsets")
@@ -36,6 +48,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["ds"])
             .category("all")
             .columns(columns::of("DaemonSet"))
+            .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.selector", "spec.template.spec.nodeSelector", "status"])
             .validate(validate::daemon_set)
             .status()
@@ -49,6 +62,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["rs"])
             .category("all")
             .columns(columns::of("ReplicaSet"))
+            .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::replica_set)
             .scale()
@@ -61,6 +75,8 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sts"])
             .category("all")
             .columns(columns::of("StatefulSet"))
+            .orphan_dependents(["apps/v1beta2", "apps/v1beta1"])
+            .names(NameRule::Label)
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::stateful_set)
             .scale()

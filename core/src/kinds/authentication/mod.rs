@@ -3,10 +3,16 @@
 pub mod columns;
 pub mod defaults;
 
-use super::Kind;
+use super::{ApiGroup, Kind, Unstored};
 
 const GROUP: &str = "authentication.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authentication";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup {
+    bodies: &[["v1", "TokenRequest", "io.k8s.api.authentication.v1.TokenRequest"]],
+    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+};
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -14,10 +20,10 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("TokenReview", "tokenreviews")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("TokenReview"))
-            .unstored(["create"]),
+            .unstored(Unstored::TokenReview, ["create"]),
         Kind::cluster("SelfSubjectReview", "selfsubjectreviews")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("SelfSubjectReview"))
-            .unstored(["create"]),
+            .unstored(Unstored::SelfSubjectReview, ["create"]),
     ]
 }

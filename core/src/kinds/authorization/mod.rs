@@ -4,25 +4,31 @@ pub mod columns;
 mod convert;
 pub mod defaults;
 
-use super::Kind;
+use super::{ApiGroup, Kind, Unstored};
 
 const GROUP: &str = "authorization.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authorization";
 
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
-        review(Kind::cluster("SubjectAccessReview", "subjectaccessreviews")),
-        review(Kind::cluster("SelfSubjectAccessReview", "selfsubjectaccessreviews")),
-        review(Kind::cluster("SelfSubjectRulesReview", "selfsubjectrulesreviews")),
-        review(Kind::namespaced("LocalSubjectAccessReview", "localsubjectaccessreviews")),
+        review(Kind::cluster("SubjectAccessReview", "subjectaccessreviews"), Unstored::SubjectAccessReview),
+        review(Kind::cluster("SelfSubjectAccessReview", "selfsubjectaccessreviews"), Unstored::SelfSubjectAccessReview),
+        review(Kind::cluster("SelfSubjectRulesReview", "selfsubjectrulesreviews"), Unstored::SelfSubjectRulesReview),
+        review(
+            Kind::namespaced("LocalSubjectAccessReview", "localsubjectaccessreviews"),
+            Unstored::LocalSubjectAccessReview,
+        ),
     ]
 }
 
-fn review(kind: Kind) -> Kind {
+fn review(kind: Kind, question: Unstored) -> Kind {
     let columns = columns::of(&kind.kind);
     kind.versions(GROUP, PACKAGE, ["v1"])
         .converted(GROUP, PACKAGE, "v1beta1", convert::GROUPS)
         .columns(columns)
-        .unstored(["create"])
+        .unstored(question, ["create"])
 }

@@ -5,10 +5,16 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "autoscaling";
 const PACKAGE: &str = "io.k8s.api.autoscaling";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup {
+    bodies: &[["v1", "Scale", "io.k8s.api.autoscaling.v1.Scale"]],
+    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+};
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

@@ -9,10 +9,13 @@ mod schedule;
 mod status;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -22,6 +25,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["cj"])
             .category("all")
             .columns(columns::of("CronJob"))
+            .orphan_dependents(["batch/v1beta1", "batch/v2alpha1"])
             .glance(&[
                 "spec.schedule",
                 "spec.timeZone",
@@ -38,6 +42,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1"])
             .category("all")
             .columns(columns::of("Job"))
+            .orphan_dependents(["batch/v1"])
             .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
             .validate(validate::job)
             .status()

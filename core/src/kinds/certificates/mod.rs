@@ -6,9 +6,10 @@ mod pem;
 mod pod_requests;
 mod validate;
 
-use super::Kind;
 use super::build::keep_old;
-use crate::authz::User;
+use super::{ApiGroup, Kind};
+use crate::authz::user::User;
+use crate::object::names::NameRule;
 use serde_json::{Value, json};
 
 const GROUP: &str = "certificates.k8s.io";
@@ -33,6 +34,9 @@ fn sign(request: &mut Value, user: &User) {
     }
 }
 
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
@@ -40,10 +44,12 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .short(["csr"])
             .columns(columns::of("CertificateSigningRequest"))
+            .names(NameRule::PathSegment)
             .sign(sign)
             .validate(validate::request)
             .view("approval")
             .validate_part("approval", validate::approval)
+            .part_resets("approval", &[&["spec"]])
             .status()
             .validate_part("status", validate::status)
             .select("spec.signerName")
@@ -55,6 +61,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("ClusterTrustBundle", "clustertrustbundles")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .columns(columns::of("ClusterTrustBundle"))
+            .names(NameRule::PathSegment)
             .validate(validate::bundle)
             .conditional_update()
             .select("spec.signerName"),

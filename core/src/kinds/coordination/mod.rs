@@ -4,10 +4,14 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+use crate::object::names::NameRule;
 
 const GROUP: &str = "coordination.k8s.io";
 const PACKAGE: &str = "io.k8s.api.coordination";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -15,12 +19,14 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Lease", "leases")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("Lease"))
+            .names(NameRule::PathSegment)
             .validate(validate::lease)
             .create_on_update()
             .conditional_update(),
         Kind::namespaced("LeaseCandidate", "leasecandidates")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha2"])
             .columns(columns::of("LeaseCandidate"))
+            .names(NameRule::PathSegment)
             .validate(validate::candidate)
             .create_on_update()
             .conditional_update()

@@ -4,6 +4,7 @@ use super::columns;
 use crate::kinds::Kind;
 use crate::kinds::build::{text, text_or};
 use crate::kinds::events::convert::RENAMED;
+use crate::object::names::NameRule;
 use serde_json::Value;
 
 const EVENTS: &str = "events.k8s.io";
@@ -16,7 +17,9 @@ pub fn kind() -> Kind {
         .converted(EVENTS, PACKAGE, "v1beta1", RENAMED)
         .short(["ev"])
         .create_on_update()
+        .expires()
         .columns(columns::of("Event"))
+        .names(NameRule::PathSegment)
         .validate(crate::kinds::events::validate::event)
         .select("reason")
         .select("type")

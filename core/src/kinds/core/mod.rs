@@ -12,9 +12,15 @@ mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
 
-use super::Kind;
+use super::build::drop_from_spec;
+use super::{ApiGroup, Kind, Unstored};
+
+pub use service::ServiceRange;
 
 const PACKAGE: &str = "io.k8s.api.core";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -22,12 +28,12 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Binding", "bindings")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Binding"))
-            .unstored(["create"]),
+            .unstored(Unstored::Binding, ["create"]),
         Kind::cluster("ComponentStatus", "componentstatuses")
             .versions("", PACKAGE, ["v1"])
             .short(["cs"])
             .columns(columns::of("ComponentStatus"))
-            .unstored(["get", "list"]),
+            .unstored(Unstored::ComponentStatus, ["get", "list"]),
         Kind::namespaced("ConfigMap", "configmaps")
             .versions("", PACKAGE, ["v1"])
             .short(["cm"])
@@ -46,6 +52,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["limits"])
             .columns(columns::of("LimitRange"))
+            .unenforced()
             .validate(validate::limit_range)
             .create_on_update(),
         namespace::kind(),
@@ -54,6 +61,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["pv"])
             .columns(columns::of("PersistentVolume"))
+            .return_deleted_object()
             .validate(validate::persistent_volume)
             .status()
             .prepare_create(volume::prepare_create),
@@ -61,15 +69,18 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
             .columns(columns::of("PersistentVolumeClaim"))
+            .return_deleted_object()
             .validate(validate::claim)
             .status()
             .validate_part("status", validate::claim_status)
             .prepare_create(volume::prepare_claim_create)
-            .prepare_update(volume::prepare_claim_update),
+            .prepare_update(volume::prepare_claim_update)
+            .export(|claim| drop_from_spec(claim, &["volumeName"])),
         pod::kind(),
         Kind::namespaced("PodTemplate", "podtemplates")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("PodTemplate"))
+            .return_deleted_object()
             .validate(validate::pod_template)
             .generation(),
         Kind::namespaced("ReplicationController", "replicationcontrollers")
@@ -78,6 +89,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
+            .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
             .scale()
@@ -90,6 +102,8 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["quota"])
             .columns(columns::of("ResourceQuota"))
+            .unenforced()
+            .return_deleted_object()
             .validate(validate::resource_quota)
             .status()
             .validate_part("status", validate::resource_quota_status)
@@ -102,26 +116,12 @@ pub fn kinds() -> Vec<Kind> {
             .select("type")
             .prepare_create(secret::prepare_create)
             .prepare_update(secret::prepare_update),
-        Kind::namespaced("Service", "services")
-            .versions("", PACKAGE, ["v1"])
-            .short(["svc"])
-            .category("all")
-            .storage("services/specs")
-            .columns(columns::of("Service"))
-            .validate(validate::service)
-            .claims(crate::pipeline::service_claims)
-            .create_on_update()
-            .proxy("ServiceProxyOptions")
-            .status()
-            .validate_part("status", validate::service_status)
-            .prepare_create(status::service)
-            .prepare_update(service::prepare_update)
-            .select("spec.clusterIP")
-            .select("spec.type"),
+        service::kind(),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
+            .return_deleted_object()
             .validate(validate::service_account)
             .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]

@@ -2,7 +2,9 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{VIEW, keep_old};
+use crate::kinds::build::{VIEW, keep_old, unenforced};
+use crate::object::meta::{Document, metadata, set_path};
+use crate::object::names::NameRule;
 use serde_json::{Value, json};
 
 pub fn kind() -> Kind {
@@ -10,6 +12,7 @@ pub fn kind() -> Kind {
         .versions("", PACKAGE, ["v1"])
         .short(["ns"])
         .columns(columns::of("Namespace"))
+        .names(NameRule::Label)
         // A collection of namespaces is too much to delete at once.
         .verbs(["create", "delete", "get", "list", "patch", "update", "watch"])
         .part("finalize", None, &["update"])
@@ -20,6 +23,25 @@ pub fn kind() -> Kind {
         .select("status.phase")
         .prepare_create(prepare_create)
         .prepare_update(prepare_update)
+        .immortal(&["default", "kube-system", "kube-public"])
+        .begin_delete(|namespace, _| set_path(namespace, "status.phase", "Terminating".into()))
+        .is_held(is_held)
+        .warnings(warnings)
+}
+
+/// Labels that ask for checks of pods are kept, but nothing checks.
+fn warnings(_: &Kind, namespace: &Document) -> Vec<String> {
+    const PREFIX: &str = "pod-security.kubernetes.io/";
+    let labels = metadata(namespace).get("labels").and_then(Value::as_object);
+    let asking: Vec<&str> = labels.into_iter().flat_map(|labels| labels.keys()).map(String::as_str).collect();
+    let asking: Vec<&str> = asking.into_iter().filter(|label| label.starts_with(PREFIX)).collect();
+    if asking.is_empty() { Vec::new() } else { vec![unenforced(&format!("labels {}", asking.join(", ")), "are")] }
+}
+
+/// What finalizers of the spec stand for must be done before a namespace goes.
+fn is_held(namespace: &Document) -> bool {
+    let finalizers = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 fn prepare_create(namespace: &mut Value) {

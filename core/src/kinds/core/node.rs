@@ -2,7 +2,7 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::keep_old;
+use crate::kinds::build::{drop_from_spec, keep_old};
 use serde_json::{Value, json};
 
 pub fn kind() -> Kind {
@@ -23,6 +23,7 @@ pub fn kind() -> Kind {
             keep_old(new, old, "status");
             pair_addresses(new);
         })
+        .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
 }
 
 /// `podCIDR` is the first of `podCIDRs`. Where the two differ the older name wins: its clients know no other.

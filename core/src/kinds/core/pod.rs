@@ -2,7 +2,8 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{text, text_or};
+use crate::kinds::build::{drop_from_spec, text, text_or};
+use crate::object::meta::Document;
 use serde_json::{Map, Value, json};
 
 pub fn kind() -> Kind {
@@ -12,6 +13,7 @@ pub fn kind() -> Kind {
         .short(["po"])
         .category("all")
         .columns(columns::of("Pod"))
+        .return_deleted_object()
         .glance(&[
             "spec.containers.name",
             "spec.initContainers.name",
@@ -20,6 +22,7 @@ pub fn kind() -> Kind {
             "spec.readinessGates",
             "status",
         ])
+        .completed(completed)
         .validate(validate::pod)
         .part("attach", Some(["", "v1", "PodAttachOptions"]), &STREAM)
         .part("binding", Some(["", "v1", "Binding"]), &["create"])
@@ -31,6 +34,7 @@ pub fn kind() -> Kind {
         .proxy("PodProxyOptions")
         .view("resize")
         .status()
+        .status_resets(&[&["spec"], &["metadata", "ownerReferences"]])
         .validate_part("ephemeralcontainers", validate::ephemeral_containers)
         .validate_part("resize", validate::resize)
         .validate_part("status", validate::pod_status)
@@ -49,6 +53,31 @@ pub fn kind() -> Kind {
         .select_with(None, "status.podIPs", &[], |_| String::new())
         .select("status.nominatedNodeName")
         .prepare_create(prepare_create)
+        .grace_period(grace_period)
+        .export(|pod| drop_from_spec(pod, &["nodeName"]))
+}
+
+fn completed(pod: &Value) -> Option<(&'static str, &'static str)> {
+    match text(pod, "/status/phase").as_str() {
+        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
+        "Failed" => Some(("Failed", "The pod failed.")),
+        _ => None,
+    }
+}
+
+/// Only a pod that runs on a node has time to stop; the others go at once.
+fn grace_period(pod: &Document, asked: Option<i64>) -> i64 {
+    const SECONDS: i64 = 30;
+    // Less than no time counts as a second.
+    let not_negative = |seconds: i64| if seconds < 0 { 1 } else { seconds };
+    let field = |parent: &str, name: &str| pod.get(parent).and_then(|value| value.get(name));
+    let scheduled = field("spec", "nodeName").is_some_and(|node| node.as_str().is_some_and(|node| !node.is_empty()));
+    let finished = matches!(field("status", "phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+    if !scheduled || finished {
+        return 0;
+    }
+    let own = || field("spec", "terminationGracePeriodSeconds").and_then(Value::as_i64);
+    asked.or_else(own).map_or(SECONDS, not_negative)
 }
 
 fn prepare_create(pod: &mut Value) {

@@ -5,7 +5,10 @@ pub mod convert;
 pub mod defaults;
 pub(in crate::kinds) mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new("events.k8s.io", kinds, defaults::rules);
 
 /// None: Event is one kind with the core group's.
 pub fn kinds() -> Vec<Kind> {

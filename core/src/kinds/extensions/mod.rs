@@ -3,7 +3,14 @@
 pub mod columns;
 pub mod defaults;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup {
+    bodies: &[["v1beta1", "Scale", "io.k8s.api.extensions.v1beta1.Scale"]],
+    behind_custom: true,
+    ..ApiGroup::new("extensions", kinds, defaults::rules)
+};
 
 /// None: each of these kinds is one with that of its later group.
 pub fn kinds() -> Vec<Kind> {

@@ -5,10 +5,14 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::build::STATUS_RESETS_METADATA;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const PACKAGE: &str = "io.k8s.api.flowcontrol";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -18,6 +22,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("FlowSchema"))
             .validate(validate::schema)
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::status)
             .generation(),
         Kind::cluster("PriorityLevelConfiguration", "prioritylevelconfigurations")
@@ -28,6 +33,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PriorityLevelConfiguration"))
             .validate(validate::level)
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::status)
             .generation(),
     ]

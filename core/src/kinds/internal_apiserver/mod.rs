@@ -4,7 +4,11 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+use crate::object::names::NameRule;
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new("internal.apiserver.k8s.io", kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -12,6 +16,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("StorageVersion", "storageversions")
             .versions("internal.apiserver.k8s.io", "io.k8s.api.apiserverinternal", ["v1alpha1"])
             .columns(columns::of("StorageVersion"))
+            .names(NameRule::PathSegment)
             .validate(validate::storage_version)
             .conditional_update()
             .status()

@@ -6,11 +6,15 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+use crate::object::names::NameRule;
 
 const GROUP: &str = "networking.k8s.io";
 const PACKAGE: &str = "io.k8s.api.networking";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -42,6 +46,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .short(["ip"])
             .columns(columns::of("IPAddress"))
+            .names(NameRule::IpAddress)
             .validate(addresses::ip_address),
         Kind::cluster("ServiceCIDR", "servicecidrs")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])

@@ -5,10 +5,13 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "node.k8s.io";
 const PACKAGE: &str = "io.k8s.api.node";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

@@ -5,10 +5,20 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+use crate::object::names::NameRule;
 
-const GROUP: &str = "policy";
+pub const GROUP: &str = "policy";
 const PACKAGE: &str = "io.k8s.api.policy";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup {
+    bodies: &[
+        ["v1", "Eviction", "io.k8s.api.policy.v1.Eviction"],
+        ["v1beta1", "Eviction", "io.k8s.api.policy.v1beta1.Eviction"],
+    ],
+    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+};
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -18,6 +28,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::EMPTY_SELECTOR)
             .short(["pdb"])
             .columns(columns::of("PodDisruptionBudget"))
+            .names(NameRule::PathSegment)
             .validate(validate::budget)
             .conditional_update()
             .status()

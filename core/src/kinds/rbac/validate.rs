@@ -55,17 +55,21 @@ fn rules(role: &Value, namespaced: bool) -> Vec<Cause> {
     causes
 }
 
-pub fn role_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    binding(new, &["Role", "ClusterRole"])
+pub fn role_binding(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    binding(new, old, &["Role", "ClusterRole"])
 }
 
-pub fn cluster_role_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    binding(new, &["ClusterRole"])
+pub fn cluster_role_binding(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    binding(new, old, &["ClusterRole"])
 }
 
-fn binding(binding: &Value, kinds: &[&str]) -> Vec<Cause> {
+fn binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(binding);
+    if old.is_some_and(|old| old["roleRef"] != binding["roleRef"]) {
+        // Whom the binding was trusted with its role for must not come to another by a change of the role.
+        causes.push(Cause::invalid("roleRef", &binding["roleRef"], "cannot change roleRef"));
+    }
     let role = root.get("roleRef");
     if role.get("apiGroup").text() != GROUP {
         causes.push(role.get("apiGroup").not_supported(&[GROUP]));

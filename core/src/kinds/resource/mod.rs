@@ -8,10 +8,14 @@ mod slices;
 mod status;
 mod validate;
 
-use super::Kind;
+use super::build::STATUS_RESETS_METADATA;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "resource.k8s.io";
 const PACKAGE: &str = "io.k8s.api.resource";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -19,24 +23,29 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("DeviceClass", "deviceclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
             .columns(columns::of("DeviceClass"))
+            .return_deleted_object()
             .validate(validate::class)
             .generation(),
         Kind::namespaced("ResourceClaim", "resourceclaims")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM)
             .columns(columns::of("ResourceClaim"))
+            .return_deleted_object()
             .validate(validate::claim)
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", status::claim),
         Kind::namespaced("ResourceClaimTemplate", "resourceclaimtemplates")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)
             .columns(columns::of("ResourceClaimTemplate"))
+            .return_deleted_object()
             .validate(validate::claim_template),
         Kind::cluster("ResourceSlice", "resourceslices")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::SLICE)
             .columns(columns::of("ResourceSlice"))
+            .return_deleted_object()
             .validate(validate::slice)
             .generation()
             .select("spec.nodeName")
@@ -44,6 +53,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("DeviceTaintRule", "devicetaintrules")
             .versions(GROUP, PACKAGE, ["v1alpha3"])
             .columns(columns::of("DeviceTaintRule"))
+            .return_deleted_object()
             .validate(validate::taint_rule)
             .status()
             .validate_part("status", validate::taint_rule_status)

@@ -4,10 +4,13 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "scheduling.k8s.io";
 const PACKAGE: &str = "io.k8s.api.scheduling";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

@@ -4,10 +4,14 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::build::STATUS_RESETS_METADATA;
+use super::{ApiGroup, Kind};
 
 const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -16,23 +20,28 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .short(["sc"])
             .columns(columns::of("StorageClass"))
+            .return_deleted_object()
             .validate(validate::storage_class),
         Kind::cluster("VolumeAttachment", "volumeattachments")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("VolumeAttachment"))
+            .return_deleted_object()
             .validate(validate::volume_attachment)
             .conditional_update()
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::attachment_status),
         Kind::cluster("CSIDriver", "csidrivers")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSIDriver"))
+            .return_deleted_object()
             .validate(validate::driver)
             .conditional_update()
             .generation(),
         Kind::cluster("CSINode", "csinodes")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSINode"))
+            .return_deleted_object()
             .validate(validate::node)
             .conditional_update(),
         Kind::namespaced("CSIStorageCapacity", "csistoragecapacities")
@@ -44,6 +53,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .short(["vac"])
             .columns(columns::of("VolumeAttributesClass"))
+            .return_deleted_object()
             .validate(validate::attributes_class),
     ]
 }

@@ -4,7 +4,10 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::Kind;
+use super::{ApiGroup, Kind};
+
+/// This group, for the list of all.
+pub const API_GROUP: ApiGroup = ApiGroup::new("storagemigration.k8s.io", kinds, defaults::rules);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

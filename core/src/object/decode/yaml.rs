@@ -76,21 +76,27 @@ const PLACES_MAX: usize = 1 << 18;
 ///
 /// Characters in texts and comments cannot be told from others without parsing, and count as well.
 fn holds_more_than(most: usize, text: &str) -> bool {
+    let bytes = text.as_bytes();
     let mut places = 0;
     // The last character that is no blank: a colon behind another sign starts a mapping with an empty key.
     let mut before = b'\n';
-    for byte in text.bytes() {
+    for (at, byte) in bytes.iter().enumerate() {
         let bare = matches!(before, b'\n' | b'-' | b'?' | b':' | b',' | b'[' | b'{');
+        // Some characters beyond ASCII end a line.
+        let ends = bytes.get(at + 1).is_none_or(|next| matches!(next, b' ' | b'\t' | b'\r' | b'\n' | 0x80..));
+        let closes = bytes.get(at + 1).is_some_and(|next| matches!(next, b',' | b'[' | b']' | b'{' | b'}'));
         places += match byte {
-            b' ' | b'\t' | b'\r' => continue,
+            b' ' | b'\t' => continue,
             b'?' => 4,
             b':' if bare => 4,
-            b'-' if bare && before != b'\n' => 3,
+            b'-' if bare && ends && before != b'\n' => 3,
             b',' | b'[' | b'{' => 2,
-            b':' | b'-' | b'\n' => 1,
+            b':' if ends || closes || matches!(before, b'"' | b'\'' | b']' | b'}') => 1,
+            b'-' if ends => 1,
+            b'\r' | b'\n' => 1,
             _ => 0,
         };
-        before = byte;
+        before = if *byte == b'\r' { b'\n' } else { *byte };
         if places > most {
             return true;
         }
@@ -497,7 +503,7 @@ mod tests {
         assert_eq!(decoded["a"].as_array().map(Vec::len), Some(400_002));
         assert_eq!((&decoded["a"][400_000], &decoded["a"][400_001]), (&json!(1), &json!("no")));
         let ordinary = "      - name: some-name\n        image: registry.example.com/team/some-name:1.2.3\n";
-        assert!(yaml(ordinary.repeat(2_000_000 / ordinary.len()).as_bytes()).is_ok());
+        assert!(yaml(ordinary.repeat((3 << 20) / ordinary.len()).as_bytes()).is_ok());
     }
 
     #[test]

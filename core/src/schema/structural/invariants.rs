@@ -2,7 +2,7 @@
 //! lists have no duplicates.
 
 use super::{Complaints, ListType, Structural};
-use crate::kinds::rules::At;
+use crate::object::at::At;
 use crate::object::names;
 use crate::object::validate::{NameRule, metadata};
 use crate::refusal::Cause;

@@ -6,7 +6,7 @@ use super::pattern::Pattern;
 use super::rules::Rules;
 use super::validate::enum_key;
 use super::{Additional, Bound, Checks, Complaints, Limits, ListType, Members, Structural, Type};
-use crate::kinds::rules::At;
+use crate::object::at::At;
 use crate::refusal::Cause;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! What holds for any schema and any object.
 
 use super::{Structural, well_formed};
-use crate::kinds::rules::At;
+use crate::object::at::At;
 use crate::refusal::Cause;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

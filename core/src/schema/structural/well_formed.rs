@@ -10,7 +10,7 @@ mod words;
 use super::path::{Path, Step};
 use super::rules::{OBJECT_COST_MAX, Run};
 use super::{Complaints, Structural, invariants, is_meta, pattern};
-use crate::kinds::rules::At;
+use crate::object::at::At;
 use crate::refusal::Cause;
 use serde_json::{Value, json};
 use words::{Context, words};

@@ -31,27 +31,6 @@ const CREATED: &[(u16, &str)] = &[(200, "OK"), (201, "Created"), (202, "Accepted
 const WRITTEN: &[(u16, &str)] = &[(200, "OK"), (201, "Created")];
 const DELETED: &[(u16, &str)] = &[(200, "OK"), (202, "Accepted")];
 
-/// Kinds whose deletion is answered with the object; the others answer with a Status.
-const ANSWERED_WITH_OBJECT: &[&str] = &[
-    "CSIDriver",
-    "CSINode",
-    "DeviceClass",
-    "DeviceTaintRule",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "Pod",
-    "PodTemplate",
-    "ResourceClaim",
-    "ResourceClaimTemplate",
-    "ResourceQuota",
-    "ResourceSlice",
-    "Service",
-    "ServiceAccount",
-    "StorageClass",
-    "VolumeAttachment",
-    "VolumeAttributesClass",
-];
-
 /// All paths of one group and version.
 pub(super) fn of_group_version(schema: &Schema, catalog: &Catalog, gv: &GroupVersion) -> Vec<PathItem> {
     let names = Names::new(&gv.group, Some(&gv.version));
@@ -243,7 +222,7 @@ impl Writer<'_> {
                 ..self.operation("post", "create", &name, "post", format!("create {part}{whole}"))
             },
             "delete" => {
-                let with_object = ANSWERED_WITH_OBJECT.contains(&self.kind.kind.as_str()) && !self.is_custom();
+                let with_object = self.kind.returns_deleted;
                 let answer = if with_object { object } else { Answer::Definition(format!("{META}.Status")) };
                 Operation {
                     parameters: parameters::query(parameters::DELETE),

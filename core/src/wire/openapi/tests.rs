@@ -4,12 +4,10 @@ use super::*;
 use crate::event::Offset;
 use crate::kinds::{Kind, custom, registry};
 use crate::schema::schema;
-use crate::state::{Entry, Index};
 use bytes::Bytes;
 use prost::Message as _;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 fn check<T>(kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {
     let mut registry = registry().clone();
@@ -523,8 +521,7 @@ fn tabs(schema: Option<Value>) -> Vec<Kind> {
         "status": {"conditions": [{"type": "Established", "status": "True"}]},
     });
     let json = Bytes::from(definition.to_string());
-    let entry = Arc::new(Entry::new(json, 1, Offset(1), 0, Index::default()));
-    vec![custom::kind_of(&entry, &definition).expect("an established definition")]
+    vec![custom::kind_of(&json, Offset(1), &definition).expect("an established definition")]
 }
 
 #[test]

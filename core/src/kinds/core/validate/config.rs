@@ -10,8 +10,9 @@ use serde_json::Value;
 /// Bytes that the values may take together.
 const BYTES_MAX: usize = 1024 * 1024;
 
-pub fn config_map(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+pub fn config_map(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = frozen(new, old);
+    causes.extend(checked(new));
     let root = At::root(new);
     let (data, binary) = (root.get("data"), root.get("binaryData"));
     keys(data, &mut causes);
@@ -29,8 +30,17 @@ pub fn config_map(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
+/// What is marked as immutable stays as it is.
+fn frozen(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    const DETAIL: &str = "field is immutable when `immutable` is set";
+    let Some(old) = old.filter(|old| old["immutable"] == true) else { return Vec::new() };
+    let changed = ["immutable", "data", "binaryData"].into_iter().filter(|field| new.get(*field) != old.get(*field));
+    changed.map(|field| Cause::forbidden(field, DETAIL)).collect()
+}
+
 pub fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = frozen(new, old);
+    causes.extend(checked(new));
     let root = At::root(new);
     if let Some(old) = old {
         immutable(root.get("type"), &old["type"], &mut causes);

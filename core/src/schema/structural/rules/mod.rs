@@ -8,7 +8,7 @@ mod declared;
 mod run;
 
 use super::Structural;
-use crate::kinds::rules::At;
+use crate::object::at::At;
 use crate::refusal::CauseReason;
 pub(super) use compile::{Compiled, CompiledRule, compile};
 pub(super) use run::{OBJECT_COST_MAX, Run};

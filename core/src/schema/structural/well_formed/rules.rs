@@ -2,7 +2,7 @@
 //! value only where one can be known.
 
 use super::{Faults, Group, add};
-use crate::kinds::rules::At;
+use crate::object::at::At;
 use crate::refusal::{Cause, CauseReason};
 use crate::schema::structural::rules::{CompiledRule, compile};
 use crate::schema::structural::{Additional, Structural};

@@ -1,7 +1,7 @@
 //! The rules of each word of a schema by itself, wherever the schema stands.
 
 use super::{Faults, Group, JUNCTORS, add};
-use crate::kinds::rules::At;
+use crate::object::at::At;
 use crate::refusal::Cause;
 use crate::schema::structural::field_path::FieldPath;
 use crate::schema::structural::{Structural, is_meta};

@@ -1,101 +1,16 @@
 //! What a service is given: cluster addresses and node ports that no other service holds.
-//!
-//! An address is picked from the snapshot and claimed by the write; the writer refuses a claim that somebody
-//! else holds by then, and the request is decided again. So one address is never handed out twice.
 
-use super::candidate::Candidate;
-use super::endpoint::Part;
-use super::{Context, Endpoint};
+use super::range::ServiceRange;
+use crate::kinds::Allocator;
 use crate::object::meta::{self, Document, object_mut, text};
-use crate::refusal::{Cause, CauseReason, Refusal};
+use crate::refusal::{Cause, CauseReason};
 use crate::stamp::Purpose;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// The addresses that services get: `10.0.0.0/24`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServiceRange {
-    base: IpAddr,
-    prefix_bits: u8,
-}
+use std::net::IpAddr;
 
 /// How many random picks are tried before the range is searched from its beginning.
 const RANDOM_TRIES: u64 = 32;
-const IPV6_PREFIX_BITS_MIN: u8 = 64;
-
-impl Default for ServiceRange {
-    fn default() -> Self {
-        Self { base: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix_bits: 24 }
-    }
-}
-
-impl std::str::FromStr for ServiceRange {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || format!("{text:?} is not a valid CIDR, such as 10.0.0.0/24");
-        let (address, bits) = text.split_once('/').ok_or_else(invalid)?;
-        let base: IpAddr = address.parse().map_err(|_| invalid())?;
-        let prefix_bits: u8 = bits.parse().map_err(|_| invalid())?;
-        let width = if base.is_ipv4() { 32 } else { 128 };
-        if prefix_bits > width || width - prefix_bits < 3 {
-            return Err(format!("the service range {text} must hold at least 8 addresses"));
-        }
-        if base.is_ipv6() && prefix_bits < IPV6_PREFIX_BITS_MIN {
-            return Err(format!(
-                "the service range {text} is too large; for 128-bit addresses, the mask must be >= {IPV6_PREFIX_BITS_MIN}"
-            ));
-        }
-        let range = Self { base, prefix_bits };
-        if number(base) != number(base) >> range.host_bits() << range.host_bits() {
-            return Err(format!("{text:?} is not a network address: bits are set behind the prefix"));
-        }
-        Ok(range)
-    }
-}
-
-impl std::fmt::Display for ServiceRange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.base, self.prefix_bits)
-    }
-}
-
-impl ServiceRange {
-    /// The `nth` address after the network's own; the first is the API server's service.
-    pub fn address(&self, nth: u128) -> IpAddr {
-        let value = number(self.base) + nth;
-        match self.base {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(value as u32)),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(value)),
-        }
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.base.is_ipv4()
-            && number(address) >> self.host_bits() == number(self.base) >> self.host_bits()
-    }
-
-    /// How many addresses services may have: not the network's own, and not the broadcast one.
-    fn usable(&self) -> u128 {
-        (1u128 << self.host_bits().min(64)) - 2
-    }
-
-    fn host_bits(&self) -> u8 {
-        (if self.base.is_ipv4() { 32 } else { 128 }) - self.prefix_bits
-    }
-
-    fn family(&self) -> &'static str {
-        if self.base.is_ipv4() { "IPv4" } else { "IPv6" }
-    }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => u128::from(u32::from(v4)),
-        IpAddr::V6(v6) => u128::from(v6),
-    }
-}
 
 /// What a service holds that no other may hold.
 pub fn claims(service: &Value) -> Vec<String> {
@@ -126,21 +41,17 @@ fn cluster_ips(spec: &Value) -> Vec<String> {
 }
 
 /// Completes a service with the addresses and ports that it lacks.
-pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
-    if endpoint.part != Part::Main || context.kind.kind != "Service" {
-        return Ok(());
-    }
-    let allocation = Allocation { context, owner: context.state.owner(context.request.target.kind, &object.key) };
+pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let old_spec = object.old.as_ref().map_or(&Value::Null, |old| &old.document["spec"]);
-    let service = meta::fields_mut(&mut object.new);
-    let spec = object_mut(service, "spec");
+    let old_spec = old.map_or(&Value::Null, |old| &old["spec"]);
+    let spec = object_mut(meta::fields_mut(service), "spec");
     if text(spec, "type") == "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             spec.remove(field);
         }
-        return Ok(());
+        return causes;
     }
+    let allocation = Allocation(allocator);
     allocation.address(spec, old_spec, &mut causes);
     if matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
         allocation.node_ports(spec, old_spec, &mut causes);
@@ -148,14 +59,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     if text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local" {
         allocation.health_check_port(spec, old_spec, &mut causes);
     }
-    // Nothing left to hand out is no fault of the client's.
-    if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
-        return Err(Refusal::Internal(exhausted.message.clone()));
-    }
-    if causes.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::Invalid { subject: context.kind_subject(meta::name(service)), causes })
+    causes
 }
 
 /// What the client is told when everything has been handed out.
@@ -164,19 +68,11 @@ fn exhausted(field: impl Into<String>, what: &str) -> Cause {
     Cause { reason: CauseReason::Internal, field: field.into(), message }
 }
 
-struct Allocation<'a> {
-    context: &'a Context<'a>,
-    /// How this service signs its claims: what it holds already is no conflict.
-    owner: std::sync::Arc<str>,
-}
+struct Allocation<'a>(&'a Allocator<'a>);
 
 impl Allocation<'_> {
-    fn free(&self, claim: &str) -> bool {
-        self.context.state.claimant(claim).is_none_or(|owner| *owner == self.owner)
-    }
-
     fn address(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
-        let range = &self.context.settings.service_range;
+        let range = self.0.service_range;
         let mut wanted = text(spec, "clusterIP").to_owned();
         if wanted.is_empty() {
             wanted = spec.get("clusterIPs").and_then(|ips| ips[0].as_str()).unwrap_or("").to_owned();
@@ -203,7 +99,7 @@ impl Allocation<'_> {
                     "failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range. The range \
                      of valid IPs is {range}"
                 )),
-                _ if !self.free(&format!("ip/{wanted}")) => {
+                _ if !self.0.is_free(&format!("ip/{wanted}")) => {
                     Some(format!("failed to allocate IP {wanted}: provided IP is already allocated"))
                 }
                 _ => None,
@@ -243,8 +139,7 @@ impl Allocation<'_> {
         if *policy == "SingleStack" {
             return;
         }
-        let families =
-            spec.entry("ipFamilies").or_insert_with(|| json!([self.context.settings.service_range.family()]));
+        let families = spec.entry("ipFamilies").or_insert_with(|| json!([self.0.service_range.family()]));
         if let Some(families) = families.as_array_mut()
             && families.len() == 1
         {
@@ -254,11 +149,11 @@ impl Allocation<'_> {
     }
 
     fn pick_address(&self, range: &ServiceRange) -> Option<String> {
-        let mut stream = self.context.stamp.stream(Purpose::Address, 0);
+        let mut stream = self.0.stamp.stream(Purpose::Address, 0);
         let usable = range.usable();
         let free = |nth: u128| {
             let address = range.address(nth).to_string();
-            self.free(&format!("ip/{address}")).then_some(address)
+            self.0.is_free(&format!("ip/{address}")).then_some(address)
         };
         (0..RANDOM_TRIES)
             .find_map(|_| free(1 + u128::from(stream.next()) % usable))
@@ -329,52 +224,26 @@ impl Allocation<'_> {
     }
 
     fn check_port(&self, number: u64, protocol: &str) -> Result<(), String> {
-        let (first, last) = self.context.settings.node_ports;
+        let (first, last) = self.0.node_ports;
         if !(u64::from(first)..=u64::from(last)).contains(&number) {
             return Err(format!("provided port is not in the valid range. The range of valid ports is {first}-{last}"));
         }
-        if !self.free(&port_claim(number, protocol)) {
+        if !self.0.is_free(&port_claim(number, protocol)) {
             return Err("provided port is already allocated".into());
         }
         Ok(())
     }
 
     fn pick_port(&self, protocol: &str, nth: u64, taken: &BTreeSet<String>) -> Option<u64> {
-        let (first, last) = self.context.settings.node_ports;
+        let (first, last) = self.0.node_ports;
         let width = u64::from(last - first) + 1;
-        let mut stream = self.context.stamp.stream(Purpose::Address, 1 + nth);
+        let mut stream = self.0.stamp.stream(Purpose::Address, 1 + nth);
         let free = |number: u64| {
             let claim = port_claim(number, protocol);
-            (self.free(&claim) && !taken.contains(&claim)).then_some(number)
+            (self.0.is_free(&claim) && !taken.contains(&claim)).then_some(number)
         };
         (0..RANDOM_TRIES)
             .find_map(|_| free(u64::from(first) + stream.next() % width))
             .or_else(|| (u64::from(first)..=u64::from(last)).find_map(free))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_parse_or_say_why() {
-        let cases = [
-            ("10.96.0.0/12", Ok("10.96.0.1")),
-            ("fd00::/112", Ok("fd00::1")),
-            ("0.0.0.0/0", Ok("0.0.0.1")),
-            ("::/0", Err("too large")),
-            ("10.0.0.1/24", Err("not a network address")),
-            ("10.0.0.0/31", Err("at least 8")),
-            ("10.0.0.0", Err("not a valid CIDR")),
-            ("x/8", Err("not a valid CIDR")),
-        ];
-        for (text, expected) in cases {
-            match (text.parse::<ServiceRange>(), expected) {
-                (Ok(range), Ok(first)) => assert_eq!(range.address(1).to_string(), first),
-                (Err(found), Err(part)) => assert!(found.contains(part), "{found}"),
-                (found, _) => panic!("{text}: {found:?}"),
-            }
-        }
     }
 }

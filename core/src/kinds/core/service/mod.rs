@@ -1,7 +1,52 @@
-//! Service: what belongs to a type goes when the type does.
+//! Service: its addresses and ports are the cluster's, and what belongs to a type goes when the type does.
 
-use crate::kinds::build::keep_old;
+mod allocate;
+mod range;
+
+pub use range::ServiceRange;
+
+use super::{PACKAGE, columns, status, validate};
+use crate::kinds::Kind;
+use crate::kinds::build::{drop_from_spec, keep_old};
+use crate::object::meta::Document;
+use crate::object::names::NameRule;
 use serde_json::{Map, Value};
+
+pub fn kind() -> Kind {
+    Kind::namespaced("Service", "services")
+        .versions("", PACKAGE, ["v1"])
+        .short(["svc"])
+        .category("all")
+        .storage("services/specs")
+        .columns(columns::of("Service"))
+        .return_deleted_object()
+        .names(NameRule::Label1035)
+        .validate(validate::service)
+        .claims(allocate::claims)
+        .allocate(allocate::allocate)
+        .export(export)
+        .create_on_update()
+        .proxy("ServiceProxyOptions")
+        .status()
+        .validate_part("status", validate::service_status)
+        .prepare_create(status::service)
+        .prepare_update(prepare_update)
+        .select("spec.clusterIP")
+        .select("spec.type")
+}
+
+/// Another cluster gives other addresses and ports. A service without an address chose to have none.
+fn export(service: &mut Document) {
+    if service.get("spec").is_some_and(|spec| spec["clusterIP"] != "None") {
+        drop_from_spec(service, &["clusterIP", "clusterIPs", "healthCheckNodePort"]);
+    }
+    let Some(Value::Object(spec)) = service.get_mut("spec") else { return };
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::Object(port) = port {
+            port.remove("nodePort");
+        }
+    }
+}
 
 /// A client that changes the type need not clear what only the old type had, as long as it leaves it as it was.
 pub fn prepare_update(new: &mut Value, old: &Value) {

@@ -1,0 +1,183 @@
+//! Definitions of custom kinds: which of the names that they want are theirs, and what their conditions say of it.
+//!
+//! A name is a claim, so that no two definitions ever come to hold it. Whoever comes second is told in its conditions,
+//! and gets the name when the first one is gone.
+
+use super::approval::{self, approval};
+use super::validate::structure_causes;
+use crate::kinds::custom;
+use crate::kinds::{Allocator, Claims};
+use crate::object::meta::{self, Document, object_mut};
+use crate::refusal::Cause;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// What holds a definition until its objects are gone.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Two kinds of names, each with a space of its own in a group: with the claim's prefix, the fields and the reason of
+/// a conflict.
+const NAMES: [(&str, &str, &str); 5] = [
+    ("resource", "plural", "PluralConflict"),
+    ("resource", "singular", "SingularConflict"),
+    ("resource", "shortNames", "ShortNamesConflict"),
+    ("kind", "kind", "KindConflict"),
+    ("kind", "listKind", "ListKindConflict"),
+];
+
+fn claim(space: &str, group: &str, name: &str) -> String {
+    format!("custom-{space}/{group}/{name}")
+}
+
+fn texts(names: &Value, field: &str) -> Vec<String> {
+    match &names[field] {
+        Value::String(text) if !text.is_empty() => vec![text.clone()],
+        Value::Array(texts) => texts.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The names that a definition holds: those that were accepted.
+pub fn claims(definition: &Value) -> Vec<String> {
+    let group = definition["spec"]["group"].as_str().unwrap_or_default();
+    let names = &definition["status"]["acceptedNames"];
+    let all = NAMES
+        .iter()
+        .flat_map(|(space, field, _)| texts(names, field).into_iter().map(move |name| claim(space, group, &name)));
+    let distinct: BTreeSet<String> = all.collect();
+    distinct.into_iter().collect()
+}
+
+/// Brings the conditions of a definition up to date, with the names that it has.
+///
+/// Whoever comes second to a name is told so there, and is stored all the same.
+pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value) -> Vec<Cause> {
+    let group = definition["spec"]["group"].as_str().unwrap_or_default().to_owned();
+    let (accepted, conflict) = names(allocator, definition, &group);
+    let now = allocator.stamp.rfc3339();
+    let established = custom::holds(definition, "Established");
+    let violations = violations(definition);
+    let approved = approval(&group, &definition["metadata"]["annotations"]);
+    let status = object_mut(meta::fields_mut(definition), "status");
+    status.insert("acceptedNames".into(), accepted.into());
+    match &conflict {
+        None => {
+            set(status, &now, "NamesAccepted", true, "NoConflicts", "no conflicts found");
+            if !established {
+                let why = "the initial names have been accepted";
+                set(status, &now, "Established", true, "InitialNamesAccepted", why);
+            }
+        }
+        Some((reason, message)) => {
+            set(status, &now, "NamesAccepted", false, reason, message);
+            if !established {
+                set(status, &now, "Established", false, "NotAccepted", "not all names are accepted");
+            }
+        }
+    }
+    if violations.is_empty() {
+        unset(status, "NonStructuralSchema");
+    } else {
+        set(status, &now, "NonStructuralSchema", true, "Violations", &violations);
+    }
+    match approved {
+        None => unset(status, "KubernetesAPIApprovalPolicyConformant"),
+        Some((state, reason, message)) => {
+            let holds = state == approval::State::Approved;
+            set(status, &now, "KubernetesAPIApprovalPolicyConformant", holds, reason, &message);
+        }
+    }
+    Vec::new()
+}
+
+/// The names that a definition gets, and the last of the conflicts over those that it does not.
+fn names(allocator: &Allocator, definition: &Value, group: &str) -> (Document, Option<(&'static str, String)>) {
+    let wanted = &definition["spec"]["names"];
+    let mut accepted = definition["status"]["acceptedNames"].as_object().cloned().unwrap_or_default();
+    let mut conflict = None;
+    for (space, field, reason) in NAMES {
+        let names = texts(wanted, field);
+        let taken: Vec<String> = names
+            .iter()
+            .filter(|name| !allocator.is_free(&claim(space, group, name)))
+            .map(|name| format!("\"{name}\" is already in use"))
+            .collect();
+        if taken.is_empty() {
+            put(&mut accepted, field, wanted.get(field));
+        } else {
+            conflict = Some((reason, taken.join(", ")));
+        }
+    }
+    put(&mut accepted, "categories", wanted.get("categories"));
+    // Required by the schema, so that they are there even when all names are another's.
+    for field in ["plural", "kind"] {
+        accepted.entry(field).or_insert_with(|| "".into());
+    }
+    (accepted, conflict)
+}
+
+/// Why a definition of the old kind is not as definitions should be; empty for all others, which were refused.
+fn violations(definition: &Value) -> String {
+    if definition["spec"]["preserveUnknownFields"] != true {
+        return String::new();
+    }
+    let mut causes = vec!["spec.preserveUnknownFields: Invalid value: true: must be false".to_owned()];
+    causes.extend(structure_causes(&definition["spec"]).iter().map(ToString::to_string));
+    match causes.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+fn put(names: &mut Document, field: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => _ = names.insert(field.into(), value.clone()),
+        None => _ = names.remove(field),
+    }
+}
+
+/// A definition waits for its objects to go.
+pub fn begin_delete(definition: &mut Document, now: &str) {
+    let mut finalizers: Vec<String> = meta::finalizers(definition).into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        finalizers.push(FINALIZER.into());
+        meta::set_finalizers(definition, finalizers);
+    }
+    let why = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let status = object_mut(definition, "status");
+    set(status, now, "Terminating", true, "InstanceDeletionPending", why);
+}
+
+/// Sets a condition. Its time is that of the last change of its status.
+fn set(status: &mut Document, now: &str, kind: &str, holds: bool, reason: &str, message: &str) {
+    let list = status.entry("conditions").or_insert_with(|| json!([]));
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    let Some(list) = list.as_array_mut() else { return };
+    let holds = if holds { "True" } else { "False" };
+    let known = list.iter().position(|condition| condition["type"] == kind);
+    let since = known.map(|at| &list[at]).filter(|known| known["status"] == holds);
+    let since = since.and_then(|known| known["lastTransitionTime"].as_str()).unwrap_or(now).to_owned();
+    let condition =
+        json!({"type": kind, "status": holds, "lastTransitionTime": since, "reason": reason, "message": message});
+    match known {
+        Some(at) => list[at] = condition,
+        None => list.push(condition),
+    }
+}
+
+fn unset(status: &mut Document, kind: &str) {
+    if let Some(list) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        list.retain(|condition| condition["type"] != kind);
+    }
+}
+
+/// Whether all the names that a definition wants are free, or its own.
+pub fn would_get_names(claims: &dyn Claims, owner: &str, definition: &Value) -> bool {
+    let group = definition["spec"]["group"].as_str().unwrap_or_default();
+    NAMES.iter().all(|(space, field, _)| {
+        let mut names = texts(&definition["spec"]["names"], field).into_iter();
+        names.all(|name| claims.claimant(&claim(space, group, &name)).is_none_or(|holder| **holder == *owner))
+    })
+}

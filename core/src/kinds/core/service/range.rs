@@ -1,0 +1,111 @@
+//! The range of addresses that services get.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The addresses that services get: `10.0.0.0/24`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceRange {
+    base: IpAddr,
+    prefix_bits: u8,
+}
+
+const IPV6_PREFIX_BITS_MIN: u8 = 64;
+
+impl Default for ServiceRange {
+    fn default() -> Self {
+        Self { base: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix_bits: 24 }
+    }
+}
+
+impl std::str::FromStr for ServiceRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || format!("{text:?} is not a valid CIDR, such as 10.0.0.0/24");
+        let (address, bits) = text.split_once('/').ok_or_else(invalid)?;
+        let base: IpAddr = address.parse().map_err(|_| invalid())?;
+        let prefix_bits: u8 = bits.parse().map_err(|_| invalid())?;
+        let width = if base.is_ipv4() { 32 } else { 128 };
+        if prefix_bits > width || width - prefix_bits < 3 {
+            return Err(format!("the service range {text} must hold at least 8 addresses"));
+        }
+        if base.is_ipv6() && prefix_bits < IPV6_PREFIX_BITS_MIN {
+            return Err(format!(
+                "the service range {text} is too large; for 128-bit addresses, the mask must be >= {IPV6_PREFIX_BITS_MIN}"
+            ));
+        }
+        let range = Self { base, prefix_bits };
+        if number(base) != number(base) >> range.host_bits() << range.host_bits() {
+            return Err(format!("{text:?} is not a network address: bits are set behind the prefix"));
+        }
+        Ok(range)
+    }
+}
+
+impl std::fmt::Display for ServiceRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix_bits)
+    }
+}
+
+impl ServiceRange {
+    /// The `nth` address after the network's own; the first is the API server's service.
+    pub fn address(&self, nth: u128) -> IpAddr {
+        let value = number(self.base) + nth;
+        match self.base {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(value as u32)),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(value)),
+        }
+    }
+
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.base.is_ipv4()
+            && number(address) >> self.host_bits() == number(self.base) >> self.host_bits()
+    }
+
+    /// How many addresses services may have: not the network's own, and not the broadcast one.
+    pub(super) fn usable(&self) -> u128 {
+        (1u128 << self.host_bits().min(64)) - 2
+    }
+
+    fn host_bits(&self) -> u8 {
+        (if self.base.is_ipv4() { 32 } else { 128 }) - self.prefix_bits
+    }
+
+    pub(super) fn family(&self) -> &'static str {
+        if self.base.is_ipv4() { "IPv4" } else { "IPv6" }
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from(u32::from(v4)),
+        IpAddr::V6(v6) => u128::from(v6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_parse_or_say_why() {
+        let cases = [
+            ("10.96.0.0/12", Ok("10.96.0.1")),
+            ("fd00::/112", Ok("fd00::1")),
+            ("0.0.0.0/0", Ok("0.0.0.1")),
+            ("::/0", Err("too large")),
+            ("10.0.0.1/24", Err("not a network address")),
+            ("10.0.0.0/31", Err("at least 8")),
+            ("10.0.0.0", Err("not a valid CIDR")),
+            ("x/8", Err("not a valid CIDR")),
+        ];
+        for (text, expected) in cases {
+            match (text.parse::<ServiceRange>(), expected) {
+                (Ok(range), Ok(first)) => assert_eq!(range.address(1).to_string(), first),
+                (Err(found), Err(part)) => assert!(found.contains(part), "{found}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The built-in groups: one line each. All else that a group is stands in its folder.
+
+use super::Kind;
+use crate::schema::defaults::{Defaults, Rule};
+use crate::schema::layout::Layout;
+use crate::schema::{MessageId, schema};
+use serde_json::Value;
+use std::sync::LazyLock;
+
+/// What a folder of kinds gives to the server.
+pub struct ApiGroup {
+    pub name: &'static str,
+    pub kinds: fn() -> Vec<Kind>,
+    pub defaults: fn() -> Vec<Rule>,
+    /// Kinds that are never a resource of their own, only the body of a subresource: version, kind and message.
+    pub bodies: &'static [[&'static str; 3]],
+    /// Discovery shows it behind the groups of custom kinds.
+    pub behind_custom: bool,
+}
+
+impl ApiGroup {
+    pub const fn new(name: &'static str, kinds: fn() -> Vec<Kind>, defaults: fn() -> Vec<Rule>) -> Self {
+        ApiGroup { name, kinds, defaults, bodies: &[], behind_custom: false }
+    }
+}
+
+/// In discovery's order. A client that knows a resource by its plural name alone takes the first group that has it.
+pub(super) const GROUPS: &[ApiGroup] = &[
+    super::core::API_GROUP,
+    super::apiregistration::API_GROUP,
+    super::apps::API_GROUP,
+    super::events::API_GROUP,
+    super::authentication::API_GROUP,
+    super::authorization::API_GROUP,
+    super::autoscaling::API_GROUP,
+    super::batch::API_GROUP,
+    super::certificates::API_GROUP,
+    super::networking::API_GROUP,
+    super::policy::API_GROUP,
+    super::rbac::API_GROUP,
+    super::storage::API_GROUP,
+    super::admissionregistration::API_GROUP,
+    super::apiextensions::API_GROUP,
+    super::scheduling::API_GROUP,
+    super::coordination::API_GROUP,
+    super::node::API_GROUP,
+    super::discovery::API_GROUP,
+    super::resource::API_GROUP,
+    super::flowcontrol::API_GROUP,
+    super::storagemigration::API_GROUP,
+    super::internal_apiserver::API_GROUP,
+    super::extensions::API_GROUP,
+];
+
+/// Where discovery shows a group. Custom ones share a place.
+pub(super) fn rank(group: &str) -> usize {
+    match GROUPS.iter().position(|known| known.name == group) {
+        Some(place) if GROUPS[place].behind_custom => GROUPS.len() + 1 + place,
+        Some(place) => place,
+        None => GROUPS.len(),
+    }
+}
+
+/// The message of a kind that is never a resource of its own, only the body of a subresource.
+pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+    let bodies = GROUPS.iter().find(|known| known.name == group)?.bodies;
+    bodies.iter().find(|[v, k, _]| *v == version && *k == kind).map(|[_, _, message]| *message)
+}
+
+/// Sets everything that a document of this built-in message leaves unset. Applying it twice changes nothing more.
+pub fn apply_defaults(message: MessageId, document: &mut Value) {
+    static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
+    BUILT_IN.apply(message, document);
+}
+
+/// The same for a document of any kind, built in or custom.
+pub fn default(layout: Layout, document: &mut Value) {
+    match layout {
+        Layout::Table(_, message) => apply_defaults(message, document),
+        Layout::Custom(custom) => custom.schema.apply_defaults(document),
+    }
+}
+
+pub(crate) fn default_rules() -> Vec<Rule> {
+    GROUPS.iter().flat_map(|group| (group.defaults)()).collect()
+}

@@ -1,0 +1,81 @@
+//! Kinds that the server itself reads or makes, beside serving them: each named here, and nowhere else.
+
+/// How one of them is found in a [`Registry`](super::Registry).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    /// Plural, lower case.
+    pub resource: &'static str,
+}
+
+const fn core(kind: &'static str, resource: &'static str) -> Known {
+    Known { group: "", version: "v1", kind, resource }
+}
+
+pub const CONFIG_MAP: Known = core("ConfigMap", "configmaps");
+pub const BINDING: Known = core("Binding", "bindings");
+pub const ENDPOINTS: Known = core("Endpoints", "endpoints");
+pub const NAMESPACE: Known = core("Namespace", "namespaces");
+pub const NODE: Known = core("Node", "nodes");
+pub const POD: Known = core("Pod", "pods");
+pub const SECRET: Known = core("Secret", "secrets");
+pub const SERVICE: Known = core("Service", "services");
+pub const SERVICE_ACCOUNT: Known = core("ServiceAccount", "serviceaccounts");
+pub const API_SERVICE: Known =
+    Known { group: super::apiregistration::GROUP, version: "v1", kind: "APIService", resource: "apiservices" };
+pub const CLUSTER_ROLE: Known =
+    Known { group: super::rbac::GROUP, version: "v1", kind: "ClusterRole", resource: "clusterroles" };
+pub const CUSTOM_RESOURCE_DEFINITION: Known = Known {
+    group: super::apiextensions::GROUP,
+    version: "v1",
+    kind: "CustomResourceDefinition",
+    resource: "customresourcedefinitions",
+};
+pub const ENDPOINT_SLICE: Known =
+    Known { group: super::discovery::GROUP, version: "v1", kind: "EndpointSlice", resource: "endpointslices" };
+pub const POD_DISRUPTION_BUDGET: Known =
+    Known { group: super::policy::GROUP, version: "v1", kind: "PodDisruptionBudget", resource: "poddisruptionbudgets" };
+
+impl Known {
+    /// `apps/v1`, or `v1` in the core group.
+    pub fn api_version(&self) -> String {
+        super::api_version(self.group, self.version)
+    }
+
+    /// Whether a document says that it is of this kind.
+    pub fn is_kind_of(&self, document: &serde_json::Value) -> bool {
+        document["kind"] == self.kind && document["apiVersion"] == self.api_version().as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::registry;
+
+    #[test]
+    fn each_is_served() {
+        let all = [
+            BINDING,
+            CONFIG_MAP,
+            ENDPOINTS,
+            NAMESPACE,
+            NODE,
+            POD,
+            SECRET,
+            SERVICE,
+            SERVICE_ACCOUNT,
+            API_SERVICE,
+            CLUSTER_ROLE,
+            CUSTOM_RESOURCE_DEFINITION,
+            ENDPOINT_SLICE,
+            POD_DISRUPTION_BUDGET,
+        ];
+        for known in all {
+            let (id, _) = registry().known(known).unwrap_or_else(|| panic!("{known:?}"));
+            assert_eq!(registry().get(id).kind, known.kind);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Between the versions of a built-in kind: whole documents, by way of the hub.
+
+use super::{Kind, apply_defaults};
+use crate::object::meta::{self, Document};
+use crate::refusal::Refusal;
+use crate::schema::{MessageId, check, schema};
+use serde_json::Value;
+
+impl Kind {
+    /// Turns a document of one version into one of the hub, in place.
+    pub fn to_hub(&self, version: usize, document: &mut Document) {
+        if let Some(convert) = self.versions[version].convert {
+            (convert.to_hub)(document);
+        }
+        self.name_version(0, document);
+    }
+
+    /// Turns a hub document into one of the given version, in place; what that version lacks is left out.
+    pub fn from_hub(&self, version: usize, document: &mut Document) {
+        if version != 0 {
+            if let Some(convert) = self.versions[version].convert {
+                (convert.from_hub)(document);
+            }
+            if let Ok(message) = self.message(version) {
+                let mut value = Value::Object(std::mem::take(document));
+                // A hub document has the types of its schema; fields that this version lacks are pruned.
+                let _ = check(schema(), message, &mut value);
+                if let Value::Object(pruned) = value {
+                    *document = pruned;
+                }
+            }
+        }
+        self.name_version(version, document);
+    }
+
+    /// Defaults a document of the given version, turns it into a hub document, and defaults that.
+    pub fn default_to_hub(&self, version: usize, document: &mut Value) -> Result<(), Refusal> {
+        apply_defaults(self.message(version)?, document);
+        if version == 0 {
+            return Ok(());
+        }
+        self.to_hub(version, meta::fields_mut(document));
+        let hub = self.message(0)?;
+        if self.versions[version].convert.is_some() {
+            // Conversion reads annotations, where nothing has checked what the client wrote.
+            check(schema(), hub, document).map_err(|error| {
+                Refusal::BadRequest(format!(
+                    "{} in version \"{}\" cannot be converted to \"{}\": {error}",
+                    self.kind, self.versions[version].version, self.versions[0].version
+                ))
+            })?;
+        }
+        apply_defaults(hub, document);
+        Ok(())
+    }
+
+    /// The message of the schema that documents of a version are.
+    pub fn message(&self, version: usize) -> Result<MessageId, Refusal> {
+        let name = &self.versions[version].message;
+        schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
+    }
+
+    fn name_version(&self, version: usize, document: &mut Document) {
+        document.insert("apiVersion".into(), self.versions[version].api_version().into());
+        document.insert("kind".into(), self.kind.as_str().into());
+    }
+}

@@ -1,0 +1,31 @@
+//! What only one object of the cluster may hold (addresses, ports, names) is handed out, as the kind says.
+
+use super::candidate::{Candidate, Old};
+use super::endpoint::Part;
+use super::{Context, Endpoint};
+use crate::kinds::Allocator;
+use crate::object::meta;
+use crate::refusal::{CauseReason, Refusal};
+
+pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+    let Some(allocate) = context.kind.hooks.allocate.filter(|_| endpoint.part != Part::Deletion) else {
+        return Ok(());
+    };
+    let allocator = Allocator {
+        claims: context.state,
+        owner: context.state.owner(context.request.target.kind, &object.key),
+        service_range: &context.settings.service_range,
+        node_ports: context.settings.node_ports,
+        stamp: context.stamp,
+    };
+    let old = object.old.as_ref().map(|old: &Old| &old.document);
+    let causes = allocate(&allocator, old, &mut object.new);
+    // Nothing left to hand out is no fault of the client's.
+    if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
+        return Err(Refusal::Internal(exhausted.message.clone()));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: context.kind_subject(meta::name(object.new())), causes })
+}

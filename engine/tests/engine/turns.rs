@@ -1,0 +1,198 @@
+//! Nobody is refused for a race, however many write the same object, and however slow a webhook is.
+
+use super::stage::{Stage, config_map, create, patch, poll, set};
+use async_trait::async_trait;
+use holdfast_core::Refusal;
+use holdfast_core::kinds::{Kind, registry};
+use holdfast_core::object::meta::Document;
+use holdfast_core::pipeline::{Settings, SignedToken, TokenClaims};
+use holdfast_core::request::Request;
+use holdfast_core::stamp::Stamp;
+use holdfast_engine::memory::MemoryLog;
+use holdfast_engine::{Clock, Engine, Options, Outside, Reply};
+use serde_json::{Value, json};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+type Mutation = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
+
+fn mutation(stage: &Stage, request: Request) -> Mutation {
+    let engine = stage.engine.clone();
+    Box::pin(async move { engine.mutate(&request).await })
+}
+
+fn stage() -> Stage {
+    let mut stage = Stage::new(Arc::new(MemoryLog::default()));
+    stage.must(&config_map("a"));
+    stage
+}
+
+fn is_done(mutation: &mut Mutation) -> bool {
+    match poll(mutation) {
+        Poll::Ready(outcome) => {
+            assert!(outcome.is_ok(), "{:?}", outcome.err());
+            true
+        }
+        Poll::Pending => false,
+    }
+}
+
+/// Rounds in which a new writer comes first each time. Returns how many the slow one took, and who still waits.
+fn rounds(stage: &mut Stage, slow: &mut Mutation, max: usize) -> (Option<usize>, Vec<Mutation>) {
+    let mut fast = Vec::new();
+    for round in 0..max {
+        fast.push(mutation(stage, set("a", &format!("fast {round}"))));
+        fast.retain_mut(|fast| !is_done(fast));
+        if is_done(slow) {
+            return (Some(round), fast);
+        }
+        stage.commit();
+    }
+    (None, fast)
+}
+
+fn finish(stage: &mut Stage, mut waiting: Vec<Mutation>) {
+    for _ in 0..100 {
+        waiting.retain_mut(|waiting| !is_done(waiting));
+        if waiting.is_empty() {
+            return;
+        }
+        stage.commit();
+    }
+    panic!("{} wait for ever", waiting.len());
+}
+
+#[test]
+fn who_always_comes_second_gets_its_turn() {
+    let mut stage = stage();
+    let mut slow = mutation(&stage, set("a", "slow"));
+    let (done, waiting) = rounds(&mut stage, &mut slow, 50);
+    assert!(done.is_some(), "others always came first");
+    finish(&mut stage, waiting);
+}
+
+#[test]
+fn who_goes_away_in_its_turn_lets_the_others_go_on() {
+    let mut stage = stage();
+    let mut slow = mutation(&stage, set("a", "slow"));
+    // Five races are lost, so that it is the slow one's turn.
+    let (done, mut waiting) = rounds(&mut stage, &mut slow, 5);
+    assert_eq!(done, None);
+    let mut next = mutation(&stage, set("a", "next"));
+    assert!(!is_done(&mut next));
+    stage.commit();
+    assert!(!is_done(&mut next), "it waits for the one whose turn it is");
+    drop(slow);
+    waiting.push(next);
+    finish(&mut stage, waiting);
+    // No line is left behind.
+    stage.must(&set("a", "last"));
+}
+
+#[test]
+fn a_turn_on_one_object_holds_up_no_other() {
+    let mut stage = stage();
+    stage.must(&config_map("b"));
+    let mut slow = mutation(&stage, set("a", "slow"));
+    let (done, waiting) = rounds(&mut stage, &mut slow, 5);
+    assert_eq!(done, None);
+    stage.must(&set("b", "other"));
+    let mut waiting = waiting;
+    waiting.push(slow);
+    finish(&mut stage, waiting);
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn stamp(&self) -> Stamp {
+        Stamp { time: jiff::Timestamp::now(), seed: 1 }
+    }
+}
+
+/// A webhook that takes its time, and changes the name of the version alone.
+struct SlowWebhook;
+
+#[async_trait]
+impl Outside for SlowWebhook {
+    async fn convert(&self, _: &Kind, _: &Value, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let converted = objects.into_iter().map(|object| {
+            let mut object = object.as_object().cloned().unwrap_or_default();
+            object.insert("apiVersion".into(), to.into());
+            object
+        });
+        Ok(converted.collect())
+    }
+
+    async fn sign(&self, _: &TokenClaims) -> Result<SignedToken, Refusal> {
+        Err(Refusal::Internal("there is no key".into()))
+    }
+}
+
+fn definition() -> Value {
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name, "served": true, "storage": storage,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    let webhook = json!({"clientConfig": {"url": "https://example.com/"}, "conversionReviewVersions": ["v1"]});
+    json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "names": {"plural": "things", "kind": "Thing"},
+            "scope": "Namespaced",
+            "versions": [version("v1", true), version("v2", false)],
+            "conversion": {"strategy": "Webhook", "webhook": webhook},
+        },
+    })
+}
+
+#[test]
+fn writers_with_a_slow_webhook_all_get_through() {
+    const WRITERS: usize = 24;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+        let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
+        engine.set_outside(Arc::new(SlowWebhook));
+        let done = |outcome: Result<Reply, Refusal>| assert!(outcome.is_ok(), "{:?}", outcome.err());
+        done(engine.mutate(&create("namespaces", "", json!({"metadata": {"name": "default"}}))).await);
+        done(engine.mutate(&create("customresourcedefinitions", "", definition())).await);
+        let found = |version| engine.snapshot().registry.find("example.com", version, "things").unwrap();
+        let to_kind = |request: Request, version: &str| {
+            let mut request = request;
+            (request.target.kind, request.target.version) = found(version);
+            request
+        };
+        let body = json!({"metadata": {"name": "one"}});
+        done(engine.mutate(&to_kind(create("configmaps", "default", body), "v1")).await);
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            // Those of the stored version need no webhook, and are always faster.
+            let version = if writer % 2 == 0 { "v1" } else { "v2" };
+            let engine = engine.clone();
+            let field = format!("w{writer}");
+            let change = to_kind(patch("configmaps", "default", "one", json!({"spec": {field: 1}})), version);
+            writers.spawn(async move {
+                for _ in 0..3 {
+                    let outcome = engine.mutate(&change).await;
+                    assert!(outcome.is_ok(), "{:?}", outcome.err());
+                }
+            });
+        }
+        while let Some(writer) = writers.join_next().await {
+            writer.unwrap();
+        }
+        let state = engine.snapshot();
+        let thing = state.get(found("v1").0, "default/one").unwrap().document();
+        assert_eq!(thing["spec"].as_object().unwrap().len(), WRITERS);
+        engine.close();
+    });
+}

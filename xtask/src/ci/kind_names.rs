@@ -1,0 +1,219 @@
+//! Proves that no module outside `core/src/kinds` knows a kind by its name.
+//!
+//! The names are read from the expressions of the kinds themselves. A string literal that is just the name of a kind,
+//! or its plural, is found wherever else it stands, but for tests and for what is listed here.
+
+use super::sources::{production, sources};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+/// Where the kinds stand.
+const KINDS: &str = "core/src/kinds";
+/// What is looked through.
+const LOOKED_AT: [&str; 12] = [
+    "core/src",
+    "engine/src",
+    "service/src",
+    "outbound/src",
+    "chronicle/src",
+    "server/src",
+    "transport-http/src",
+    "storage-rocks/src",
+    "component/src",
+    "world/src",
+    "controllers/src",
+    "scheduler/src",
+];
+
+/// A word that may stand in files whose path contains `within`, and why. The list may only shrink: an entry that
+/// finds nothing is a fault.
+struct Allowed {
+    within: &'static str,
+    words: &'static [&'static str],
+    why: &'static str,
+}
+
+const ALLOWED: &[Allowed] = &[
+    Allowed {
+        within: "core/src/authz/bootstrap",
+        words: &[
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Endpoints",
+            "EndpointSlice",
+            "FlowSchema",
+            "IPAddress",
+            "Namespace",
+            "PriorityClass",
+            "PriorityLevelConfiguration",
+            "Role",
+            "RoleBinding",
+            "Service",
+            "ServiceAccount",
+            "ServiceCIDR",
+            "namespaces",
+            "services",
+        ],
+        why: "the objects that every cluster begins with are documents, and a document names its kind",
+    },
+    Allowed {
+        within: "core/src/authz/escalation.rs",
+        words: &["ClusterRole", "Role", "clusterroles", "roles"],
+        why: "a binding names the kind of its role in its document",
+    },
+    Allowed {
+        within: "core/src/object/validate.rs",
+        words: &["Event"],
+        why: "an owner is named by version and kind, whether this server has such a kind or not",
+    },
+    Allowed {
+        within: "core/src/wire/openapi/enums.rs",
+        words: &[
+            "EndpointSlice",
+            "Ingress",
+            "PriorityClass",
+            "ServiceAccount",
+            "StorageClass",
+            "VolumeAttributesClass",
+        ],
+        why: "names of messages of the schema, and values of their enumerations",
+    },
+    Allowed { within: "core/src/apiservices/resolve.rs", words: &["endpoints"], why: "a field of an EndpointSlice" },
+    Allowed {
+        within: "transport-http/src/",
+        words: &["namespaces"],
+        why: "a part of every namespaced path, whatever its kind",
+    },
+    Allowed {
+        within: "server/src/gates.rs",
+        words: &["EndpointSlice", "PodDisruptionBudget", "RuntimeClass"],
+        why: "feature gates that are called so",
+    },
+    Allowed {
+        within: "/src/",
+        words: &["events"],
+        why: "a count of the log's events in a report, and their place in the store",
+    },
+];
+
+pub fn check() -> anyhow::Result<()> {
+    let root = crate::root();
+    let names = names(&root)?;
+    let mut found = Vec::new();
+    for folder in LOOKED_AT {
+        let mut files = Vec::new();
+        sources(&root.join(folder), &mut files)?;
+        for file in files {
+            let path = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
+            if path.starts_with(KINDS) {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).with_context(|| format!("read {path}"))?;
+            for (line, word) in named(&text, &names) {
+                found.push((path.clone(), line, word));
+            }
+        }
+    }
+    let is_allowed =
+        |path: &str, word: &str| ALLOWED.iter().any(|entry| path.contains(entry.within) && entry.words.contains(&word));
+    let mut faults: Vec<String> = found
+        .iter()
+        .filter(|(path, _, word)| !is_allowed(path, word))
+        .map(|(path, line, word)| format!("{path}:{line} names {word:?}: it belongs to the kind, as a value"))
+        .collect();
+    for Allowed { within, words, why } in ALLOWED {
+        for word in *words {
+            if !found.iter().any(|(path, _, named)| path.contains(within) && named == word) {
+                faults.push(format!("{word:?} no longer stands in {within}: drop it from the list ({why})"));
+            }
+        }
+    }
+    if !faults.is_empty() {
+        bail!("names of kinds outside {KINDS}:\n{}", faults.join("\n"));
+    }
+    Ok(())
+}
+
+/// Every kind and plural that an expression in the folder of kinds begins with.
+fn names(root: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let mut files = Vec::new();
+    sources(&root.join(KINDS), &mut files)?;
+    let mut names = BTreeSet::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        for (_, line) in production(&text) {
+            for start in ["Kind::namespaced(", "Kind::cluster("] {
+                let arguments = line.split(start).skip(1);
+                names.extend(
+                    arguments.flat_map(|rest| literals(rest).into_iter().take(2)).filter(|name| !name.is_empty()),
+                );
+            }
+        }
+    }
+    // A change of how kinds are written must not make this check see nothing.
+    if names.len() < 100 {
+        bail!("only {} names of kinds were found in {KINDS}", names.len());
+    }
+    Ok(names)
+}
+
+/// The names that stand as whole string literals, with their lines.
+fn named(text: &str, names: &BTreeSet<String>) -> Vec<(usize, String)> {
+    let literals =
+        production(text).into_iter().flat_map(|(line, code)| literals(code).into_iter().map(move |word| (line, word)));
+    literals.filter(|(_, word)| names.contains(word)).collect()
+}
+
+/// The string literals of one line.
+fn literals(line: &str) -> Vec<String> {
+    let (mut found, mut current, mut escaped) = (Vec::new(), None::<String>, false);
+    for letter in line.chars() {
+        match (&mut current, letter) {
+            (Some(text), letter) if escaped => {
+                text.push(letter);
+                escaped = false;
+            }
+            (Some(_), '\\') => escaped = true,
+            (Some(_), '"') => found.extend(current.take()),
+            (Some(text), letter) => text.push(letter),
+            (None, '"') => current = Some(String::new()),
+            (None, _) => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_as_whole_literals_of_production_code() {
+        let names = BTreeSet::from(["Pod".to_owned(), "pods".to_owned()]);
+        let text = concat!(
+            "// \"Pod\" in a comment\n",
+            "if kind == \"Pod\" {}\n",
+            "say(\"a Pod\"); find(\"\", \"v1\", \"pods\");\n",
+            "#[cfg(test)]\n",
+            "mod tests {\n",
+            "    const A: &str = \"Pod\";\n",
+            "}\n",
+        );
+        assert_eq!(named(text, &names), [(2, "Pod".to_owned()), (3, "pods".to_owned())]);
+    }
+
+    #[test]
+    fn an_escaped_quote_ends_no_literal() {
+        assert_eq!(literals(r#"a("x \"y\" z", "b")"#), [r#"x "y" z"#, "b"]);
+    }
+
+    #[test]
+    fn the_names_of_the_table_are_read() {
+        let names = names(&crate::root()).expect("the folder of kinds");
+        for name in ["Pod", "pods", "CustomResourceDefinition", "SelfSubjectRulesReview", "endpointslices"] {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+}

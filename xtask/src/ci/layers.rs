@@ -1,0 +1,127 @@
+//! Proves that the modules of `holdfast-core` use each other downwards only.
+//!
+//! They stand in [`LAYERS`] from low to high, and a use of a higher one is an arrow that must not be. So no circle of
+//! imports grows between them: whoever reads a module needs to know only what stands below it.
+
+use super::sources::{production, sources};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+const CORE: &str = "core/src";
+
+/// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
+const LAYERS: [&str; 26] = [
+    "event",
+    "stamp",
+    "refusal",
+    "object",
+    "select",
+    "cel",
+    "schema",
+    "merge",
+    // The bytes of a document, by the schema alone: the state keeps both forms of an object.
+    "wire/protobuf",
+    "authz/user",
+    // Rules of flow control compare objects with those that every cluster begins with.
+    "authz/bootstrap_objects",
+    "kinds",
+    "authz",
+    "request",
+    "state",
+    "apply",
+    "digest",
+    "list",
+    "namespace",
+    "expiry",
+    // Plans writes, which the rest of `authz` knows nothing of.
+    "authz/upkeep",
+    "apiservices",
+    "history",
+    "pipeline",
+    "wire",
+    "lib",
+];
+
+/// Uses of a higher module that stay, and why.
+const EXCEPTIONS: [(&str, &str, &str); 1] =
+    [("cel", "schema", "rules of a schema are expressions, and expressions have the formats of schemas as functions")];
+
+pub fn check() -> anyhow::Result<()> {
+    let core = crate::root().join(CORE);
+    let mut files = Vec::new();
+    sources(&core, &mut files)?;
+    let mut faults = Vec::new();
+    let mut excused = [false; EXCEPTIONS.len()];
+    for file in files {
+        let module = module(file.strip_prefix(&core).unwrap_or(&file));
+        let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        let Some(own) = layer(&module) else {
+            faults.push(format!("{module} stands in no layer: say where in xtask/src/ci/layers.rs"));
+            continue;
+        };
+        for (line, used) in uses(&text) {
+            let Some(other) = layer(&used).filter(|other| *other > own) else { continue };
+            let excuse = EXCEPTIONS.iter().position(|(from, to, _)| *from == LAYERS[own] && *to == LAYERS[other]);
+            match excuse {
+                Some(excuse) => excused[excuse] = true,
+                None => faults.push(format!("{module}:{line} uses {}, which stands above it", LAYERS[other])),
+            }
+        }
+    }
+    for ((from, to, why), _) in EXCEPTIONS.iter().zip(excused).filter(|(_, excused)| !excused) {
+        faults.push(format!("{from} no longer uses {to}: drop the exception ({why})"));
+    }
+    if !faults.is_empty() {
+        bail!("uses of higher modules in {CORE}:\n{}", faults.join("\n"));
+    }
+    Ok(())
+}
+
+/// `kinds/core/pod.rs` is `kinds/core/pod`, and `kinds/core/mod.rs` is `kinds/core`.
+fn module(file: &Path) -> String {
+    let path = file.with_extension("").display().to_string();
+    path.strip_suffix("/mod").map(str::to_owned).unwrap_or(path)
+}
+
+/// The place in [`LAYERS`] of a module, or of what is in it.
+fn layer(path: &str) -> Option<usize> {
+    let within =
+        |layer: &&&str| path.strip_prefix(**layer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let found = LAYERS.iter().filter(within).max_by_key(|layer| layer.len())?;
+    LAYERS.iter().position(|layer| layer == found)
+}
+
+/// What production code names as `crate::…`, with `/` between the names, and where.
+fn uses(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (line, code) in production(text) {
+        for rest in code.split("crate::").skip(1) {
+            let end = rest.find(|letter: char| !(letter.is_alphanumeric() || matches!(letter, '_' | ':')));
+            let path = rest[..end.unwrap_or(rest.len())].trim_end_matches(':').replace("::", "/");
+            found.push((line, path));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_module_may_have_a_layer_of_its_own() {
+        let below = |low: &str, high: &str| layer(low).expect(low) < layer(high).expect(high);
+        assert!(below("authz/user", "kinds/core/pod"));
+        assert!(below("kinds/core/pod", "authz/rbac"));
+        assert!(below("state/Entry", "authz/upkeep"));
+        assert!(below("wire/protobuf/codec", "state"));
+        assert_eq!(layer("eventually"), None);
+    }
+
+    #[test]
+    fn uses_are_read_from_paths_and_imports() {
+        let text = "use crate::kinds::{Kind, known};\n// crate::wire\nlet a = crate::object::meta::text(b);\n";
+        assert_eq!(uses(text), [(1, "kinds".to_owned()), (3, "object/meta/text".to_owned())]);
+    }
+}
