@@ -5,7 +5,7 @@ use super::{each, format, quietly};
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
-use holdfast_engine::EventLog;
+use holdfast_engine::LogRead;
 use holdfast_engine::log::Identity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn read(reader: &dyn EventLog) -> Result<Counted> {
+    fn read(reader: &dyn LogRead) -> Result<Counted> {
         let mut all = Count::default();
         let mut kinds: BTreeMap<String, Count> = BTreeMap::new();
         let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();
