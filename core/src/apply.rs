@@ -22,6 +22,7 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
         false => state.put(change.kind, change.key.clone(), change.entry.clone()),
     };
     index_roles(state, change);
+    note_terminating(state, change);
     define(state, change);
     before
 }
@@ -64,6 +65,19 @@ fn define(state: &mut State, change: &Change) {
     }
     let kind = wanted.and_then(|_| custom::kind_of(&change.entry.json, change.offset, &definition));
     state.redefine(known, kind);
+}
+
+/// Keeps the namespaces that are going away, so that nobody has to look for them.
+fn note_terminating(state: &mut State, change: &Change) {
+    if change.kind != state.registry.namespaces() {
+        return;
+    }
+    let document = change.entry.document();
+    if !change.deleted && document.as_object().is_some_and(meta::is_deleting) {
+        state.terminating.insert(change.key.clone());
+    } else {
+        state.terminating.remove(&change.key);
+    }
 }
 
 /// Keeps the authorizer's view of roles and bindings next to the objects themselves.

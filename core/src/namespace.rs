@@ -1,12 +1,17 @@
-//! What is left to do for namespaces that are going away: their content first, then they.
+//! What is left to do for namespaces that are going away: their pods first, then the rest of their content, then they.
+//!
+//! [`Emptying`] is kept from round to round. It goes through a namespace in order and goes on where it stopped, so
+//! that no object is looked at in every round; what waits for somebody else is looked at again after a while, and in
+//! between only whether anything is left at all.
 
 use crate::authz::User;
 use crate::kinds::KindId;
 use crate::object::meta::{self, Document, metadata, object_mut, text};
-use crate::request::{Body, Format, Options, Request, Target, Verb};
+use crate::request::{Body, DeleteOptions, Format, Options, Request, Target, Verb};
 use crate::stamp::Stamp;
 use crate::state::{State, prefix};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One request that the server makes in its own name.
@@ -15,156 +20,300 @@ pub struct Step {
     pub request: Request,
 }
 
+/// What to do now, and when to plan again at the latest.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    /// In milliseconds since 1970; in the past when there is more to do as soon as the steps are made. `None`: when
+    /// something has been written.
+    pub again_ms: Option<i64>,
+}
+
 /// In whose name namespaces are emptied: this account in kube-system.
 const ACCOUNT: &str = "namespace-controller";
 /// The finalizer that every namespace is made with.
 const FINALIZER: &str = "kubernetes";
-const TERMINATING: &str = "Terminating";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
+/// How many objects are looked at in one round.
+const LOOKS_MAX: usize = 8192;
+/// How long what waits for others is left alone, and how many objects that were looked at make it a millisecond more.
+const REST_MS: i64 = 1000;
+const OBJECTS_A_REST_MS: i64 = 10;
 
-/// The next steps; none when every terminating namespace waits for others' finalizers, or none is terminating.
-pub fn plan(state: &State, stamp: Stamp) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let namespaces = state.registry.namespaces();
-    let phase = state.kind(namespaces).selectable.iter().position(|field| field.field == "status.phase");
-    for (name, entry) in state.scan(namespaces, "", None) {
-        // Most are not going away, and need not be read to know it.
-        if phase.is_some_and(|phase| &*entry.index.fields[phase] != TERMINATING) {
-            continue;
-        }
-        let Value::Object(namespace) = entry.document() else { continue };
-        if meta::is_deleting(&namespace) {
-            plan_one(state, stamp, name, &namespace, &mut steps);
-        }
-        if steps.len() >= STEPS_MAX {
-            break;
-        }
-    }
-    steps
+/// How far each namespace that is going away has been gone through.
+#[derive(Debug, Default)]
+pub struct Emptying {
+    walks: BTreeMap<Arc<str>, Walk>,
+    /// How many objects have been looked at, in all rounds.
+    pub looked_at: usize,
 }
 
-fn plan_one(state: &State, stamp: Stamp, name: &str, namespace: &Document, steps: &mut Vec<Step>) {
-    let content = Content::of(state, name);
-    if !content.deletable.is_empty() {
-        let deletions = content.deletable.into_iter().take(STEPS_MAX);
-        steps.extend(deletions.map(|(kind, object)| Step { request: deletion(kind, name, object) }));
-        return;
-    }
-    if content.remaining.is_empty() {
-        let held = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
-        let held: Vec<&str> = held.into_iter().flatten().filter_map(Value::as_str).collect();
-        if held.contains(&FINALIZER) {
-            let rest: Vec<&str> = held.into_iter().filter(|finalizer| *finalizer != FINALIZER).collect();
-            let mut released = namespace.clone();
-            object_mut(&mut released, "spec").insert("finalizers".into(), rest.into());
-            steps.push(update(state, name, "finalize", released));
-        }
-        return;
-    }
-    let wanted = content.conditions(namespace, stamp);
-    let status = namespace.get("status").and_then(|status| status.get("conditions"));
-    if status != Some(&wanted) {
-        let mut told = namespace.clone();
-        object_mut(&mut told, "status").insert("conditions".into(), wanted);
-        steps.push(update(state, name, "status", told));
+/// One walk through the content of a namespace.
+#[derive(Debug, Default)]
+struct Walk {
+    stage: Stage,
+    /// The kind and the key of the last object that was looked at.
+    place: Option<(KindId, Arc<str>)>,
+    seen: usize,
+    deletions: usize,
+    /// How many walks before this one asked for deletions, without one between them that had none to ask for.
+    repeated: u32,
+    remaining: Remaining,
+    /// When the next walk begins; this one has ended.
+    rests_until_ms: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    /// Pods may need the rest while they stop.
+    #[default]
+    Pods,
+    Everything,
+}
+
+impl Stage {
+    fn kinds(self, state: &State) -> impl Iterator<Item = KindId> {
+        let kinds = state.registry.iter().filter(|(_, kind)| kind.stored && kind.is_namespaced());
+        kinds.filter(move |(_, kind)| kind.deleted_first || self == Stage::Everything).map(|(id, _)| id)
     }
 }
 
-/// What a namespace still holds.
-struct Content {
-    deletable: Vec<(KindId, String)>,
-    /// Being deleted, and held back: by kind, how many, and by which finalizers.
-    remaining: Vec<(String, usize)>,
-    finalizers: std::collections::BTreeMap<String, usize>,
+impl Emptying {
+    /// The next steps. None when every terminating namespace waits for others, or none is terminating.
+    pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        self.walks.retain(|name, _| state.terminating.contains(name));
+        let mut looks = LOOKS_MAX;
+        for name in &state.terminating {
+            let Some(entry) = state.get(state.registry.namespaces(), name) else { continue };
+            let Value::Object(namespace) = entry.document() else { continue };
+            let walk = self.walks.entry(name.clone()).or_default();
+            let before = looks;
+            let again_ms = walk.go_on(state, stamp, &namespace, &mut looks, &mut plan.steps);
+            self.looked_at += before - looks;
+            plan.again_ms = [plan.again_ms, again_ms].into_iter().flatten().min();
+            if plan.steps.len() >= STEPS_MAX || looks == 0 {
+                plan.again_ms = Some(0);
+                break;
+            }
+        }
+        plan
+    }
 }
 
-impl Content {
-    fn of(state: &State, namespace: &str) -> Content {
-        let mut content = Content { deletable: Vec::new(), remaining: Vec::new(), finalizers: Default::default() };
+impl Walk {
+    /// Goes through the namespace from where it stopped. Answers when to go on, unless something is written before.
+    fn go_on(
+        &mut self,
+        state: &State,
+        stamp: Stamp,
+        namespace: &Document,
+        looks: &mut usize,
+        steps: &mut Vec<Step>,
+    ) -> Option<i64> {
+        let name = text(metadata(namespace), "name");
+        let now_ms = stamp.time.as_millisecond();
+        loop {
+            if let Some(until_ms) = self.rests_until_ms {
+                let is_over = now_ms >= until_ms;
+                if !is_over && !self.stage.kinds(state).all(|kind| is_empty(state, kind, name)) {
+                    return Some(until_ms);
+                }
+                *self = Walk { stage: self.stage, repeated: self.repeated, ..Walk::default() };
+            }
+            if !self.look(state, name, looks, steps) {
+                return Some(0);
+            }
+            if self.deletions > 0 {
+                // What could not be deleted twice is left alone for a while.
+                if self.repeated > 0 {
+                    return Some(self.rest(now_ms));
+                }
+                *self = Walk { stage: self.stage, repeated: self.repeated + 1, ..Walk::default() };
+                return Some(0);
+            }
+            self.repeated = 0;
+            if !self.remaining.is_empty() {
+                steps.extend(self.remaining.told(state, stamp, namespace));
+                return Some(self.rest(now_ms));
+            }
+            if self.stage == Stage::Everything {
+                steps.extend(release(state, stamp, namespace));
+                return None;
+            }
+            *self = Walk { stage: Stage::Everything, ..Walk::default() };
+        }
+    }
+
+    /// Looks at what comes next; false when there is more than may be looked at or deleted in a round.
+    fn look(&mut self, state: &State, namespace: &str, looks: &mut usize, steps: &mut Vec<Step>) -> bool {
         let prefix = prefix(Some(namespace));
-        for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored && kind.is_namespaced()) {
-            let mut held = 0;
-            for (key, entry) in state.scan(id, &prefix, None) {
-                let Value::Object(document) = entry.document() else { continue };
-                if !meta::is_deleting(&document) {
-                    let (_, name) = meta::split_key(key);
-                    content.deletable.push((id, name.to_owned()));
-                    continue;
+        let start = self.place.clone();
+        let start = start.as_ref().map(|(kind, key)| (*kind, &**key));
+        // A kind that is defined anew gets a higher number, so that the walk still comes to it.
+        for kind in self.stage.kinds(state).skip_while(|kind| start.is_some_and(|(first, _)| *kind < first)) {
+            let after = start.filter(|(first, _)| *first == kind).map(|(_, key)| key);
+            for (key, entry) in state.scan(kind, &prefix, after) {
+                if *looks == 0 || steps.len() >= STEPS_MAX {
+                    return false;
                 }
-                held += 1;
-                for finalizer in meta::finalizers(&document) {
-                    *content.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+                *looks -= 1;
+                self.seen += 1;
+                self.place = Some((kind, key.clone()));
+                match deleting(&entry.json) {
+                    Some(object) => self.remaining.count(state, kind, &object),
+                    None => {
+                        self.deletions += 1;
+                        let (_, object) = meta::split_key(key);
+                        steps.push(Step { request: deletion(kind, namespace, object.to_owned()) });
+                    }
                 }
-            }
-            if held > 0 {
-                content.remaining.push((qualified(&kind.resource, &kind.versions[0].group), held));
             }
         }
-        content
+        true
     }
 
-    /// The conditions that tell why a namespace does not go.
-    fn conditions(&self, namespace: &Document, stamp: Stamp) -> Value {
-        let each = |items: Vec<(String, usize)>, verb: &str| {
-            items
-                .iter()
-                .map(|(what, count)| format!("{what} {verb} {count} resource instances"))
-                .collect::<Vec<_>>()
-                .join(", ")
+    fn rest(&mut self, now_ms: i64) -> i64 {
+        let seen = i64::try_from(self.seen).unwrap_or(i64::MAX);
+        let until_ms = now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS);
+        self.rests_until_ms = Some(until_ms);
+        until_ms
+    }
+}
+
+fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
+    state.scan(kind, &prefix(Some(namespace)), None).next().is_none()
+}
+
+/// The object, if it is being deleted; most are not, and need not be read to know it.
+fn deleting(json: &[u8]) -> Option<Document> {
+    memchr::memmem::find(json, b"\"deletionTimestamp\":")?;
+    let object: Document = serde_json::from_slice(json).ok()?;
+    meta::is_deleting(&object).then_some(object)
+}
+
+/// What is being deleted and held back.
+#[derive(Debug, Default)]
+struct Remaining {
+    /// How many objects, by resource and group: `pods.`, `deployments.apps`.
+    resources: BTreeMap<String, usize>,
+    /// How many objects, by finalizer.
+    finalizers: BTreeMap<String, usize>,
+}
+
+impl Remaining {
+    fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+
+    fn count(&mut self, state: &State, kind: KindId, object: &Document) {
+        let kind = state.kind(kind);
+        *self.resources.entry(format!("{}.{}", kind.resource, kind.versions[0].group)).or_default() += 1;
+        for finalizer in meta::finalizers(object) {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// An update of the namespace's conditions, unless they say this already.
+    fn told(&self, state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
+        let mut conditions = namespace.get("status").and_then(|status| status["conditions"].as_array()).cloned();
+        let known = conditions.get_or_insert_default();
+        let before = known.clone();
+        for [ty, status, reason, message] in self.conditions() {
+            let place = known.iter().position(|condition| condition["type"] == ty);
+            let since = place.map(|place| &known[place]).filter(|condition| condition["status"] == status);
+            let since = since.and_then(|condition| condition["lastTransitionTime"].as_str().map(str::to_owned));
+            let since = since.unwrap_or_else(|| stamp.rfc3339());
+            let wanted = json!({
+                "type": ty, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+            });
+            match place {
+                Some(place) => known[place] = wanted,
+                None => known.push(wanted),
+            }
+        }
+        if *known == before {
+            return None;
+        }
+        let mut told = namespace.clone();
+        object_mut(&mut told, "status").insert("conditions".into(), conditions.into());
+        Some(update(state, "status", told))
+    }
+
+    /// Type, status, reason and message of the conditions that tell how far the namespace is, in Kubernetes' order.
+    fn conditions(&self) -> [[String; 4]; 5] {
+        let each = |items: &BTreeMap<String, usize>, verb: &str| {
+            let items = items.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances"));
+            items.collect::<Vec<_>>().join(", ")
         };
-        let content = format!("Some resources are remaining: {}", each(self.remaining.clone(), "has"));
-        let finalizers: Vec<_> = self.finalizers.iter().map(|(k, v)| (k.clone(), *v)).collect();
-        let finalizing =
-            format!("Some content in the namespace has finalizers remaining: {}", each(finalizers.clone(), "in"));
-        let wanted = [
-            (
-                "NamespaceDeletionDiscoveryFailure",
-                false,
-                "ResourcesDiscovered",
-                "All resources successfully discovered".to_owned(),
-            ),
+        let remaining = match self.resources.is_empty() {
+            true => ["False", "ContentRemoved", "All content successfully removed"].map(str::to_owned),
+            false => {
+                let message = format!("Some resources are remaining: {}", each(&self.resources, "has"));
+                ["True".into(), "SomeResourcesRemain".into(), message]
+            }
+        };
+        let held = match self.finalizers.is_empty() {
+            true => {
+                ["False", "ContentHasNoFinalizers", "All content-preserving finalizers finished"].map(str::to_owned)
+            }
+            false => {
+                let finalizers = each(&self.finalizers, "in");
+                let message = format!("Some content in the namespace has finalizers remaining: {finalizers}");
+                ["True".into(), "SomeFinalizersRemain".into(), message]
+            }
+        };
+        let well = |reason: &str, message: &str| ["False".to_owned(), reason.to_owned(), message.to_owned()];
+        let conditions = [
+            ("NamespaceDeletionDiscoveryFailure", well("ResourcesDiscovered", "All resources successfully discovered")),
             (
                 "NamespaceDeletionGroupVersionParsingFailure",
-                false,
-                "ParsedGroupVersions",
-                "All legacy kube types successfully parsed".to_owned(),
+                well("ParsedGroupVersions", "All legacy kube types successfully parsed"),
             ),
             (
                 "NamespaceDeletionContentFailure",
-                false,
-                "ContentDeleted",
-                "All content successfully deleted, may be waiting on finalization".to_owned(),
+                well("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
             ),
-            ("NamespaceContentRemaining", true, "SomeResourcesRemain", content),
-            ("NamespaceFinalizersRemaining", !finalizers.is_empty(), "SomeFinalizersRemain", finalizing),
+            ("NamespaceContentRemaining", remaining),
+            ("NamespaceFinalizersRemaining", held),
         ];
-        let before = namespace.get("status").and_then(|status| status["conditions"].as_array());
-        let conditions = wanted.into_iter().map(|(kind, holds, reason, message)| {
-            let status = if holds { "True" } else { "False" };
-            let same = before.into_iter().flatten().find(|c| c["type"] == kind && c["status"] == status);
-            let since = same.and_then(|c| c["lastTransitionTime"].as_str().map(str::to_owned));
-            let since = since.unwrap_or_else(|| stamp.rfc3339());
-            json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
-        });
-        Value::Array(conditions.collect())
+        conditions.map(|(ty, [status, reason, message])| [ty.to_owned(), status, reason, message])
     }
 }
 
-fn qualified(resource: &str, group: &str) -> String {
-    if group.is_empty() { format!("{resource}.") } else { format!("{resource}.{group}") }
+/// What lets an empty namespace go; where others hold it still, its conditions say first that it is empty.
+fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
+    let held = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
+    let held: Vec<&str> = held.into_iter().flatten().filter_map(Value::as_str).collect();
+    let rest: Vec<&str> = held.iter().copied().filter(|finalizer| *finalizer != FINALIZER).collect();
+    if (!rest.is_empty() || !meta::finalizers(namespace).is_empty())
+        && let Some(told) = Remaining::default().told(state, stamp, namespace)
+    {
+        return Some(told);
+    }
+    if !held.contains(&FINALIZER) {
+        return None;
+    }
+    let mut released = namespace.clone();
+    object_mut(&mut released, "spec").insert("finalizers".into(), rest.into());
+    Some(update(state, "finalize", released))
 }
 
 fn deletion(kind: KindId, namespace: &str, name: String) -> Request {
-    request(kind, Verb::Delete, Some(namespace.to_owned()), name, None, Body::default())
+    let mut deletion = request(kind, Verb::Delete, Some(namespace.to_owned()), name, None, Body::default());
+    // Nobody waits for dependents here: they are going as well.
+    deletion.options.delete =
+        DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
+    deletion
 }
 
-fn update(state: &State, name: &str, subresource: &str, document: Document) -> Step {
-    debug_assert_eq!(text(metadata(&document), "name"), name);
+fn update(state: &State, subresource: &str, document: Document) -> Step {
+    let name = text(metadata(&document), "name").to_owned();
     let bytes = crate::object::encode::document(&document).into();
     let body = Body { bytes, format: Format::Json };
     let kind = state.registry.namespaces();
-    Step { request: request(kind, Verb::Update, None, name.to_owned(), Some(subresource.to_owned()), body) }
+    Step { request: request(kind, Verb::Update, None, name, Some(subresource.to_owned()), body) }
 }
 
 fn request(

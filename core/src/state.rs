@@ -24,6 +24,8 @@ pub struct State {
     /// The last event on a role or binding.
     pub rbac_offset: Offset,
     pub definitions: Definitions,
+    /// The namespaces that are going away.
+    pub terminating: OrdSet<Arc<str>>,
     collections: OrdMap<KindId, Collection>,
     /// Objects whose definition is gone, by their place in storage: a new one may take them up.
     orphans: OrdMap<Arc<str>, Collection>,
@@ -94,6 +96,7 @@ impl State {
             rbac: RbacIndex::default(),
             rbac_offset: Offset::ZERO,
             definitions: Definitions::default(),
+            terminating: OrdSet::new(),
             collections: OrdMap::new(),
             orphans: OrdMap::new(),
             claims: OrdMap::new(),

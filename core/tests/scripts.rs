@@ -18,7 +18,7 @@ use holdfast_core::authz::{Mode, User};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
-use holdfast_core::namespace;
+use holdfast_core::namespace::Emptying;
 use holdfast_core::pipeline::{self, Answer, Decision, Representation, Settings};
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
@@ -78,6 +78,7 @@ struct World {
     past: Vec<State>,
     continue_token: String,
     renderer: Renderer,
+    emptying: Emptying,
 }
 
 impl World {
@@ -95,6 +96,7 @@ impl World {
             past: Vec::new(),
             continue_token: String::new(),
             renderer: Renderer::default(),
+            emptying: Emptying::default(),
         };
         let line = Line::parse("create namespaces");
         let created = world.run(&line, "metadata: {name: default}\n");
@@ -222,11 +224,11 @@ impl World {
     fn tidy(&mut self, line: &Line) -> String {
         let mut out = String::new();
         for _ in 0..10 {
-            let steps = namespace::plan(&self.state, self.stamp());
-            if steps.is_empty() {
+            let plan = self.emptying.plan(&self.state, self.stamp());
+            if plan.steps.is_empty() {
                 return out + "nothing left to do\n";
             }
-            for step in steps {
+            for step in plan.steps {
                 self.commands += 1;
                 out += &self.judge(line, &step.request);
             }

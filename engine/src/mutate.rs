@@ -110,7 +110,13 @@ impl Engine {
             };
             match attempt {
                 Attempt::Done(reply) => return Ok(reply),
-                Attempt::Lost(contested) => races.lose(contested)?,
+                Attempt::Lost(contested) => {
+                    races.lose(contested)?;
+                    // What was made of versions that are gone is of no use, and must not pile up.
+                    if races.lost % RACES_MAX == 0 {
+                        answers = Answers::default();
+                    }
+                }
                 Attempt::Behind(contested) => races.join(contested),
             }
         }

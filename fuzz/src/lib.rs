@@ -13,7 +13,8 @@ pub use expressions::{cel, cel_made, structural, structural_made};
 
 use base64::Engine as _;
 use holdfast_core::authz::rbac::RbacIndex;
-use holdfast_core::authz::{Attributes, Authorizer, Mode, User, escalation};
+use holdfast_core::authz::escalation::{self, Authorize, Grant};
+use holdfast_core::authz::{Attributes, Authorizer, Mode, User};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::apply_defaults;
 use holdfast_core::kinds::rbac::RoleKind;
@@ -374,8 +375,14 @@ pub fn rbac(bytes: &[u8]) {
     let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
     authorizer.authorize(&user, &Attributes::path("get", "/healthz"));
     authorizer.rules_for(&user, "default");
-    escalation::refuse_role(&authorizer, &user, "Role", "default", "web", &document);
-    let _ = escalation::refuse_binding(&authorizer, &user, "default", &document);
+    let hooks: [Authorize; 3] = [escalation::cluster_role, escalation::namespaced_role, escalation::binding];
+    for hook in hooks {
+        let subject = holdfast_core::refusal::Subject::new("", "", "");
+        let (user, new) = (&user, &document);
+        let grant =
+            Grant { authorizer, user, namespace: "default", name: "web", subresource: "", subject, new, old: None };
+        let _ = hook(&grant);
+    }
     index.delete(kind, namespace, "web");
     index.delete(RoleKind::ClusterRole, "", "other");
     let _: &RbacIndex = &index;

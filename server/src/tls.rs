@@ -29,6 +29,15 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Tls> {
         None => None,
         Some(file) => Some((load_certificates(file)?, args.front_proxy.requestheader_allowed_names.clone())),
     };
+    if let Some((proxies, names)) = &front_proxies
+        && names.is_empty()
+        && proxies.iter().any(|authority| authorities.contains(authority))
+    {
+        bail!(
+            "--client-ca-file and --requestheader-client-ca-file share an authority, so that every user could name \
+             another one: --requestheader-allowed-names must say who the proxies are"
+        );
+    }
     let verifier = Arc::new(
         PeerVerifier::new(authorities, front_proxies).map_err(|error| anyhow!("client authorities: {error}"))?,
     );

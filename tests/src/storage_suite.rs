@@ -475,7 +475,9 @@ pub fn tells_what_was_there<B: Backend>() {
             }
         }
     }
-    written.chunks(37).for_each(|batch| drop(log.append(batch).unwrap()));
+    for batch in written.chunks(37) {
+        log.append(batch).unwrap();
+    }
     let check = |at: u64| {
         let mut there: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for record in written.iter().take(at as usize) {

@@ -1,7 +1,7 @@
 //! Health paths ask the writer: a server that takes no writes says so, and one whose writer is dead is not alive.
 
 use holdfast_engine::memory::{MemoryLog, Planned};
-use holdfast_tests::Memory;
+use holdfast_tests::memory::Memory;
 use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};

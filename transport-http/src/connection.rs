@@ -159,8 +159,8 @@ async fn until_it_waits(mut stream: Stream, connection: Arc<Arrivals>) {
         && let Some(arrivals) = &mut *connection.lock()
     {
         arrivals.push(stream);
+        connection.connection.wake();
     }
-    connection.connection.wake();
 }
 
 /// The task of one connection.

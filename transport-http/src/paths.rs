@@ -9,6 +9,7 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::{GroupVersions, Registry, registry as built_in};
 use holdfast_core::object::encode;
 use holdfast_core::schema::schema;
+use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
 use holdfast_engine::Health;
@@ -165,7 +166,7 @@ pub async fn answer(
     let described = Described { documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
-        Route::Version => Some(json_answer(version().into(), shape)),
+        Route::Version => Some(json_answer(version(), shape)),
         Route::Health { kind, check } => Some(health(transport, kind, check, query).await),
         Route::Metrics => Some(metrics(transport).await),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
@@ -303,23 +304,30 @@ pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
 
-fn version() -> Vec<u8> {
+fn version() -> Bytes {
     let mut numbers = API_VERSION.trim_start_matches('v').split('.');
-    encoded(json!({
-        "major": numbers.next().unwrap_or_default(),
-        "minor": numbers.next().unwrap_or_default(),
-        "gitVersion": git_version(),
-        "gitCommit": option_env!("HOLDFAST_COMMIT").unwrap_or(""),
-        "gitTreeState": "",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        }),
-    }))
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let oldest = minor.parse::<u32>().map(|minor| minor.saturating_sub(1).to_string()).unwrap_or_default();
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    indented(&VersionInfo {
+        major,
+        minor,
+        emulation_major: major,
+        emulation_minor: minor,
+        min_compatibility_major: major,
+        min_compatibility_minor: &oldest,
+        git_version: &git_version(),
+        git_commit: option_env!("HOLDFAST_COMMIT").unwrap_or(""),
+        git_tree_state: "",
+        build_date: "1970-01-01T00:00:00Z",
+        go_version: "",
+        compiler: "rustc",
+        platform: &format!("{}/{architecture}", std::env::consts::OS),
+    })
 }
 
 fn encoded(value: Value) -> Vec<u8> {

@@ -15,8 +15,8 @@ use holdfast_core::list::Page;
 use holdfast_core::object::encode;
 use holdfast_core::object::meta::{self, Document};
 use holdfast_core::state::Entry;
-use holdfast_core::wire::protobuf;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
+use holdfast_core::wire::{pretty, protobuf};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
@@ -486,11 +486,13 @@ pub fn bytes(code: u16, json: Bytes, shape: Shape) -> Response {
 }
 
 fn rewritten(json: Bytes, shape: Shape) -> (Bytes, &'static str) {
-    let Ok(value) = serde_json::from_slice::<Value>(&json) else { return (json, JSON) };
+    let value = || serde_json::from_slice::<Value>(&json).ok();
     let text = match shape.encoding {
-        Encoding::Yaml => serde_yaml_ng::to_string(&value).ok().map(|text| (text.into(), YAML)),
-        Encoding::Protobuf => protobuf_of(&value).map(|body| (body.into(), PROTOBUF)),
-        Encoding::Json => serde_json::to_string_pretty(&value).ok().map(|text| ((text + "\n").into(), JSON)),
+        Encoding::Yaml => {
+            value().and_then(|value| serde_yaml_ng::to_string(&value).ok()).map(|text| (text.into(), YAML))
+        }
+        Encoding::Protobuf => value().and_then(|value| protobuf_of(&value)).map(|body| (body.into(), PROTOBUF)),
+        Encoding::Json => Some(([&pretty::indented(&json)[..], b"\n"].concat().into(), JSON)),
     };
     text.unwrap_or((json, JSON))
 }

@@ -3,6 +3,7 @@
 mod signatures;
 
 use holdfast_core::authz::User;
+use holdfast_core::kinds::{Known, known};
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
@@ -143,15 +144,15 @@ impl ServiceAccountTokens {
         }
         let bound = &claims.kubernetes;
         let account = &bound.serviceaccount;
-        if !exists(state, "ServiceAccount", Some(&bound.namespace), account, now) {
+        if !exists(state, known::SERVICE_ACCOUNT, Some(&bound.namespace), account, now) {
             return None;
         }
         let namespace = Some(bound.namespace.as_str());
         // The node of a pod's token is told, and not asked about: the pod is what counts.
         let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
-        let objects = [("Pod", namespace, bound.pod.as_ref()), ("Secret", namespace, bound.secret.as_ref())];
-        for (kind, namespace, reference) in objects.into_iter().chain([("Node", None, node)]) {
-            if reference.is_some_and(|reference| !exists(state, kind, namespace, reference, now)) {
+        let objects = [(known::POD, namespace, bound.pod.as_ref()), (known::SECRET, namespace, bound.secret.as_ref())];
+        for (known, namespace, reference) in objects.into_iter().chain([(known::NODE, None, node)]) {
+            if reference.is_some_and(|reference| !exists(state, known, namespace, reference, now)) {
                 return None;
             }
         }
@@ -213,8 +214,8 @@ impl Audience {
 const LEEWAY_SECONDS: i64 = 60;
 
 /// Whether an object is there, is the very one, and has not been going away for long.
-fn exists(state: &State, kind: &str, namespace: Option<&str>, reference: &Reference, now: i64) -> bool {
-    let Some((id, _)) = state.registry.find_kind("", "v1", kind) else { return false };
+fn exists(state: &State, known: Known, namespace: Option<&str>, reference: &Reference, now: i64) -> bool {
+    let Some((id, _)) = state.registry.known(known) else { return false };
     let Some(entry) = state.get(id, &meta::key(namespace, &reference.name)) else { return false };
     let document = entry.document();
     let metadata = &document["metadata"];

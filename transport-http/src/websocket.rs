@@ -184,6 +184,7 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn headers(protocols: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -217,5 +218,25 @@ mod tests {
         assert!(is_upgrade(&headers));
         headers.insert(CONNECTION, HeaderValue::from_static("keep-alive"));
         assert!(!is_upgrade(&headers));
+    }
+
+    #[tokio::test]
+    async fn who_is_silent_is_let_go() {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        // Half a frame, and nothing behind it.
+        far.write_all(&[0x81, 0xfe, 0x01]).await.unwrap();
+        speak(near, futures_util::stream::pending(), false, Duration::from_millis(5)).await;
+        let mut read = Vec::new();
+        far.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, [0x89, 0], "one ping");
+    }
+
+    #[tokio::test]
+    async fn a_large_message_ends_it() {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        // A masked text of a million bytes, of which there are none yet.
+        let head = [&[0x81, 0xff][..], &1_000_000_u64.to_be_bytes(), &[0; 4]].concat();
+        far.write_all(&head).await.unwrap();
+        speak(near, futures_util::stream::pending(), false, Duration::from_secs(3600)).await;
     }
 }

@@ -2,55 +2,128 @@
 //!
 //! These checks come after authorization, before a role or binding is written. The verbs `escalate` (on the
 //! role) and `bind` (on the referenced role) lift them, as does membership in the privileged group.
+//! They are the `authorize` of their kinds; what other kinds check in this way takes the same [`Grant`].
 
 use super::chain::{Authorizer, all_rules};
 use super::rbac::joined_errors;
 use super::rule::{PolicyRule, compacted, uncovered};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
+use crate::refusal::{Refusal, Subject};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Why `user` may not write the role `document`: what follows `is forbidden: `. `None`: it may.
-///
-/// `kind` is `Role` or `ClusterRole`; `namespace` is empty for the latter. `name` is the one in the request's
-/// path, so it is empty for a create.
-pub fn refuse_role(
-    authorizer: &Authorizer<'_>,
-    user: &User,
-    kind: &str,
-    namespace: &str,
-    name: &str,
-    document: &Value,
-) -> Option<String> {
-    if user.is_privileged() || allows(authorizer, user, "escalate", kind, namespace, name) {
-        return None;
-    }
-    if let Some(message) = escalation(authorizer, user, namespace, &PolicyRule::list_from(document)) {
-        return Some(message);
-    }
-    // Gathering is open-ended: whoever sets it could come to grant anything.
-    let gathers = kind == "ClusterRole" && document.get("aggregationRule").is_some_and(Value::is_object);
-    (gathers && escalation(authorizer, user, namespace, &all_rules()).is_some())
-        .then(|| "must have cluster-admin privileges to use the aggregationRule".to_owned())
+/// A write that may grant something, with what is needed to judge it.
+pub struct Grant<'a> {
+    pub authorizer: Authorizer<'a>,
+    pub user: &'a User,
+    /// Empty for kinds of the cluster.
+    pub namespace: &'a str,
+    /// The name in the request's path, so it is empty for a create.
+    pub name: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    /// The object as refusals name it.
+    pub subject: Subject,
+    pub new: &'a Value,
+    /// `None` for a create.
+    pub old: Option<&'a Value>,
 }
 
-/// Why `user` may not write the binding `document`. `Err`: the referenced role does not exist.
-pub fn refuse_binding(
-    authorizer: &Authorizer<'_>,
-    user: &User,
-    namespace: &str,
-    document: &Value,
-) -> Result<Option<String>, String> {
-    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (kind, name) = (text("/roleRef/kind"), text("/roleRef/name"));
-    let known_kind = matches!(kind, "Role" | "ClusterRole");
-    if user.is_privileged() || (known_kind && allows(authorizer, user, "bind", kind, namespace, name)) {
-        return Ok(None);
+/// Says no to a write that its author may not make. `Kind::authorize` takes one.
+pub type Authorize = fn(&Grant<'_>) -> Result<(), Refusal>;
+
+impl Grant<'_> {
+    pub fn forbidden(&self, message: impl Into<String>) -> Refusal {
+        Refusal::Forbidden { subject: self.subject.clone(), message: message.into(), causes: Vec::new() }
     }
-    let rules = authorizer.rbac.role_rules(kind, name, namespace)?;
-    Ok(escalation(authorizer, user, namespace, &rules))
+
+    /// Whether the author may use `verb` on an object of the cluster.
+    pub fn allows(&self, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+        self.allows_in("", verb, group, resource, name)
+    }
+
+    fn allows_in(&self, namespace: &str, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+        let target = ResourceTarget { group, version: "*", resource, subresource: "", namespace, name };
+        self.authorizer.authorize(self.user, &Attributes::resource(verb, target)).is_allowed()
+    }
+
+    /// Whether only that is new by which garbage collection and others' finalizers work. Everything else may grant
+    /// something: a label can have another role gather this one.
+    pub fn only_lets_go(&self) -> bool {
+        let essence = |document: &Value| {
+            let mut document = document.clone();
+            if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut) {
+                for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                    metadata.remove(field);
+                }
+            }
+            document
+        };
+        self.old.is_some_and(|old| essence(old) == essence(self.new))
+    }
+}
+
+/// Whether a ClusterRole may be written.
+pub fn cluster_role(grant: &Grant<'_>) -> Result<(), Refusal> {
+    role(grant, "clusterroles")?;
+    // Gathering is open-ended: whoever sets it could come to grant anything.
+    let gathers = grant.new.get("aggregationRule").is_some_and(Value::is_object);
+    if gathers && !may_escalate(grant, "clusterroles") && missing(grant, &all_rules()).is_some() {
+        return Err(grant.forbidden("must have cluster-admin privileges to use the aggregationRule"));
+    }
+    Ok(())
+}
+
+/// Whether a Role may be written.
+pub fn namespaced_role(grant: &Grant<'_>) -> Result<(), Refusal> {
+    role(grant, "roles")
+}
+
+fn role(grant: &Grant<'_>, resource: &str) -> Result<(), Refusal> {
+    if may_escalate(grant, resource) {
+        return Ok(());
+    }
+    match missing(grant, &PolicyRule::list_from(grant.new)) {
+        Some(message) => Err(grant.forbidden(message)),
+        None => Ok(()),
+    }
+}
+
+fn may_escalate(grant: &Grant<'_>, resource: &str) -> bool {
+    grant.only_lets_go() || grant.allows_in(grant.namespace, "escalate", GROUP, resource, grant.name)
+}
+
+/// Whether a RoleBinding or ClusterRoleBinding may be written.
+pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
+    let text = |pointer: &str| grant.new.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (kind, name) = (text("/roleRef/kind"), text("/roleRef/name"));
+    let may_bind = |resource: &str| grant.allows_in(grant.namespace, "bind", GROUP, resource, name);
+    let may_bind = match kind {
+        "ClusterRole" => may_bind("clusterroles"),
+        "Role" => may_bind("roles"),
+        _ => grant.user.is_privileged(),
+    };
+    if may_bind || grant.only_lets_go() {
+        return Ok(());
+    }
+    let rules = match kind {
+        "ClusterRole" | "Role" => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
+            // Kubernetes finds roles through its own cache, which names them in the singular.
+            Refusal::NotFound(Subject::new(GROUP, &kind.to_ascii_lowercase(), name))
+        })?,
+        // The rules of the kind refuse it in better words.
+        _ => Vec::new(),
+    };
+    match missing(grant, &rules) {
+        Some(message) => Err(grant.forbidden(message)),
+        None => Ok(()),
+    }
+}
+
+fn missing(grant: &Grant<'_>, rules: &[PolicyRule]) -> Option<String> {
+    escalation(&grant.authorizer, grant.user, grant.namespace, rules)
 }
 
 /// Why `user` may not grant `rules` in `namespace`, naming what it lacks. `None`: it holds them all.
@@ -71,12 +144,6 @@ pub fn escalation(authorizer: &Authorizer<'_>, user: &User, namespace: &str, rul
         message.push_str(&format!("; resolution errors: [{}]", joined_errors(held.errors)));
     }
     Some(message)
-}
-
-fn allows(authorizer: &Authorizer<'_>, user: &User, verb: &str, kind: &str, namespace: &str, name: &str) -> bool {
-    let resource = if kind == "ClusterRole" { "clusterroles" } else { "roles" };
-    let target = ResourceTarget { group: GROUP, version: "*", resource, subresource: "", namespace, name };
-    authorizer.authorize(user, &Attributes::resource(verb, target)).is_allowed()
 }
 
 #[cfg(test)]
@@ -100,10 +167,23 @@ mod tests {
         json!({"roleRef": {"kind": kind, "name": role}, "subjects": [{"kind": "User", "name": user}]})
     }
 
+    const MODES: &[Mode] = &[Mode::Rbac];
+
+    /// What follows `is forbidden: ` when `user` may not write `new` in the namespace `work`, or in the cluster.
+    fn refused(index: &RbacIndex, user: &User, hook: Authorize, old: Option<&Value>, new: &Value) -> Option<String> {
+        let subject = Subject::new(GROUP, "roles", "");
+        let authorizer = Authorizer { modes: MODES, rbac: index };
+        let namespace = if new.get("aggregationRule").is_some() { "" } else { "work" };
+        let grant = Grant { authorizer, user, namespace, name: "", subresource: "", subject, new, old };
+        match hook(&grant) {
+            Ok(()) => None,
+            Err(Refusal::Forbidden { message, .. }) => Some(message),
+            Err(other) => Some(format!("{other:?}")),
+        }
+    }
+
     fn check_role(held: Value, user: &User, wanted: Value) -> Option<String> {
-        let index = index(held);
-        let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
-        refuse_role(&authorizer, user, "Role", "work", "", &json!({"rules": wanted}))
+        refused(&index(held), user, namespaced_role, None, &json!({"rules": wanted}))
     }
 
     #[test]
@@ -132,11 +212,28 @@ mod tests {
     #[test]
     fn gathering_needs_everything() {
         let index = index(json!([]));
-        let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
         let document = json!({"aggregationRule": {"clusterRoleSelectors": []}});
-        let check = |user: &str| refuse_role(&authorizer, &User::new(user, &[]), "ClusterRole", "", "x", &document);
+        let check = |user: &str| refused(&index, &User::new(user, &[]), cluster_role, None, &document);
         assert_eq!(check("jane").as_deref(), Some("must have cluster-admin privileges to use the aggregationRule"));
         assert_eq!(check("joe"), None);
+    }
+
+    /// Labels have a role gathered by others, and nobody knows what annotations do.
+    #[test]
+    fn every_change_of_a_role_is_judged_but_those_by_which_it_goes() {
+        let index = index(json!([]));
+        let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]);
+        let old = json!({"metadata": {"name": "r", "finalizers": ["x/y"], "resourceVersion": "3"}, "rules": rules});
+        let check = |metadata: Value| {
+            let new = json!({"metadata": metadata, "rules": rules});
+            refused(&index, &User::new("jane", &[]), cluster_role, Some(&old), &new)
+        };
+        assert_eq!(check(json!({"name": "r"})), None);
+        assert_eq!(check(json!({"name": "r", "ownerReferences": [{"uid": "u"}], "managedFields": []})), None);
+        for metadata in [json!({"name": "r", "labels": {"a": "b"}}), json!({"name": "r", "annotations": {"a": "b"}})] {
+            let why = check(metadata).expect("a refusal");
+            assert!(why.contains("attempting to grant RBAC permissions not currently held"), "{why}");
+        }
     }
 
     #[test]
@@ -147,18 +244,16 @@ mod tests {
             "resources": ["clusterroles"], "resourceNames": ["all"]
         }]);
         let check = |held: &Value, kind: &str, role: &str| {
-            let index = index(held.clone());
-            let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
-            refuse_binding(&authorizer, &jane, "work", &binding(kind, role, "friend"))
+            refused(&index(held.clone()), &jane, super::binding, None, &binding(kind, role, "friend"))
         };
-        assert_eq!(check(&bind, "ClusterRole", "all"), Ok(None));
-        assert_eq!(check(&bind, "Role", "own"), Ok(None));
-        let refused = check(&json!([]), "ClusterRole", "all").expect("the role exists").expect("a refusal");
+        assert_eq!(check(&bind, "ClusterRole", "all"), None);
+        assert_eq!(check(&bind, "Role", "own"), None);
+        let refused = check(&json!([]), "ClusterRole", "all").expect("a refusal");
         assert!(
             refused.contains("not currently held:\n{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}"),
             "{refused}"
         );
-        let missing = Err("clusterrole.rbac.authorization.k8s.io \"none\" not found".to_owned());
-        assert_eq!(check(&bind, "ClusterRole", "none"), missing);
+        let missing = check(&bind, "ClusterRole", "none").expect("a refusal");
+        assert!(missing.starts_with("NotFound") && missing.contains("clusterrole"), "{missing}");
     }
 }

@@ -7,6 +7,7 @@ use super::{
     Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown,
     Subresource, Unstored, Validate, Version, Warnings, api_version,
 };
+use crate::authz::escalation::Authorize;
 use crate::authz::user::User;
 use crate::event::Offset;
 use crate::object::glance::Glance;
@@ -65,6 +66,7 @@ impl Kind {
             shown: Shown::default(),
             generation: false,
             create_on_update: false,
+            deleted_first: false,
             unconditional_update: true,
             returns_deleted: false,
             name_rule: NameRule::Subdomain,
@@ -301,6 +303,11 @@ impl Kind {
         self
     }
 
+    pub fn deleted_first(mut self) -> Self {
+        self.deleted_first = true;
+        self
+    }
+
     pub fn create_on_update(mut self) -> Self {
         self.create_on_update = true;
         self
@@ -314,6 +321,11 @@ impl Kind {
 
     pub fn sign(mut self, hook: fn(&mut Value, &User)) -> Self {
         self.hooks.sign = Some(hook);
+        self
+    }
+
+    pub fn authorize(mut self, hook: Authorize) -> Self {
+        self.hooks.authorize = Some(hook);
         self
     }
 

@@ -50,7 +50,8 @@ impl CustomVersion {
     /// The schema, compiled on first use.
     pub fn schema(&self) -> &Structural {
         self.schema.get_or_init(|| {
-            let parsed = Structural::parse(&self.openapi());
+            let everything = || serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            let parsed = Structural::parse(&self.openapi().unwrap_or_else(everything));
             // What was accepted when the definition was written parses; anything else is kept as it is.
             parsed.unwrap_or_else(|_| Structural::anything())
         })
@@ -60,14 +61,11 @@ impl CustomVersion {
         layout::Custom { schema: self.schema(), prunes: self.prunes }
     }
 
-    /// The schema as the definition has it. Without one everything is allowed.
-    pub fn openapi(&self) -> Value {
+    /// The schema as the definition has it; without one everything is allowed.
+    pub fn openapi(&self) -> Option<Value> {
         let mut definition: Value = serde_json::from_slice(&self.definition).unwrap_or_default();
         let path = format!("/spec/versions/{}/schema/openAPIV3Schema", self.index);
-        match definition.pointer_mut(&path) {
-            Some(schema) => schema.take(),
-            None => serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
-        }
+        definition.pointer_mut(&path).map(Value::take)
     }
 }
 

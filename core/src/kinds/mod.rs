@@ -48,6 +48,7 @@ pub use known::Known;
 pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, registry};
 
+use crate::authz::escalation::Authorize;
 use crate::authz::user::User;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
@@ -83,6 +84,8 @@ pub struct Kind {
     pub generation: bool,
     /// A PUT to a name that is free creates the object.
     pub create_on_update: bool,
+    /// A namespace that goes away is rid of these before of anything else.
+    pub deleted_first: bool,
     /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
     pub unconditional_update: bool,
     /// A delete answers with the object that was; else with a Status.
@@ -252,6 +255,8 @@ pub struct Hooks {
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
+    /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
+    pub authorize: Option<Authorize>,
     /// What whoever creates or updates the object is to know, though nothing is wrong with it.
     pub warnings: Option<Warnings>,
     /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.

@@ -1,33 +1,25 @@
-//! Nobody grants more by a role or a binding than they hold themselves.
+//! Some writes need more than the verb on the object: a role is granted only by those who hold its rules, and a request
+//! for a certificate is approved only by those who may approve for its signer. What is needed is the kind's own affair.
 
 use super::Context;
 use super::candidate::Candidate;
 use crate::authz::chain::Authorizer;
-use crate::authz::escalation;
+use crate::authz::escalation::Grant;
 use crate::object::meta;
 use crate::refusal::Refusal;
+use crate::request::Verb;
 
 pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal> {
-    let Some(role) = context.kind.role else { return Ok(()) };
-    const GRANTS: [&str; 4] = ["rules", "aggregationRule", "roleRef", "subjects"];
-    let new = object.new();
-    if object.old().is_some_and(|old| GRANTS.iter().all(|field| old.get(*field) == new.get(*field))) {
-        return Ok(());
-    }
     let request = context.request;
-    let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
-    let namespace = request.namespace().unwrap_or("");
-    let refused = match role.is_binding() {
-        false => {
-            escalation::refuse_role(&authorizer, &request.user, role.name(), namespace, request.name(), &object.new)
-        }
-        true => escalation::refuse_binding(&authorizer, &request.user, namespace, &object.new)
-            .unwrap_or_else(|missing| if request.user.is_privileged() { None } else { Some(missing) }),
-    };
-    match refused {
-        None => Ok(()),
-        Some(message) => {
-            Err(Refusal::Forbidden { subject: context.subject(meta::name(new)), message, causes: Vec::new() })
-        }
-    }
+    let Some(authorize) = context.kind.hooks.authorize.filter(|_| request.verb != Verb::Delete) else { return Ok(()) };
+    authorize(&Grant {
+        authorizer: Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac },
+        user: &request.user,
+        namespace: request.namespace().unwrap_or(""),
+        name: request.name(),
+        subresource: request.target.subresource.as_deref().unwrap_or(""),
+        subject: context.subject(meta::name(object.new())),
+        new: &object.new,
+        old: object.old.as_ref().map(|old| &old.document),
+    })
 }

@@ -3,10 +3,15 @@
 //! [`Catalog`] orders the kinds by group and version; its methods write the documents. They are pure functions
 //! of the kinds: the caller computes each once and keeps it until a custom resource changes the set.
 
+pub mod documents;
+
 use crate::kinds::{GroupVersions, Kind, Registry, Scope, Subresource, Version};
 use base64::Engine as _;
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use documents::{
+    ApiVersions, GroupDiscovery, GroupSummary, Metadata, Resource, ResourceDiscovery, ResourceList, ResponseKind,
+    ServerAddress, SubresourceDiscovery, VersionDiscovery, VersionSummary, encoded,
+};
 use sha2::{Digest, Sha256};
 
 /// The served API, ordered as discovery shows it.
@@ -94,60 +99,60 @@ impl<'a> Catalog<'a> {
     /// `/api`: the versions of the core group, and where clients reach the server (`host:port`).
     pub fn api_versions(&self, server_address: &str) -> Bytes {
         let versions: Vec<&str> = self.group("").map(Group::version_names).unwrap_or_default();
-        document(&json!({
-            "kind": "APIVersions",
-            "versions": versions,
-            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
-        }))
+        encoded(&ApiVersions {
+            kind: "APIVersions",
+            versions,
+            server_addresses: vec![ServerAddress { client_cidr: "0.0.0.0/0", server_address }],
+        })
     }
 
     /// `/apis/<group>`.
     pub fn api_group(&self, name: &str) -> Option<Bytes> {
-        let mut summary = self.group(name).filter(|group| !group.name.is_empty())?.summary();
-        summary["kind"] = json!("APIGroup");
-        summary["apiVersion"] = json!("v1");
-        Some(document(&summary))
+        let group = self.group(name).filter(|group| !group.name.is_empty())?;
+        Some(encoded(&group.summary().alone()))
     }
 
     /// `/api/v1` and `/apis/<group>/<version>`.
     pub fn resource_list(&self, group: &str, version: &str) -> Option<Bytes> {
         let served = self.group_version(group, version)?;
-        let mut resources: Vec<Value> = Vec::new();
+        let mut resources: Vec<Resource> = Vec::new();
         for entry in &served.resources {
             resources.push(main_resource(entry));
             resources.extend(entry.subresources().into_iter().map(|sub| subresource(entry, sub)));
         }
-        Some(document(&json!({
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": served.api_version(),
-            "resources": resources,
-        })))
+        Some(encoded(&ResourceList {
+            kind: "APIResourceList".into(),
+            api_version: if group.is_empty() { String::new() } else { "v1".into() },
+            group_version: served.api_version(),
+            resources,
+        }))
     }
 
     /// What `/apis` says of a group, for [`group_list`].
     pub fn group_item(&self, name: &str) -> Option<Bytes> {
-        self.group(name).map(|group| document(&group.summary()))
+        self.group(name).map(|group| encoded(&group.summary()))
     }
 
     /// What the aggregated form says of a group, for [`aggregated`].
     pub fn aggregated_item(&self, name: &str) -> Option<Bytes> {
-        self.group(name).map(|group| document(&aggregated_group(group)))
+        self.group(name).map(|group| encoded(&aggregated_group(group)))
     }
 }
 
 /// `/apis`: every group but the core one, each as [`Catalog::group_item`] has it.
 pub fn group_list<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
-    list(r#"{"apiVersion":"v1","groups":["#, items, r#"],"kind":"APIGroupList"}"#)
+    list(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":["#, items)
 }
 
 /// The aggregated form of `/api` or of `/apis`, of groups as [`Catalog::aggregated_item`] has them.
 pub fn aggregated<'i>(form: Aggregated, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
-    let head = format!(r#"{{"apiVersion":"{}","items":["#, form.api_version());
-    list(&head, items, r#"],"kind":"APIGroupDiscoveryList","metadata":{}}"#)
+    let api_version = form.api_version();
+    let head = format!(r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"{api_version}","metadata":{{}},"items":["#);
+    list(&head, items)
 }
 
-fn list<'i>(head: &str, items: impl IntoIterator<Item = &'i [u8]>, tail: &str) -> Bytes {
+/// A document that ends with the list of `items`.
+fn list<'i>(head: &str, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     let mut out = head.as_bytes().to_vec();
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
@@ -155,7 +160,7 @@ fn list<'i>(head: &str, items: impl IntoIterator<Item = &'i [u8]>, tail: &str) -
         }
         out.extend_from_slice(item);
     }
-    out.extend_from_slice(tail.as_bytes());
+    out.extend_from_slice(b"]}");
     out.into()
 }
 
@@ -164,10 +169,19 @@ impl Group<'_> {
         self.versions.iter().map(|gv| gv.version.as_str()).collect()
     }
 
-    fn summary(&self) -> Value {
-        let versions: Vec<Value> =
-            self.versions.iter().map(|gv| json!({"groupVersion": gv.api_version(), "version": gv.version})).collect();
-        json!({"name": self.name, "preferredVersion": versions.first(), "versions": versions})
+    fn summary(&self) -> GroupSummary {
+        let version =
+            |gv: &GroupVersion| VersionSummary { group_version: gv.api_version(), version: gv.version.clone() };
+        let versions: Vec<VersionSummary> = self.versions.iter().map(version).collect();
+        let preferred_version = versions.first().cloned().unwrap_or_default();
+        GroupSummary { name: self.name.clone(), versions, preferred_version, ..GroupSummary::default() }
+    }
+}
+
+impl GroupSummary {
+    /// The same as a document of its own.
+    pub(crate) fn alone(self) -> Self {
+        Self { kind: "APIGroup".into(), api_version: "v1".into(), ..self }
     }
 }
 
@@ -201,109 +215,104 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn document(value: &Value) -> Bytes {
-    Bytes::from(value.to_string())
-}
-
-fn main_resource(served: &Served) -> Value {
+fn main_resource(served: &Served) -> Resource {
     let kind = served.kind;
-    let mut entry = json!({
-        "name": kind.resource,
-        "singularName": kind.singular,
-        "namespaced": kind.scope == Scope::Namespaced,
-        "kind": kind.kind,
-        "verbs": kind.verbs,
-    });
-    insert_names(&mut entry, kind, &served.version.group);
-    if kind.stored && kind.verbs.contains(&"create") {
-        entry["storageVersionHash"] = json!(storage_version_hash(kind));
+    let hashed = kind.stored && kind.verbs.contains(&"create");
+    let (short_names, categories) = listed_names(served);
+    Resource {
+        name: kind.resource.clone(),
+        singular_name: kind.singular.clone(),
+        namespaced: kind.scope == Scope::Namespaced,
+        kind: kind.kind.clone(),
+        verbs: owned(&kind.verbs),
+        short_names,
+        categories,
+        storage_version_hash: if hashed { storage_version_hash(kind) } else { String::new() },
+        ..Resource::default()
     }
-    entry
 }
 
-fn subresource(served: &Served, sub: &Subresource) -> Value {
+fn subresource(served: &Served, sub: &Subresource) -> Resource {
     let kind = served.kind;
-    let mut entry = json!({
-        "name": format!("{}/{}", kind.resource, sub.name),
-        "singularName": "",
-        "namespaced": kind.scope == Scope::Namespaced,
-        "kind": kind.kind,
-        "verbs": sorted_verbs(sub),
-    });
-    if let Some((group, version, body)) = &sub.body {
-        entry["kind"] = json!(body);
-        // A body of the same group and version goes without saying.
-        if (group, version) != (&served.version.group, &served.version.version) {
-            entry["group"] = json!(group);
-            entry["version"] = json!(version);
+    let body = body_kind(served, sub);
+    Resource {
+        name: format!("{}/{}", kind.resource, sub.name),
+        namespaced: kind.scope == Scope::Namespaced,
+        group: body.group,
+        version: body.version,
+        kind: body.kind,
+        verbs: sorted_verbs(sub),
+        ..Resource::default()
+    }
+}
+
+/// The kind of a subresource's body; one of the same group and version goes without saying.
+fn body_kind(served: &Served, sub: &Subresource) -> ResponseKind {
+    match &sub.body {
+        Some((group, version, body)) if (group, version) != (&served.version.group, &served.version.version) => {
+            ResponseKind { group: group.clone(), version: version.clone(), kind: body.clone() }
         }
+        Some((_, _, body)) => ResponseKind { kind: body.clone(), ..ResponseKind::default() },
+        None => ResponseKind { kind: served.kind.kind.clone(), ..ResponseKind::default() },
     }
-    entry
 }
 
-fn aggregated_group(group: &Group) -> Value {
-    let versions: Vec<Value> = group
-        .versions
-        .iter()
-        .map(|gv| {
-            let resources: Vec<Value> = gv.resources.iter().map(aggregated_resource).collect();
-            json!({"version": gv.version, "resources": resources, "freshness": "Current"})
-        })
-        .collect();
-    json!({"metadata": {"name": group.name, "creationTimestamp": null}, "versions": versions})
+fn aggregated_group(group: &Group) -> GroupDiscovery {
+    let version = |gv: &GroupVersion| VersionDiscovery {
+        version: gv.version.clone(),
+        resources: gv.resources.iter().map(aggregated_resource).collect(),
+        freshness: "Current".into(),
+    };
+    GroupDiscovery {
+        metadata: Metadata { name: group.name.clone() },
+        versions: group.versions.iter().map(version).collect(),
+    }
 }
 
-fn aggregated_resource(served: &Served) -> Value {
+fn aggregated_resource(served: &Served) -> ResourceDiscovery {
     let kind = served.kind;
     let scope = match kind.scope {
         Scope::Namespaced => "Namespaced",
         Scope::Cluster => "Cluster",
     };
-    let mut entry = json!({
-        "resource": kind.resource,
-        "responseKind": {"group": "", "version": "", "kind": kind.kind},
-        "scope": scope,
-        "singularResource": kind.singular,
-        "verbs": kind.verbs,
-    });
-    insert_names(&mut entry, kind, &served.version.group);
-    let subresources: Vec<Value> =
-        served.subresources().into_iter().map(|sub| aggregated_subresource(served, sub)).collect();
-    if !subresources.is_empty() {
-        entry["subresources"] = Value::Array(subresources);
-    }
-    entry
-}
-
-fn aggregated_subresource(served: &Served, sub: &Subresource) -> Value {
-    let flat = subresource(served, sub);
-    let text = |key: &str| flat.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    json!({
-        "subresource": sub.name,
-        "responseKind": {"group": text("group"), "version": text("version"), "kind": text("kind")},
-        "verbs": sorted_verbs(sub),
-    })
-}
-
-fn insert_names(entry: &mut Value, kind: &Kind, group: &str) {
-    let Some(entry) = entry.as_object_mut() else { return };
-    let mut insert = |key: &str, names: &[String]| {
-        if !names.is_empty() {
-            Map::insert(entry, key.to_owned(), json!(names));
-        }
+    let (short_names, categories) = listed_names(served);
+    let subresource = |sub: &Subresource| SubresourceDiscovery {
+        subresource: sub.name.clone(),
+        response_kind: Some(body_kind(served, sub)),
+        accepted_types: Vec::new(),
+        verbs: sorted_verbs(sub),
     };
-    // The old group shows kinds that live in others: were it to list their short names and categories too, clients
-    // would find each twice.
-    if group != "extensions" {
-        insert("shortNames", &kind.short_names);
-        insert("categories", &kind.categories);
+    ResourceDiscovery {
+        resource: kind.resource.clone(),
+        response_kind: Some(ResponseKind { kind: kind.kind.clone(), ..ResponseKind::default() }),
+        scope: scope.into(),
+        singular_resource: kind.singular.clone(),
+        verbs: owned(&kind.verbs),
+        short_names,
+        categories,
+        subresources: served.subresources().into_iter().map(subresource).collect(),
     }
 }
 
-fn sorted_verbs(sub: &Subresource) -> Vec<&'static str> {
-    let mut verbs = sub.verbs.clone();
+/// Short names and categories.
+///
+/// The old group shows kinds that live in others: were it to list their short names and categories too, clients would
+/// find each twice.
+fn listed_names(served: &Served) -> (Vec<String>, Vec<String>) {
+    if served.version.group == "extensions" {
+        return (Vec::new(), Vec::new());
+    }
+    (served.kind.short_names.clone(), served.kind.categories.clone())
+}
+
+fn sorted_verbs(sub: &Subresource) -> Vec<String> {
+    let mut verbs = owned(&sub.verbs);
     verbs.sort_unstable();
     verbs
+}
+
+fn owned(verbs: &[&str]) -> Vec<String> {
+    verbs.iter().map(|verb| (*verb).to_owned()).collect()
 }
 
 /// Opaque to clients; equal hashes mean that two versions share their storage.
@@ -318,6 +327,7 @@ fn storage_version_hash(kind: &Kind) -> String {
 mod tests {
     use super::*;
     use crate::kinds::Unstored;
+    use serde_json::{Value, json};
 
     fn sample() -> Registry {
         let mut registry = Registry::default();
@@ -426,6 +436,55 @@ mod tests {
         let rest = parsed(&aggregated(Aggregated::V2beta1, items.iter().map(Bytes::as_ref)));
         assert_eq!(rest["apiVersion"], "apidiscovery.k8s.io/v2beta1");
         assert_eq!(rest["items"].as_array().unwrap().len(), 4);
+    }
+
+    /// The registry with one kind of each sort, so that whole documents can be read here.
+    fn small() -> Registry {
+        let mut registry = Registry::default();
+        registry.add(Kind::namespaced("Pod", "pods").versions("", "test", ["v1"]).short(["po"]).category("all").part(
+            "eviction",
+            Some(["policy", "v1", "Eviction"]),
+            &["create"],
+        ));
+        registry.add(Kind::cluster("Knob", "knobs").versions("b.io", "test", ["v1", "v1beta1"]).status());
+        registry
+    }
+
+    #[test]
+    fn fields_stand_in_kubernetes_order() {
+        let registry = small();
+        let catalog = Catalog::new(&registry);
+        let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let verbs = r#"["create","delete","deletecollection","get","list","patch","update","watch"]"#;
+        let knob = r#"{"name":"b.io","versions":[{"groupVersion":"b.io/v1","version":"v1"},{"groupVersion":"b.io/v1beta1","version":"v1beta1"}],"preferredVersion":{"groupVersion":"b.io/v1","version":"v1"}}"#;
+        assert_eq!(
+            text(catalog.api_versions("10.0.0.1:6443")),
+            r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[{"clientCIDR":"0.0.0.0/0","serverAddress":"10.0.0.1:6443"}]}"#
+        );
+        assert_eq!(
+            text(group_list(catalog.group_item("b.io").as_deref())),
+            format!(r#"{{"kind":"APIGroupList","apiVersion":"v1","groups":[{knob}]}}"#)
+        );
+        assert_eq!(
+            text(catalog.api_group("b.io").unwrap()),
+            format!(r#"{{"kind":"APIGroup","apiVersion":"v1",{}"#, &knob[1..])
+        );
+        assert_eq!(
+            text(catalog.resource_list("", "v1").unwrap()),
+            format!(
+                r#"{{"kind":"APIResourceList","groupVersion":"v1","resources":[{{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":{verbs},"shortNames":["po"],"categories":["all"],"storageVersionHash":"xPOwRZ+Yhw8="}},{{"name":"pods/eviction","singularName":"","namespaced":true,"group":"policy","version":"v1","kind":"Eviction","verbs":["create"]}}]}}"#
+            )
+        );
+        let list = text(catalog.resource_list("b.io", "v1").unwrap());
+        let head =
+            r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"b.io/v1","resources":[{"name":"knobs","#;
+        assert!(list.starts_with(head), "{list}");
+        assert_eq!(
+            text(aggregated(Aggregated::V2, catalog.aggregated_item("").as_deref())),
+            format!(
+                r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{{}},"items":[{{"metadata":{{}},"versions":[{{"version":"v1","resources":[{{"resource":"pods","responseKind":{{"group":"","version":"","kind":"Pod"}},"scope":"Namespaced","singularResource":"pod","verbs":{verbs},"shortNames":["po"],"categories":["all"],"subresources":[{{"subresource":"eviction","responseKind":{{"group":"policy","version":"v1","kind":"Eviction"}},"verbs":["create"]}}]}}],"freshness":"Current"}}]}}]}}"#
+            )
+        );
     }
 
     #[test]

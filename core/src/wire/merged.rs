@@ -4,6 +4,11 @@
 
 use crate::apiservices::GroupVersion;
 use crate::kinds::compare_versions;
+use crate::wire::discovery::documents::{
+    DiscoveryList, GroupDiscovery, GroupList, GroupSummary, Metadata, Resource, ResourceDiscovery, ResourceList,
+    ResponseKind, SubresourceDiscovery, VersionDiscovery, VersionSummary, encoded,
+};
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,8 +17,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remote {
     pub served: GroupVersion,
-    /// In the form of aggregated discovery; what it last told, when it no longer answers.
-    pub resources: Vec<Value>,
+    /// What it last told, when it no longer answers.
+    pub resources: Vec<ResourceDiscovery>,
     pub fresh: bool,
 }
 
@@ -25,78 +30,52 @@ pub struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    /// `/apis`.
-    pub fn group_list(&self, mut own: Value) -> Value {
-        let groups = own["groups"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        let named = groups.into_iter().map(|group| (text(&group, "name").to_owned(), group));
-        let empty = |name: &str| json!({"name": name, "versions": []});
-        let version = |remote: &Remote| {
-            let GroupVersion { group, version } = &remote.served;
-            json!({"groupVersion": format!("{group}/{version}"), "version": version})
-        };
-        let groups = self.groups(named, empty, version).into_iter().map(|mut group| {
-            group["preferredVersion"] = group["versions"][0].clone();
-            group
-        });
-        own["groups"] = groups.collect();
-        own
+    /// `/apis`, given as this server alone has it.
+    pub fn group_list(&self, own: &[u8]) -> Option<Bytes> {
+        self.groups_of(own).map(|list| encoded(&list))
     }
 
-    /// `/apis/<group>`, of the merged `/apis`.
-    pub fn api_group(list: &Value, name: &str) -> Option<Value> {
-        let groups = list["groups"].as_array()?;
-        let mut group = groups.iter().find(|group| group["name"] == name)?.clone();
-        group["kind"] = "APIGroup".into();
-        group["apiVersion"] = "v1".into();
-        Some(group)
+    /// `/apis/<group>`, of this server's `/apis`.
+    pub fn api_group(&self, own: &[u8], name: &str) -> Option<Bytes> {
+        let group = self.groups_of(own)?.groups.into_iter().find(|group| group.name == name)?;
+        Some(encoded(&group.alone()))
+    }
+
+    fn groups_of(&self, own: &[u8]) -> Option<GroupList> {
+        let mut list: GroupList = serde_json::from_slice(own).ok()?;
+        list.groups = self.groups(list.groups);
+        for group in &mut list.groups {
+            group.preferred_version = group.versions.first().cloned().unwrap_or_default();
+        }
+        Some(list)
     }
 
     /// `/apis` in its aggregated form.
-    pub fn aggregated(&self, mut own: Value) -> Value {
-        let groups = own["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        let named = groups.into_iter().map(|group| (text(&group["metadata"], "name").to_owned(), group));
-        let empty = |name: &str| json!({"metadata": {"name": name, "creationTimestamp": null}, "versions": []});
-        let version = |remote: &Remote| {
-            let mut version = json!({
-                "version": remote.served.version,
-                "freshness": if remote.fresh { "Current" } else { "Stale" },
-            });
-            if !remote.resources.is_empty() {
-                version["resources"] = remote.resources.clone().into();
-            }
-            version
-        };
-        own["items"] = self.groups(named, empty, version).into();
-        own
+    pub fn aggregated(&self, own: &[u8]) -> Option<Bytes> {
+        let mut list: DiscoveryList = serde_json::from_slice(own).ok()?;
+        list.items = self.groups(list.items);
+        Some(encoded(&list))
     }
 
     /// The groups with the others' versions, in order.
-    fn groups(
-        &self,
-        own: impl Iterator<Item = (String, Value)>,
-        empty: impl Fn(&str) -> Value,
-        version: impl Fn(&Remote) -> Value,
-    ) -> Vec<Value> {
-        let mut groups: BTreeMap<String, Value> = own.collect();
+    fn groups<G: Group>(&self, own: Vec<G>) -> Vec<G> {
+        let mut groups: BTreeMap<String, G> = own.into_iter().map(|group| (group.name().to_owned(), group)).collect();
         for remote in self.remotes {
-            let GroupVersion { group, version: name } = &remote.served;
-            let entry = groups.entry(group.clone()).or_insert_with(|| empty(group));
-            if let Some(versions) = entry["versions"].as_array_mut() {
-                versions.retain(|version| version["version"] != *name);
-                versions.push(version(remote));
-            }
+            let GroupVersion { group, version } = &remote.served;
+            let versions = groups.entry(group.clone()).or_insert_with(|| G::empty(group)).versions();
+            versions.retain(|known| G::version_name(known) != version);
+            versions.push(G::remote(remote));
         }
-        let mut ordered: Vec<(i64, String, Value)> = Vec::new();
+        let mut ordered: Vec<(i64, String, G)> = Vec::new();
         for (name, mut group) in groups {
-            let priorities = |version: &Value| (self.priorities)(&GroupVersion::new(&name, text(version, "version")));
-            let mut highest = 0;
-            if let Some(versions) = group["versions"].as_array_mut() {
-                highest = versions.iter().map(|version| priorities(version).0).max().unwrap_or(0);
-                versions.sort_by(|a, b| {
-                    let by_name = || compare_versions(text(a, "version"), text(b, "version"));
-                    priorities(b).1.cmp(&priorities(a).1).then_with(by_name)
-                });
-            }
+            let priorities =
+                |version: &G::Version| (self.priorities)(&GroupVersion::new(&name, G::version_name(version)));
+            let versions = group.versions();
+            let highest = versions.iter().map(|version| priorities(version).0).max().unwrap_or(0);
+            versions.sort_by(|a, b| {
+                let by_name = || compare_versions(G::version_name(a), G::version_name(b));
+                priorities(b).1.cmp(&priorities(a).1).then_with(by_name)
+            });
             ordered.push((highest, name, group));
         }
         ordered.sort_by(|a, b| (Reverse(a.0), &a.1).cmp(&(Reverse(b.0), &b.1)));
@@ -104,53 +83,118 @@ impl Merge<'_> {
     }
 }
 
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
+/// A group in one of the two forms of discovery.
+trait Group {
+    type Version;
+    fn empty(name: &str) -> Self;
+    fn name(&self) -> &str;
+    fn versions(&mut self) -> &mut Vec<Self::Version>;
+    fn version_name(version: &Self::Version) -> &str;
+    fn remote(remote: &Remote) -> Self::Version;
+}
+
+impl Group for GroupSummary {
+    type Version = VersionSummary;
+
+    fn empty(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn versions(&mut self) -> &mut Vec<VersionSummary> {
+        &mut self.versions
+    }
+
+    fn version_name(version: &VersionSummary) -> &str {
+        &version.version
+    }
+
+    fn remote(remote: &Remote) -> VersionSummary {
+        let GroupVersion { group, version } = &remote.served;
+        VersionSummary { group_version: format!("{group}/{version}"), version: version.clone() }
+    }
+}
+
+impl Group for GroupDiscovery {
+    type Version = VersionDiscovery;
+
+    fn empty(name: &str) -> Self {
+        Self { metadata: Metadata { name: name.to_owned() }, versions: Vec::new() }
+    }
+
+    fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    fn versions(&mut self) -> &mut Vec<VersionDiscovery> {
+        &mut self.versions
+    }
+
+    fn version_name(version: &VersionDiscovery) -> &str {
+        &version.version
+    }
+
+    fn remote(remote: &Remote) -> VersionDiscovery {
+        VersionDiscovery {
+            version: remote.served.version.clone(),
+            resources: remote.resources.clone(),
+            freshness: if remote.fresh { "Current" } else { "Stale" }.into(),
+        }
+    }
 }
 
 /// The resources of a version in an aggregated document of another server.
-pub fn of_aggregated(document: &Value, served: &GroupVersion) -> Option<Vec<Value>> {
-    let mut groups = document["items"].as_array()?.iter();
-    let group = groups.find(|group| text(&group["metadata"], "name") == served.group)?;
-    let version = group["versions"].as_array()?.iter().find(|version| version["version"] == served.version)?;
-    Some(version["resources"].as_array().cloned().unwrap_or_default())
+pub fn of_aggregated(document: &[u8], served: &GroupVersion) -> Option<Vec<ResourceDiscovery>> {
+    let list: DiscoveryList = serde_json::from_slice(document).ok()?;
+    let group = list.items.into_iter().find(|group| group.metadata.name == served.group)?;
+    let version = group.versions.into_iter().find(|version| version.version == served.version)?;
+    Some(version.resources)
 }
 
 /// The resources of a version of which another server gives the plain list.
-pub fn of_resource_list(list: &Value) -> Vec<Value> {
-    let mut resources: Vec<Value> = Vec::new();
+pub fn of_resource_list(list: &[u8]) -> Option<Vec<ResourceDiscovery>> {
+    let list: ResourceList = serde_json::from_slice(list).ok()?;
+    let mut resources: Vec<ResourceDiscovery> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in list["resources"].as_array().into_iter().flatten() {
-        let kind = json!({
-            "group": text(entry, "group"), "version": text(entry, "version"), "kind": text(entry, "kind"),
-        });
-        let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
-        let name = text(entry, "name");
-        let (main, sub) = name.split_once('/').map_or((name, None), |(main, sub)| (main, Some(sub)));
+    for entry in list.resources {
+        let Resource { name, group, version, kind, verbs, .. } = entry;
+        let response_kind = Some(ResponseKind { group, version, kind });
+        let scope = if entry.namespaced { "Namespaced" } else { "Cluster" };
+        let (main, sub) = name.split_once('/').map_or((name.as_str(), None), |(main, sub)| (main, Some(sub)));
         let place = *places.entry(main.to_owned()).or_insert_with(|| {
-            resources.push(json!({"resource": main, "scope": scope, "singularResource": "", "verbs": []}));
+            let (resource, scope) = (main.to_owned(), scope.to_owned());
+            resources.push(ResourceDiscovery { resource, scope, ..ResourceDiscovery::default() });
             resources.len() - 1
         });
         let resource = &mut resources[place];
-        let Some(sub) = sub else {
-            resource["responseKind"] = kind;
-            resource["scope"] = scope.into();
-            resource["singularResource"] = text(entry, "singularName").into();
-            for field in ["verbs", "shortNames", "categories"] {
-                if let Some(all) = entry.get(field).filter(|all| all.is_array()) {
-                    resource[field] = all.clone();
-                }
+        match sub {
+            Some(sub) => {
+                let subresource = sub.to_owned();
+                resource.subresources.push(SubresourceDiscovery {
+                    subresource,
+                    response_kind,
+                    accepted_types: Vec::new(),
+                    verbs,
+                });
             }
-            continue;
-        };
-        if !resource["subresources"].is_array() {
-            resource["subresources"] = json!([]);
-        }
-        if let Some(all) = resource["subresources"].as_array_mut() {
-            all.push(json!({"subresource": sub, "responseKind": kind, "verbs": entry["verbs"]}));
+            None => {
+                *resource = ResourceDiscovery {
+                    resource: main.to_owned(),
+                    response_kind,
+                    scope: scope.into(),
+                    singular_resource: entry.singular_name,
+                    verbs,
+                    short_names: entry.short_names,
+                    categories: entry.categories,
+                    subresources: std::mem::take(&mut resource.subresources),
+                };
+            }
         }
     }
-    resources
+    Some(resources)
 }
 
 /// `/openapi/v3`, with others' group versions and the hashes under which they show them.
@@ -275,7 +319,7 @@ mod tests {
     use super::*;
 
     fn remote(group: &str, version: &str) -> Remote {
-        let resources = vec![json!({"resource": "things"})];
+        let resources = vec![ResourceDiscovery { resource: "things".into(), ..ResourceDiscovery::default() }];
         Remote { served: GroupVersion::new(group, version), resources, fresh: true }
     }
 
@@ -295,11 +339,12 @@ mod tests {
             let versions: Vec<Value> = versions.iter().map(|one| version(name, one)).collect();
             json!({"name": name, "preferredVersion": versions[0], "versions": versions})
         };
-        let own =
-            json!({"kind": "APIGroupList", "groups": [group("apps", &["v1"]), group("b.io", &["v2", "v1beta1"])]});
+        let own = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group("apps", &["v1"]), group("b.io", &["v2", "v1beta1"])]});
         let remotes = [remote("high.io", "v1"), remote("b.io", "v1"), remote("a.io", "v1"), remote("apps", "v1")];
         let merge = Merge { remotes: &remotes, priorities: &priorities };
-        let merged = merge.group_list(own);
+        let own = own.to_string();
+        let text = merge.group_list(own.as_bytes()).unwrap();
+        let merged: Value = serde_json::from_slice(&text).unwrap();
         let expected = json!([
             group("high.io", &["v1"]),
             group("apps", &["v1"]),
@@ -307,19 +352,31 @@ mod tests {
             group("b.io", &["v1", "v2", "v1beta1"]),
         ]);
         assert_eq!(merged["groups"], expected);
-        assert_eq!(Merge::api_group(&merged, "a.io").unwrap()["kind"], "APIGroup");
-        assert_eq!(Merge::api_group(&merged, "c.io"), None);
+        // In Kubernetes' order of fields, as without other servers.
+        let head = br#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"high.io","versions":["#;
+        assert!(text.starts_with(head), "{text:?}");
+        let alone = merge.api_group(own.as_bytes(), "a.io").unwrap();
+        assert!(alone.starts_with(br#"{"kind":"APIGroup","apiVersion":"v1","name":"a.io","versions":["#), "{alone:?}");
+        assert_eq!(merge.api_group(own.as_bytes(), "c.io"), None);
     }
 
     #[test]
     fn aggregated_documents_tell_what_is_stale() {
-        let own = json!({"items": [{"metadata": {"name": "apps"}, "versions": [{"version": "v1"}]}]});
+        let own = json!({
+            "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+            "items": [{"metadata": {"name": "apps"}, "versions": [{"version": "v1"}]}],
+        });
         let gone = Remote { fresh: false, resources: Vec::new(), ..remote("a.io", "v1") };
         let remotes = [gone, remote("a.io", "v2")];
-        let merged = Merge { remotes: &remotes, priorities: &priorities }.aggregated(own);
+        let own = own.to_string();
+        let text = Merge { remotes: &remotes, priorities: &priorities }.aggregated(own.as_bytes()).unwrap();
+        let merged: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(merged["items"][0]["metadata"]["name"], "apps");
         let versions = json!([
-            {"version": "v2", "freshness": "Current", "resources": [{"resource": "things"}]},
+            {
+                "version": "v2", "freshness": "Current",
+                "resources": [{"resource": "things", "scope": "", "singularResource": "", "verbs": []}],
+            },
             {"version": "v1", "freshness": "Stale"},
         ]);
         assert_eq!(merged["items"][1]["versions"], versions);
@@ -330,12 +387,12 @@ mod tests {
         let list = json!({"resources": [
             {"name": "pods", "singularName": "pod", "namespaced": true, "kind": "Pod", "verbs": ["get"], "shortNames": ["po"]},
             {"name": "pods/scale", "namespaced": true, "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get"]},
-            {"name": "others/status", "namespaced": false, "kind": "Other", "verbs": ["update"]},
+            {"name": "others/status", "namespaced": false, "kind": "Other", "verbs": ["update"], "shortNames": null},
         ]});
         let pod = json!({"group": "", "version": "", "kind": "Pod"});
         let scale = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
         let other = json!({"group": "", "version": "", "kind": "Other"});
-        let resources = of_resource_list(&list);
+        let resources = of_resource_list(list.to_string().as_bytes()).unwrap();
         let expected = json!([
             {
                 "resource": "pods", "scope": "Namespaced", "singularResource": "pod", "verbs": ["get"],
@@ -347,7 +404,7 @@ mod tests {
                 "subresources": [{"subresource": "status", "responseKind": other, "verbs": ["update"]}],
             },
         ]);
-        assert_eq!(Value::from(resources), expected);
+        assert_eq!(serde_json::to_value(resources).unwrap(), expected);
     }
 
     #[test]

@@ -4,5 +4,6 @@ pub mod discovery;
 pub mod jsonpath;
 pub mod merged;
 pub mod openapi;
+pub mod pretty;
 pub mod protobuf;
 pub mod table;

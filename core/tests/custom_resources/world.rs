@@ -25,7 +25,9 @@ pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customreso
 #[derive(Clone)]
 pub struct World {
     pub state: State,
-    settings: Settings,
+    pub settings: Settings,
+    /// Who asks.
+    pub user: Arc<User>,
     seconds: i64,
     /// What the last request was warned of.
     pub warnings: Vec<String>,
@@ -45,6 +47,7 @@ impl World {
             first: state.clone(),
             state,
             settings: Settings::default(),
+            user: Arc::new(User::new("jane", &["system:authenticated"])),
             seconds: 0,
             warnings: Vec::new(),
             events: 0,
@@ -78,7 +81,7 @@ impl World {
     pub fn request(&self, verb: Verb, path: &str, format: Format, body: Vec<u8>) -> Result<Request, Refusal> {
         let target = self.target(path).ok_or(Refusal::NoSuchPath)?;
         Ok(Request {
-            user: Arc::new(User::new("jane", &["system:authenticated"])),
+            user: self.user.clone(),
             verb,
             target,
             options: Options {

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::{Clock, Options};
 use crate::memory::MemoryLog;
 use holdfast_core::kinds::registry;
-use holdfast_core::request::{Body, Request, Target, Verb};
+use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::select::{FieldSelector, LabelSelector};
 use holdfast_core::stamp::Stamp;
 use serde_json::{Value, json};
@@ -41,12 +41,13 @@ async fn write(engine: &Arc<Engine>, verb: Verb, document: Value) {
         .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         .expect("a built-in kind");
     let name = (verb != Verb::Create).then(|| "things.example.com".to_owned());
+    let format = if verb == Verb::Patch { Format::MergePatch } else { Format::Json };
     let request = Request {
         user: Default::default(),
         verb,
         target: Target { kind, version, namespace: None, name, subresource: None },
         options: Default::default(),
-        body: Body { bytes: document.to_string().into(), format: Default::default() },
+        body: Body { bytes: document.to_string().into(), format },
         id: String::new(),
     };
     if let Err(refusal) = engine.mutate(&request).await {
@@ -62,7 +63,7 @@ async fn a_kind_that_was_redefined_before_the_watch_joined_ends_it() {
     write(&engine, Verb::Create, definition("one")).await;
     let before = engine.snapshot();
     let (kind, version) = before.registry.find("example.com", "v1", "things").expect("the kind that was defined");
-    write(&engine, Verb::Update, definition("other")).await;
+    write(&engine, Verb::Patch, definition("other")).await;
 
     let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
     let selection = Selection { kind, version, prefix: String::new(), key: None, labels, fields };

@@ -165,7 +165,7 @@ fn writers_with_a_slow_webhook_all_get_through() {
         let done = |outcome: Result<Reply, Refusal>| assert!(outcome.is_ok(), "{:?}", outcome.err());
         done(engine.mutate(&create("namespaces", "", json!({"metadata": {"name": "default"}}))).await);
         done(engine.mutate(&create("customresourcedefinitions", "", definition())).await);
-        let found = |version| engine.snapshot().registry.find("example.com", version, "things").unwrap();
+        let found = |version: &str| engine.snapshot().registry.find("example.com", version, "things").unwrap();
         let to_kind = |request: Request, version: &str| {
             let mut request = request;
             (request.target.kind, request.target.version) = found(version);

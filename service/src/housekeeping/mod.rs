@@ -11,13 +11,15 @@ use crate::Service;
 use holdfast_core::authz::upkeep as roles;
 use holdfast_core::event::Offset;
 use holdfast_core::expiry;
-use holdfast_core::namespace::{self, Step};
+use holdfast_core::namespace::{Emptying, Step};
 use holdfast_core::pipeline;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long commits are gathered before the plan is made again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How many plans are made one after the other.
+const ROUNDS_MAX: usize = 64;
 /// How often Events are looked through: a twentieth of their time, within these bounds.
 const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
@@ -33,16 +35,19 @@ pub async fn run(service: Arc<Service>) {
         drop(service);
         weak
     };
-    let mut gathered = Offset::ZERO;
+    let mut work = Work::default();
     loop {
         let committed = hub.committed().notified();
         tokio::pin!(committed);
         committed.as_mut().enable();
-        {
+        let again = {
             let Some(service) = service.upgrade() else { return };
-            work(&service, &mut gathered).await;
+            work.go_on(&service).await
+        };
+        match again {
+            Some(again) => _ = tokio::time::timeout(again, committed).await,
+            None => committed.await,
         }
-        committed.await;
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -53,54 +58,76 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
     loop {
         tokio::time::sleep(period).await;
         let Some(service) = service.upgrade() else { return };
+        let mut after = None;
         loop {
             let now_ms = service.engine().stamp().time.as_millisecond();
-            let steps = expiry::plan(&service.engine().snapshot(), ttl, now_ms);
+            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after.as_ref());
             let mut requests = tokio::task::JoinSet::new();
-            for step in steps {
+            for step in due.steps {
                 let service = service.clone();
                 requests.spawn(async move { service.act(step.request).await.is_ok() });
             }
             // Those that were refused changed meanwhile, or the disk is full: either way there is no hurry.
-            if !requests.join_all().await.contains(&true) {
+            requests.join_all().await;
+            after = due.rest;
+            if after.is_none() {
                 break;
             }
         }
     }
 }
 
-/// Makes the plan's requests until it has none left.
-async fn work(service: &Arc<Service>, gathered: &mut Offset) {
-    // Each round removes something or is the last, but a request may fail: then the next commit tries again.
-    for _ in 0..64 {
-        let snapshot = service.engine().snapshot();
-        let mut steps: Vec<Step> = namespace::plan(&snapshot, service.engine().stamp());
-        if !snapshot.definitions.unsettled.is_empty() {
-            steps.extend(pipeline::plan_definitions(&snapshot));
-        }
-        if snapshot.rbac_offset > *gathered {
-            steps.extend(roles::plan(&snapshot));
-            if steps.is_empty() {
-                *gathered = snapshot.rbac_offset;
+/// What is kept from one plan to the next.
+#[derive(Default)]
+struct Work {
+    emptying: Emptying,
+    /// The roles have been gathered up to here.
+    gathered: Offset,
+}
+
+impl Work {
+    /// Makes the plans' requests until there are none left. Answers when to plan again though nothing is written.
+    async fn go_on(&mut self, service: &Arc<Service>) -> Option<Duration> {
+        // Each round removes something or is the last, but a request may fail: then the next commit tries again.
+        for _ in 0..ROUNDS_MAX {
+            let snapshot = service.engine().snapshot();
+            let stamp = service.engine().stamp();
+            let now_ms = stamp.time.as_millisecond();
+            let namespaces = self.emptying.plan(&snapshot, stamp);
+            let mut steps: Vec<Step> = namespaces.steps;
+            if !snapshot.definitions.unsettled.is_empty() {
+                steps.extend(pipeline::plan_definitions(&snapshot));
             }
-        }
-        if steps.is_empty() {
-            return;
-        }
-        // All at once, so that they share a few fsyncs.
-        let mut requests = tokio::task::JoinSet::new();
-        for step in steps {
-            let service = service.clone();
-            requests.spawn(async move {
-                let refused = service.act(step.request).await.err();
-                if let Some(refusal) = &refused {
-                    tracing::debug!(?refusal, "a step of keeping house was refused");
+            if snapshot.rbac_offset > self.gathered {
+                steps.extend(roles::plan(&snapshot));
+                if steps.is_empty() {
+                    self.gathered = snapshot.rbac_offset;
                 }
-                refused.is_some()
-            });
+            }
+            let wait_ms = namespaces.again_ms.map(|again_ms| u64::try_from(again_ms - now_ms).unwrap_or(0));
+            if steps.is_empty() && wait_ms != Some(0) {
+                return wait_ms.map(Duration::from_millis);
+            }
+            make(service, steps).await;
         }
-        if requests.join_all().await.contains(&true) {
-            tokio::time::sleep(PAUSE).await;
-        }
+        Some(PAUSE)
+    }
+}
+
+/// Makes requests all at once, so that they share a few fsyncs.
+async fn make(service: &Arc<Service>, steps: Vec<Step>) {
+    let mut requests = tokio::task::JoinSet::new();
+    for step in steps {
+        let service = service.clone();
+        requests.spawn(async move {
+            let refused = service.act(step.request).await.err();
+            if let Some(refusal) = &refused {
+                tracing::debug!(?refusal, "a step of keeping house was refused");
+            }
+            refused.is_some()
+        });
+    }
+    if requests.join_all().await.contains(&true) {
+        tokio::time::sleep(PAUSE).await;
     }
 }

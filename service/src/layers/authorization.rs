@@ -6,6 +6,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::chain::Authorizer;
 use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
+use holdfast_core::kinds::known;
 use holdfast_core::refusal::Subject;
 use holdfast_core::request::Request;
 use holdfast_core::state::State;
@@ -100,7 +101,7 @@ fn impersonate(authorizer: &Authorizer<'_>, caller: &User, other: ActingAs) -> R
     };
     let account = other.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
     match account {
-        Some((namespace, account)) => may_be("", "serviceaccounts", "", namespace, account)?,
+        Some((namespace, account)) => may_be("", known::SERVICE_ACCOUNT.resource, "", namespace, account)?,
         None => may_be("", "users", "", "", &other.name)?,
     }
     let mut user = match account {

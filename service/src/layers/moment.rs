@@ -6,7 +6,7 @@ use super::namespace_start::NamespaceStarts;
 use super::{Layer, Next, Outcome, Passage};
 use crate::lookup::Found;
 use crate::scene::Scene;
-use crate::{Asked, Granted, Named, Reply, Service};
+use crate::{Asked, Granted, Named, Reply, RequestId, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use std::sync::Arc;
@@ -23,14 +23,16 @@ impl Layer for PastOrPresent {
             let at = passage.at.take();
             match std::mem::replace(&mut passage.asked, Asked::Path { verb: "", path: String::new() }) {
                 Asked::Named(named) => self.find(service, passage, *named, at.as_deref()).await?,
-                Asked::Found(request) => {
+                Asked::Found(mut request) => {
                     let state = service.engine().snapshot();
                     if !state.registry.serves(request.target.kind) {
                         return Err(Refusal::NoSuchPath);
                     }
+                    // Whoever was judged is who acts, and under the name that the door knows.
+                    request.user = passage.user.clone();
+                    request.id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
                     let kind = state.registry.share(request.target.kind);
-                    let scene = Scene::Present(state);
-                    let starts = self.starts.clone();
+                    let (scene, starts) = (Scene::Present(state), self.starts.clone());
                     passage.found = Some(Found { scene, kind, request: *request, starts });
                 }
                 Asked::Elsewhere { .. } | Asked::Path { .. } | Asked::Everything { .. } => {

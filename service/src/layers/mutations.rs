@@ -7,6 +7,7 @@ use crate::scene::Scene;
 use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
+use holdfast_core::kinds::known;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body};
 use holdfast_core::request::Verb;
@@ -54,7 +55,7 @@ fn bind(found: Found) -> Result<Found, Refusal> {
     let Found { scene, mut request, starts, .. } = found;
     let registry = &scene.state().registry;
     let binding = decode_body(scene.state(), &request)?;
-    let (pods, version) = registry.find("", "v1", "pods").ok_or(Refusal::NoSuchPath)?;
+    let (pods, version) = registry.known(known::POD).ok_or(Refusal::NoSuchPath)?;
     request.target.kind = pods;
     request.target.version = version;
     request.target.name = Some(meta::name(&binding).to_owned());

@@ -8,7 +8,7 @@ use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::{Kind, known};
 use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
 use holdfast_core::refusal::{Cause, Subject};
 use holdfast_core::request::{Request, Verb};
@@ -254,7 +254,7 @@ impl Found {
 fn unreachable_node(kind: &Kind, subresource: &str, object: &serde_json::Value) -> Refusal {
     let name = object["metadata"]["name"].as_str().unwrap_or("");
     match kind.kind.as_str() {
-        "Pod" => match object["spec"]["nodeName"].as_str().unwrap_or("") {
+        pod if pod == known::POD.kind => match object["spec"]["nodeName"].as_str().unwrap_or("") {
             "" => Refusal::BadRequest(format!("pod {name} does not have a host assigned")),
             node if subresource == "proxy" => {
                 Refusal::Unavailable(format!("error trying to reach service: the node {node:?} is not connected"))
@@ -263,7 +263,9 @@ fn unreachable_node(kind: &Kind, subresource: &str, object: &serde_json::Value) 
                 "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {subresource}"
             )),
         },
-        "Service" => Refusal::Unavailable(format!("no endpoints available for service {name:?}")),
+        service if service == known::SERVICE.kind => {
+            Refusal::Unavailable(format!("no endpoints available for service {name:?}"))
+        }
         _ => Refusal::Unavailable(format!("error trying to reach service: the node {name:?} is not connected")),
     }
 }

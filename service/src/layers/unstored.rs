@@ -6,7 +6,7 @@ use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::reviews::{review, token_review};
-use holdfast_core::kinds::{Kind, Unstored as Asked};
+use holdfast_core::kinds::{Kind, Unstored as Question};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, Subject};
@@ -25,7 +25,7 @@ pub struct Unstored;
 impl Layer for Unstored {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
         // A Binding is the old way to `pods/NAME/binding`, and is written there.
-        let here = |found: &Found| !found.kind.stored && found.kind.unstored != Some(Asked::Binding);
+        let here = |found: &Found| !found.kind.stored && found.kind.unstored != Some(Question::Binding);
         if !passage.found.as_ref().is_some_and(here) {
             return next.call(passage);
         }
@@ -38,8 +38,10 @@ async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
     let state = found.scene.whole(service.engine()).await?;
     let request = &found.request;
     match (found.kind.unstored, request.verb) {
-        (Some(Asked::ComponentStatus), Verb::Get | Verb::List) => component_status(service, request).await,
-        (Some(Asked::TokenReview), Verb::Create) => review_token(service, &state, request),
+        (Some(Question::ComponentStatus), Verb::Get | Verb::List) => {
+            component_status(service, &found.kind, request).await
+        }
+        (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request),
         (_, Verb::Create) => review_access(service, &state, request, &found.kind),
         _ => Err(Refusal::MethodNotAllowed {
             message: "the server does not allow this method on the requested resource".into(),
@@ -88,7 +90,7 @@ fn review_access(service: &Service, state: &State, request: &Request, kind: &Kin
 }
 
 /// The health of the parts that a cluster used to have: here it is the log's.
-async fn component_status(service: &Service, request: &Request) -> Outcome {
+async fn component_status(service: &Service, kind: &Kind, request: &Request) -> Outcome {
     let health = match service.engine().health(PATIENCE).await {
         Health::Well => json!({"type": "Healthy", "status": "True", "message": "ok"}),
         Health::ReadOnly(why) | Health::Dead(why) => {
@@ -98,12 +100,12 @@ async fn component_status(service: &Service, request: &Request) -> Outcome {
     let item = json!({"metadata": {"name": "etcd-0"}, "conditions": [health]});
     let name = request.name();
     if !name.is_empty() && name != "etcd-0" {
-        return Err(Refusal::NotFound(Subject::new("", "componentstatuses", name)));
+        return Err(Refusal::NotFound(Subject::new("", &kind.resource, name)));
     }
     let answer = if name.is_empty() {
-        json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [item]})
+        json!({"kind": format!("{}List", kind.kind), "apiVersion": "v1", "metadata": {}, "items": [item]})
     } else {
-        json!({"kind": "ComponentStatus", "apiVersion": "v1", "metadata": item["metadata"], "conditions": item["conditions"]})
+        json!({"kind": kind.kind, "apiVersion": "v1", "metadata": item["metadata"], "conditions": item["conditions"]})
     };
     Ok(Reply::Document { document: document(answer), created: false })
 }

@@ -46,6 +46,7 @@ pub fn check_gone(twin: &Twin, namespace: &str) -> Verdict {
 
 /// When the janitor has no more to do, only what somebody else holds back is left of what is going away.
 pub fn check_rest(twin: &Twin) -> Verdict {
+    let pods = Sort::Pod.storage();
     for (name, namespace) in twin.present(Sort::Namespace.storage()) {
         let shape = namespace.shape();
         if !shape.deleting {
@@ -53,10 +54,15 @@ pub fn check_rest(twin: &Twin) -> Verdict {
         }
         let mut content = 0;
         let within = |key: &str| key.split_once('/').is_some_and(|(home, _)| home == name);
+        // While pods stop, the rest of the content stays for them.
+        let stops = twin.present(pods).any(|(key, _)| within(key));
         for (storage, key, version) in twin.all_at(u64::MAX).filter(|(_, key, _)| within(key)) {
             content += 1;
-            ensure(version.is_deleting(), || format!("{storage} {key} was not deleted with {name}"))?;
-            held_back(storage, key, &version.document)?;
+            let may_stay = stops && storage != pods;
+            ensure(may_stay || version.is_deleting(), || format!("{storage} {key} was not deleted with {name}"))?;
+            if version.is_deleting() {
+                held_back(storage, key, &version.document)?;
+            }
         }
         ensure(content > 0 || !shape.finalizers.is_empty(), || format!("namespace {name} is empty and does not go"))?;
         ensure(content == 0 || shape.held, || format!("namespace {name} was finalized with content in it"))?;

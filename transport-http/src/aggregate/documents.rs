@@ -16,7 +16,6 @@ use holdfast_core::wire::openapi;
 use holdfast_service::Scene;
 use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Method};
-use serde_json::Value;
 use std::sync::{Arc, PoisonError};
 
 /// A document, with what it was made from.
@@ -61,16 +60,13 @@ pub async fn answer(transport: &Arc<Transport>, head: &Head, route: &Route, shap
     let scene = Scene::Present(transport.engine().snapshot());
     let own = paths::answer(transport, &scene, &Method::GET, &own_route, &own_headers, &query, Shape::PLAIN).await;
     let own = whole(own).await?;
-    let name =
-        format!("{own_route:?} {:?} {}", own_headers.get(ACCEPT), matches!(asked, Asked::OpenApiV2 { protobuf: true }));
+    let group = if let Asked::Group(group) = &asked { *group } else { "" };
+    let protobuf = matches!(asked, Asked::OpenApiV2 { protobuf: true });
+    let name = format!("{own_route:?} {group} {:?} {protobuf}", own_headers.get(ACCEPT));
     let document = document(transport, &table, &name, own, &asked)?;
     Some(match asked {
         Asked::Groups(Some(form)) => paths::tagged(document, form.content_type(), headers, shape),
-        Asked::Groups(None) | Asked::OpenApiV3Index => respond::bytes(200, document, shape),
-        Asked::Group(group) => {
-            let list: Value = serde_json::from_slice(&document).ok()?;
-            respond::bytes(200, Merge::api_group(&list, group)?.to_string().into(), shape)
-        }
+        Asked::Groups(None) | Asked::Group(_) | Asked::OpenApiV3Index => respond::bytes(200, document, shape),
         Asked::OpenApiV2 { protobuf: true } => paths::tagged(document, openapi::V2_PROTOBUF, headers, shape),
         Asked::OpenApiV2 { protobuf: false } => paths::tagged(document, respond::JSON, headers, shape),
     })
@@ -81,27 +77,29 @@ fn document(transport: &Transport, table: &Table, name: &str, own: Bytes, asked:
     if let Some(kept) = lock().get(name).filter(|kept| kept.generation == table.generation && kept.own == own) {
         return Some(kept.document.clone());
     }
-    let document = merge(table, serde_json::from_slice(&own).ok()?, asked);
+    let document = merge(table, &own, asked)?;
     let merged = Merged { own, generation: table.generation, document: document.clone() };
     lock().insert(name.to_owned(), merged);
     Some(document)
 }
 
-fn merge(table: &Table, own: Value, asked: &Asked) -> Bytes {
+fn merge(table: &Table, own: &[u8], asked: &Asked) -> Option<Bytes> {
     let (remotes, priorities) = (table.remotes(), |served: &GroupVersion| table.priorities(served));
     let merge = Merge { remotes: &remotes, priorities: &priorities };
     let servers = || table.servers.iter();
     match asked {
-        Asked::Groups(Some(_)) => merge.aggregated(own).to_string().into(),
-        Asked::Groups(None) | Asked::Group(_) => merge.group_list(own).to_string().into(),
+        Asked::Groups(Some(_)) => merge.aggregated(own),
+        Asked::Groups(None) => merge.group_list(own),
+        Asked::Group(group) => merge.api_group(own, group),
         Asked::OpenApiV3Index => {
             let hashes = servers().filter_map(|(served, server)| Some((served, server.told.openapi_v3.as_deref()?)));
-            merged::openapi_v3_index(own, hashes).to_string().into()
+            let own = serde_json::from_slice(own).ok()?;
+            Some(merged::openapi_v3_index(own, hashes).to_string().into())
         }
         Asked::OpenApiV2 { protobuf } => {
             let others = servers().filter_map(|(_, server)| Some(&server.told.openapi_v2.as_ref()?.part));
-            let document = merged::openapi_v2(own, others);
-            if *protobuf { openapi::v2_protobuf_of(&document) } else { document.to_string().into() }
+            let document = merged::openapi_v2(serde_json::from_slice(own).ok()?, others);
+            Some(if *protobuf { openapi::v2_protobuf_of(&document) } else { document.to_string().into() })
         }
     }
 }

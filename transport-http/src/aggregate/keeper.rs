@@ -16,6 +16,7 @@ use holdfast_core::kinds::known;
 use holdfast_core::object::meta;
 use holdfast_core::state::{Entry, State};
 use holdfast_core::wire::discovery::Aggregated;
+use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::{merged, openapi};
 use holdfast_engine::{Delivery, Engine, Fault, WatchStart};
 use holdfast_outbound::{Endpoint, TlsTrust};
@@ -333,20 +334,19 @@ impl Aggregator {
         Told { resources, fresh: true, openapi_v2, openapi_v3 }
     }
 
-    async fn resources(&self, server: &Server) -> Option<Vec<Value>> {
+    async fn resources(&self, server: &Server) -> Option<Vec<ResourceDiscovery>> {
         let served = &server.service.served;
         let forms = [Aggregated::V2, Aggregated::V2beta1].map(Aggregated::content_type).join(",");
         if let Some(response) = self.fetch(server, "/apis", headers(&forms)).await {
             let form = response.headers().get(CONTENT_TYPE).and_then(|form| form.to_str().ok()).unwrap_or("");
             if form.contains("APIGroupDiscoveryList") {
-                let document: Value = serde_json::from_slice(response.body()).ok()?;
-                if let Some(resources) = merged::of_aggregated(&document, served) {
+                if let Some(resources) = merged::of_aggregated(response.body(), served) {
                     return Some(resources);
                 }
             }
         }
         let response = self.fetch(server, &served.path(), headers("application/json")).await?;
-        Some(merged::of_resource_list(&serde_json::from_slice(response.body()).ok()?))
+        merged::of_resource_list(response.body())
     }
 
     async fn openapi_v2(&self, server: &Server) -> Option<Arc<Document>> {

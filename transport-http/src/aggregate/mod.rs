@@ -13,6 +13,7 @@ use bytes::Bytes;
 pub(crate) use documents::answer;
 use holdfast_core::apiservices::resolve::{Routing, Slices};
 use holdfast_core::apiservices::{ApiService, Backend, GroupVersion, local};
+use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::merged::Remote;
 use holdfast_engine::Engine;
 use holdfast_outbound::{Endpoint, Identity, Outbound, TlsTrust};
@@ -67,7 +68,7 @@ pub(crate) struct Server {
 /// What a server last told about its resources.
 #[derive(Clone, Default, PartialEq)]
 struct Told {
-    resources: Vec<Value>,
+    resources: Vec<ResourceDiscovery>,
     fresh: bool,
     openapi_v2: Option<Arc<Document>>,
     /// The hash that stands for its description of version 3.

@@ -33,7 +33,6 @@ pub fn check() -> anyhow::Result<()> {
         "--workspace",
         "--edges=normal,build,dev",
         "--prefix=none",
-        "--no-dedupe",
         "--format={l}|{p}",
     ])?;
     let mut lines: Vec<&str> = tree.lines().filter(|line| !line.is_empty()).collect();

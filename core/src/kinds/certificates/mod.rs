@@ -4,6 +4,7 @@ pub mod columns;
 pub mod defaults;
 mod pem;
 mod pod_requests;
+mod signers;
 mod validate;
 
 use super::build::keep_old;
@@ -46,6 +47,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("CertificateSigningRequest"))
             .names(NameRule::PathSegment)
             .sign(sign)
+            .authorize(signers::request)
             .validate(validate::request)
             .view("approval")
             .validate_part("approval", validate::approval)
@@ -63,12 +65,14 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ClusterTrustBundle"))
             .names(NameRule::PathSegment)
             .validate(validate::bundle)
+            .authorize(signers::bundle)
             .conditional_update()
             .select("spec.signerName"),
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")
             .versions(GROUP, PACKAGE, ["v1beta1"])
             .columns(columns::of("PodCertificateRequest"))
             .validate(pod_requests::request)
+            .authorize(signers::pod_request)
             .conditional_update()
             .status()
             .validate_part("status", pod_requests::status)

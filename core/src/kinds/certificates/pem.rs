@@ -10,6 +10,12 @@ pub(super) struct Block {
     pub bytes: Vec<u8>,
 }
 
+/// The text behind the base64 in which an object carries it.
+pub(super) fn decoded(base64: &str) -> String {
+    let compact: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    STANDARD.decode(compact).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
 /// The blocks of a text. What is between them, and what is no whole block, is passed over.
 pub(super) fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
@@ -39,6 +45,7 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
+const INTEGER: u8 = 0x02;
 const SEQUENCE: u8 = 0x30;
 const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
@@ -69,6 +76,47 @@ fn says_authority(extension: &[u8]) -> bool {
     let Some((OCTET_STRING, value)) = parts.last().copied() else { return false };
     let inner = elements(value).and_then(|outer| outer.first().copied()).and_then(|(_, inner)| elements(inner));
     inner.is_some_and(|fields| fields.first().is_some_and(|(tag, value)| *tag == BOOLEAN && *value != [0]))
+}
+
+/// 2.5.4.10, the organization: Kubernetes takes it for a group.
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+const SET: u8 = 0x31;
+const UTF8_STRING: u8 = 0x0c;
+const NUMERIC_STRING: u8 = 0x12;
+const PRINTABLE_STRING: u8 = 0x13;
+const T61_STRING: u8 = 0x14;
+const IA5_STRING: u8 = 0x16;
+const BMP_STRING: u8 = 0x1e;
+
+/// The organizations for which a request for a certificate asks. `None` where it cannot be told what it asks for.
+pub(super) fn organizations(request: &[u8]) -> Option<Vec<String>> {
+    let [(INTEGER, _), (SEQUENCE, subject), ..] = elements(body(request)?)?[..] else { return None };
+    let mut found = Vec::new();
+    for (tag, set) in elements(subject)? {
+        for (inner, attribute) in elements(set).filter(|_| tag == SET)? {
+            let [(OBJECT, name), (ty, value)] = elements(attribute).filter(|_| inner == SEQUENCE)?[..] else {
+                return None;
+            };
+            if name == ORGANIZATION {
+                found.push(string(ty, value)?);
+            }
+        }
+    }
+    Some(found)
+}
+
+fn string(ty: u8, bytes: &[u8]) -> Option<String> {
+    match ty {
+        UTF8_STRING | NUMERIC_STRING | PRINTABLE_STRING | T61_STRING | IA5_STRING => {
+            String::from_utf8(bytes.to_vec()).ok()
+        }
+        BMP_STRING => {
+            let (pairs, rest) = bytes.as_chunks::<2>();
+            let units: Vec<u16> = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
+            String::from_utf16(&units).ok().filter(|_| rest.is_empty())
+        }
+        _ => None,
+    }
 }
 
 fn body(der: &[u8]) -> Option<&[u8]> {
@@ -117,6 +165,13 @@ pub(super) mod testing {
         signed(&[element(0x02, &[serial]), extensions].concat())
     }
 
+    /// What has the shape of a request for a certificate, for a subject of one organization.
+    pub fn request(string: u8, organization: &[u8]) -> Vec<u8> {
+        let attribute = element(SEQUENCE, &[element(OBJECT, ORGANIZATION), element(string, organization)].concat());
+        let subject = element(SEQUENCE, &element(SET, &attribute));
+        signed(&[element(INTEGER, &[0]), subject, element(SEQUENCE, &[])].concat())
+    }
+
     pub fn signed(body: &[u8]) -> Vec<u8> {
         let parts = [element(SEQUENCE, body), element(SEQUENCE, &[]), element(BIT_STRING, &[0, 1])];
         element(SEQUENCE, &parts.concat())
@@ -129,7 +184,7 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{certificate, pem, signed};
+    use super::testing::{certificate, pem, request, signed};
     use super::*;
 
     #[test]
@@ -142,6 +197,24 @@ mod tests {
         let cut = format!("-----BEGIN A-----\nAAAA\n{}", pem("B", b"two"));
         assert_eq!(blocks(&cut).len(), 1);
         assert!(blocks("-----BEGIN A-----\nK: v\n\nAAAA\n-----END A-----\n")[0].has_headers);
+    }
+
+    #[test]
+    fn organizations_are_read_in_every_sort_of_string() {
+        let rows: [(u8, &[u8], Option<&str>); 6] = [
+            (UTF8_STRING, b"dev", Some("dev")),
+            (PRINTABLE_STRING, b"dev", Some("dev")),
+            (BMP_STRING, b"\0d\0e\0v", Some("dev")),
+            (BMP_STRING, b"\0d\0", None),
+            (UTF8_STRING, b"\xff", None),
+            (0x1c, b"\0\0\0d", None),
+        ];
+        for (ty, bytes, expected) in rows {
+            let expected = expected.map(|text| vec![text.to_owned()]);
+            assert_eq!(organizations(&request(ty, bytes)), expected, "{ty:x} {bytes:?}");
+        }
+        assert_eq!(organizations(&signed(&[])), None);
+        assert_eq!(organizations(b"0"), None);
     }
 
     #[test]

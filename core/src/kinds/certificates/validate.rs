@@ -5,8 +5,6 @@ use crate::kinds::rules::{At, Seen, immutable, same};
 use crate::kinds::shapes::{TRUE_FALSE_UNKNOWN, at_least, distinct_items, not_longer, signer_name};
 use crate::object::names;
 use crate::refusal::Cause;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -80,8 +78,7 @@ fn request_spec(spec: At, causes: &mut Vec<Cause>) {
 }
 
 fn decoded(at: At) -> String {
-    let compact: String = at.text().chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    STANDARD.decode(compact).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    pem::decoded(at.text())
 }
 
 fn conditions(status: At, causes: &mut Vec<Cause>) {
@@ -263,6 +260,8 @@ mod tests {
     use super::super::pem::testing::{certificate, pem, signed};
     use super::*;
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use serde_json::json;
 
     fn encoded(ty: &str, der: &[u8]) -> Value {

@@ -14,6 +14,8 @@ pub fn kind() -> Kind {
         .category("all")
         .columns(columns::of("Pod"))
         .return_deleted_object()
+        // What pods use must stay until they have stopped.
+        .deleted_first()
         .glance(&[
             "spec.containers.name",
             "spec.initContainers.name",

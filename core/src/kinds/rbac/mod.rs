@@ -6,6 +6,7 @@ pub mod defaults;
 mod validate;
 
 use super::{ApiGroup, Kind};
+use crate::authz::escalation;
 use crate::object::names::NameRule;
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
@@ -68,6 +69,7 @@ pub fn kinds() -> Vec<Kind> {
             .role(RoleKind::ClusterRole)
             .names(NameRule::PathSegment)
             .validate(validate::cluster_role)
+            .authorize(escalation::cluster_role)
             .create_on_update(),
         Kind::cluster("ClusterRoleBinding", "clusterrolebindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
@@ -76,6 +78,7 @@ pub fn kinds() -> Vec<Kind> {
             .role(RoleKind::ClusterRoleBinding)
             .names(NameRule::PathSegment)
             .validate(validate::cluster_role_binding)
+            .authorize(escalation::binding)
             .create_on_update(),
         Kind::namespaced("Role", "roles")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
@@ -83,6 +86,7 @@ pub fn kinds() -> Vec<Kind> {
             .role(RoleKind::Role)
             .names(NameRule::PathSegment)
             .validate(validate::role)
+            .authorize(escalation::namespaced_role)
             .create_on_update(),
         Kind::namespaced("RoleBinding", "rolebindings")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
@@ -91,6 +95,7 @@ pub fn kinds() -> Vec<Kind> {
             .role(RoleKind::RoleBinding)
             .names(NameRule::PathSegment)
             .validate(validate::role_binding)
+            .authorize(escalation::binding)
             .create_on_update(),
     ]
 }

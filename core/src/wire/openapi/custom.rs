@@ -6,22 +6,30 @@ use serde_json::{Map, Value, json};
 const DROPPED: &[&str] = &["default", "nullable", "oneOf", "anyOf", "not", "allOf", "x-kubernetes-validations"];
 
 /// Weakens `schema` until version 2 can say it: whatever it allows stays allowed.
+///
+/// kubectl reads a schema with known properties as one that forbids all others, cannot read a list without items, and
+/// takes an object that keeps unknown fields for an empty one; such schemas lose their type, and then hold anything.
 pub(super) fn to_v2(schema: &Value) -> Value {
     let Some(schema) = schema.as_object() else { return json!({}) };
-    let keeps_unknown = schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
-    let nullable = schema.get("nullable") == Some(&Value::Bool(true));
-    let int_or_string = schema.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
+    let is_true = |key: &str| schema.get(key) == Some(&Value::Bool(true));
+    let (keeps_unknown, nullable) = (is_true(KEEPS_UNKNOWN), is_true("nullable"));
+    let loses_children = keeps_unknown || nullable;
+    let loses_type = match schema.get("type").and_then(Value::as_str) {
+        Some("array") => loses_children || !schema.contains_key("items"),
+        Some("object") => loses_children,
+        _ => nullable || is_true("x-kubernetes-int-or-string"),
+    };
     let mut out = Map::new();
     for (key, value) in schema {
-        let untyped = nullable || int_or_string;
         let value = match key.as_str() {
             key if DROPPED.contains(&key) => continue,
-            // Null is of no type here.
-            "type" if untyped => continue,
-            // Known properties would make all others unknown.
-            "properties" | "items" | "additionalProperties" if keeps_unknown || nullable => continue,
-            "required" if keeps_unknown || nullable => continue,
+            "type" if loses_type => continue,
+            "properties" | "items" if loses_children => continue,
             "properties" => properties_to_v2(value),
+            "required" => match required_to_v2(schema, value) {
+                Some(required) => required,
+                None => continue,
+            },
             "items" | "additionalProperties" if value.is_object() => to_v2(value),
             _ => value.clone(),
         };
@@ -30,9 +38,41 @@ pub(super) fn to_v2(schema: &Value) -> Value {
     Value::Object(out)
 }
 
+const KEEPS_UNKNOWN: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// Whether fields that the schema does not know are kept.
+pub(super) fn keeps_unknown(schema: &Value) -> bool {
+    schema[KEEPS_UNKNOWN] == true
+}
+
+/// Calls `visit` with the schemas directly below this one.
+pub(super) fn each_child(schema: &mut Value, visit: &mut impl FnMut(&mut Value)) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(&mut *visit);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(child) = schema.get_mut(key).filter(|child| child.is_object()) {
+            visit(child);
+        }
+    }
+}
+
 fn properties_to_v2(properties: &Value) -> Value {
     let Some(properties) = properties.as_object() else { return json!({}) };
     properties.iter().map(|(name, schema)| (name.clone(), to_v2(schema))).collect::<Map<_, _>>().into()
+}
+
+/// kubectl takes a property that is null for one that is missing.
+fn required_to_v2(schema: &Map<String, Value>, required: &Value) -> Option<Value> {
+    let may_be_null = |schema: &Value| schema["nullable"] == true;
+    if schema.get("additionalProperties").is_some_and(may_be_null) {
+        return None;
+    }
+    let properties = schema.get("properties").unwrap_or(&Value::Null);
+    let kept = required.as_array()?.iter().filter(|name| !may_be_null(&properties[name.as_str().unwrap_or_default()]));
+    let kept: Vec<Value> = kept.cloned().collect();
+    (!kept.is_empty()).then(|| kept.into())
 }
 
 #[cfg(test)]
@@ -50,11 +90,29 @@ mod tests {
             ),
             (
                 json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {}}}),
-                json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+                json!({"x-kubernetes-preserve-unknown-fields": true}),
             ),
             (
                 json!({"type": "object", "properties": {"default": {"type": "array", "items": {"oneOf": []}}}}),
                 json!({"type": "object", "properties": {"default": {"type": "array", "items": {}}}}),
+            ),
+            (
+                json!({"type": "array", "nullable": true, "description": "d", "items": {"type": "string"}}),
+                json!({"description": "d"}),
+            ),
+            (
+                json!({
+                    "type": "object", "required": ["a", "b"],
+                    "properties": {"a": {"type": "string", "nullable": true}, "b": {"type": "string"}},
+                }),
+                json!({"type": "object", "required": ["b"], "properties": {"a": {}, "b": {"type": "string"}}}),
+            ),
+            (
+                json!({
+                    "type": "object", "required": ["a"],
+                    "additionalProperties": {"type": "string", "nullable": true},
+                }),
+                json!({"type": "object", "additionalProperties": {}}),
             ),
         ];
         for (schema, expected) in cases {

@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
+/// Where Kubernetes' descriptions send readers for more.
+const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
 /// Groups that Kubernetes knows but shows no resource of. Like every built-in one they have their own kinds
 /// DeleteOptions and WatchEvent; the groups of custom resources have not, so these definitions never change.
 const UNSERVED: [(&str, &str); 3] =
@@ -25,13 +28,20 @@ const REQUIRED: [(&str, &str); 2] =
 pub(super) struct Definitions<'a> {
     form: Form,
     schema: &'a Schema,
-    /// The schemas of the custom resources that were asked for.
-    custom: BTreeMap<String, Value>,
+    /// The schemas of the custom resources that were asked for; `None` for those that have none.
+    custom: BTreeMap<String, Option<Value>>,
     descriptions: Descriptions,
     /// The kinds of each definition that is one. Two versions may share a definition.
     kinds: BTreeMap<String, Vec<GroupVersionKind>>,
-    /// The kind whose list a definition is.
-    lists: BTreeMap<String, String>,
+    lists: BTreeMap<String, ListOf>,
+}
+
+/// What a definition is a list of.
+struct ListOf {
+    /// The definition of the items.
+    item: String,
+    /// The items' resource: `pods`.
+    plural: String,
 }
 
 impl<'a> Definitions<'a> {
@@ -57,7 +67,8 @@ impl<'a> Definitions<'a> {
                 if served.kind.stored {
                     let list = GroupVersionKind::new(&gv.group, &gv.version, &format!("{kind}List"));
                     kinds.entry(format!("{message}List")).or_default().push(list);
-                    lists.insert(format!("{message}List"), message.clone());
+                    let of = ListOf { item: message.clone(), plural: served.kind.resource.clone() };
+                    lists.insert(format!("{message}List"), of);
                 }
                 for (group, version, kind) in served.subresources().into_iter().filter_map(|sub| sub.body.as_ref()) {
                     if let Some(message) = body_definition(catalog, group, version, kind) {
@@ -101,7 +112,7 @@ impl<'a> Definitions<'a> {
 
     /// Whether the name is that of a custom resource that was asked for, or of its list.
     pub(super) fn is_custom(&self, name: &str) -> bool {
-        let resource = self.lists.get(name).map_or(name, String::as_str);
+        let resource = self.lists.get(name).map_or(name, |list| &list.item);
         self.custom.contains_key(resource)
     }
 
@@ -110,17 +121,14 @@ impl<'a> Definitions<'a> {
             special
         } else if let Some(message) = self.schema.id(name).map(|id| self.schema.message(id)) {
             self.message(message)
-        } else if let Some(item) = self.lists.get(name) {
-            self.list(item)
-        } else if let Some(schema) = self.custom.get(name) {
-            self.custom_resource(schema)
+        } else if let Some(list) = self.lists.get(name) {
+            self.list(list)
         } else {
-            // A custom resource without a schema may hold anything.
-            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+            self.custom_resource(self.custom.get(name).and_then(Option::as_ref))
         };
         if definition.get("description").is_none() {
             match (self.descriptions.of_type(name), self.lists.get(name)) {
-                ("", Some(item)) => definition["description"] = json!(list_description(item)),
+                ("", Some(list)) => definition["description"] = json!(list_description(&list.item)),
                 ("", None) => {}
                 (text, _) => definition["description"] = json!(text),
             }
@@ -276,40 +284,82 @@ impl<'a> Definitions<'a> {
     }
 
     /// The list of a custom resource, which no table knows.
-    fn list(&self, item: &str) -> Value {
+    fn list(&self, list: &ListOf) -> Value {
+        let kind = bare(&list.item);
+        let items = json!({
+            "type": "array",
+            "items": self.form.reference(&list.item),
+            "description": format!("List of {}. More info: {CONVENTIONS}", list.plural),
+        });
         let mut properties = Map::new();
         self.insert_type_meta(&mut properties);
-        let items = json!({"type": "array", "items": self.form.reference(item), "description": "The objects."});
         properties.insert("items".into(), items);
-        let mut metadata = self.form.reference(concat_meta!("ListMeta"));
         let text = self.descriptions.of_field(concat_meta!("Status"), "metadata");
-        self.add_beside(&mut metadata, Map::from_iter([("description".to_owned(), json!(text))]));
-        properties.insert("metadata".into(), metadata);
+        properties.insert("metadata".into(), self.described_reference(concat_meta!("ListMeta"), text));
         json!({
             "type": "object",
+            "description": format!("{kind}List is a list of {kind}"),
             "properties": properties,
             "required": ["items"],
         })
     }
 
-    fn custom_resource(&self, schema: &Value) -> Value {
-        let mut definition = match self.form {
-            Form::V2 => custom::to_v2(schema),
-            Form::V3 => schema.clone(),
+    /// A custom resource of this schema. Where everything is allowed, no property is shown, not even metadata: kubectl
+    /// would take those that are shown for all there are. Version 3 can say that there may be more.
+    fn custom_resource(&self, schema: Option<&Value>) -> Value {
+        let v2 = self.form == Form::V2;
+        let Some(schema) = schema.filter(|schema| !(v2 && custom::keeps_unknown(schema))) else {
+            return json!({"type": "object"});
         };
-        let Some(root) = definition.as_object_mut() else { return json!({"type": "object"}) };
-        // In version 2 a kind that keeps unknown fields shows no properties: kubectl would take them for all there are.
-        if self.form == Form::V3 || root.get("x-kubernetes-preserve-unknown-fields") != Some(&Value::Bool(true)) {
-            let properties = root.entry("properties").or_insert_with(|| json!({}));
-            if let Some(properties) = properties.as_object_mut() {
-                self.insert_type_meta(properties);
-                let mut metadata = self.form.reference(concat_meta!("ObjectMeta"));
-                let text = "Standard object metadata.";
-                self.add_beside(&mut metadata, Map::from_iter([("description".to_owned(), json!(text))]));
-                properties.insert("metadata".into(), metadata);
-            }
+        let mut definition = if v2 { custom::to_v2(schema) } else { schema.clone() };
+        if let Some(root) = definition.as_object_mut()
+            && let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut()
+        {
+            self.insert_type_meta(properties);
+            properties.insert("metadata".into(), self.standard_metadata());
         }
+        self.complete_embedded(&mut definition);
         definition
+    }
+
+    /// Shows what an embedded object always has, wherever `schema` embeds one.
+    fn complete_embedded(&self, schema: &mut Value) {
+        custom::each_child(schema, &mut |child| self.complete_embedded(child));
+        let is_embedded = schema["x-kubernetes-embedded-resource"] == true;
+        let says_all = self.form == Form::V3 || !custom::keeps_unknown(schema);
+        let Some(schema) = schema.as_object_mut().filter(|_| is_embedded && says_all) else { return };
+        if let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
+            let texts = [
+                (
+                    "apiVersion",
+                    "apiVersion defines the versioned schema of this representation of an object.",
+                    "resources",
+                ),
+                ("kind", "kind is a string value representing the type of this object. In CamelCase.", "types-kinds"),
+            ];
+            for (name, text, anchor) in texts {
+                let text = format!("{text} More info: {CONVENTIONS}#{anchor}");
+                properties.insert(name.into(), json!({"type": "string", "description": text}));
+            }
+            properties.insert("metadata".into(), self.standard_metadata());
+        }
+        if let Some(required) = schema.entry("required").or_insert_with(|| json!([])).as_array_mut() {
+            let missing = ["kind", "apiVersion"].into_iter().filter(|name| !required.iter().any(|known| known == name));
+            let missing: Vec<Value> = missing.map(Value::from).collect();
+            required.extend(missing);
+        }
+    }
+
+    /// The metadata of a custom resource.
+    fn standard_metadata(&self) -> Value {
+        let text = format!("Standard object's metadata. More info: {CONVENTIONS}#metadata");
+        self.described_reference(concat_meta!("ObjectMeta"), &text)
+    }
+
+    fn described_reference(&self, definition: &str, text: &str) -> Value {
+        let mut reference = self.form.reference(definition);
+        self.add_beside(&mut reference, Map::from_iter([("description".to_owned(), json!(text))]));
+        reference
     }
 }
 
@@ -319,8 +369,13 @@ fn required(message: &Message) -> impl Iterator<Item = &Field> {
 
 /// k8s-openapi has one generic list, and no words for it.
 fn list_description(item: &str) -> String {
-    let bare = item.rsplit_once('.').map_or(item, |(_, bare)| bare);
-    format!("{bare}List is a list of objects of kind {bare}.")
+    let kind = bare(item);
+    format!("{kind}List is a list of objects of kind {kind}.")
+}
+
+/// The kind that a definition describes, without its package.
+fn bare(definition: &str) -> &str {
+    definition.rsplit_once('.').map_or(definition, |(_, bare)| bare)
 }
 
 /// The definition of a subresource's body: a served kind's, or a message that only subresources use.

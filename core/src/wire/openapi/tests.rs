@@ -559,10 +559,75 @@ fn custom_resources_take_part() {
         assert_references_resolve(&v2);
         let tab = &v2["definitions"]["com.example.stable.v1.CronTab"]["properties"]["spec"]["properties"];
         assert_eq!(tab["replicas"], json!({"type": "integer"}));
-        // A version without a schema is described, loosely.
-        let loose = &v2["definitions"]["com.example.stable.v1beta1.CronTab"];
-        assert_eq!(loose["x-kubernetes-preserve-unknown-fields"], true);
     });
+}
+
+/// The definition of the first version's kind (or of `CronTabList`), in both forms.
+fn tab_definitions(schema: Option<Value>, kind: &str) -> [Value; 2] {
+    check(tabs(schema), |openapi| {
+        let v2 = parsed(&super::tests::v2(openapi, v2::Encoding::Json));
+        let v3 = parsed(&openapi.v3_document("apis/stable.example.com/v1").unwrap());
+        let name = format!("com.example.stable.v1.{kind}");
+        [v2["definitions"][&name].clone(), v3["components"]["schemas"][&name].clone()]
+    })
+}
+
+#[test]
+fn custom_resources_that_may_hold_anything_are_bare_objects() {
+    let kinds = json!([{"group": "stable.example.com", "version": "v1", "kind": "CronTab"}]);
+    let bare = json!({"type": "object", "x-kubernetes-group-version-kind": kinds});
+    assert_eq!(tab_definitions(None, "CronTab"), [bare.clone(), bare.clone()]);
+    let keeps = json!({
+        "type": "object", "description": "All of it.", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"spec": {"type": "string"}},
+    });
+    let [v2, v3] = tab_definitions(Some(keeps), "CronTab");
+    assert_eq!(v2, bare);
+    assert_eq!(v3["x-kubernetes-preserve-unknown-fields"], true);
+    assert_eq!(v3["description"], "All of it.");
+    let properties: Vec<&String> = v3["properties"].as_object().unwrap().keys().collect();
+    assert_eq!(properties, ["apiVersion", "kind", "metadata", "spec"]);
+}
+
+#[test]
+fn embedded_objects_show_what_every_object_has() {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "required": ["kind"]});
+    let mut open = embedded.clone();
+    open["x-kubernetes-preserve-unknown-fields"] = true.into();
+    let properties = json!({"closed": embedded, "open": open});
+    let [v2, v3] = tab_definitions(Some(json!({"type": "object", "properties": properties})), "CronTab");
+    for definition in [&v2, &v3] {
+        let closed = &definition["properties"]["closed"];
+        assert_eq!(closed["required"], json!(["kind", "apiVersion"]));
+        let kind = closed["properties"]["kind"]["description"].as_str().unwrap();
+        assert!(kind.starts_with("kind is a string value representing the type of this object."), "{kind}");
+        let metadata = closed["properties"]["metadata"]["description"].as_str().unwrap();
+        assert!(metadata.starts_with("Standard object's metadata."), "{metadata}");
+    }
+    assert_eq!(v3["properties"]["open"]["required"], json!(["kind", "apiVersion"]));
+    let kept = json!({
+        "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-embedded-resource": true, "required": ["kind"],
+    });
+    assert_eq!(v2["properties"]["open"], kept);
+}
+
+#[test]
+fn custom_resources_are_described_in_kubernetes_words() {
+    const MORE: &str = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+    let described = |definition: &Value, property: &str| definition["properties"][property]["description"].clone();
+    for tab in tab_definitions(Some(json!({"type": "object"})), "CronTab") {
+        assert_eq!(described(&tab, "metadata"), format!("Standard object's metadata. {MORE}#metadata"));
+        let api_version = described(&tab, "apiVersion");
+        assert!(api_version.as_str().unwrap().starts_with("APIVersion defines the versioned schema"), "{api_version}");
+        let kind = described(&tab, "kind");
+        assert!(kind.as_str().unwrap().starts_with("Kind is a string value representing the REST resource"), "{kind}");
+    }
+    for list in tab_definitions(Some(json!({"type": "object"})), "CronTabList") {
+        assert_eq!(list["description"], "CronTabList is a list of CronTab");
+        assert_eq!(described(&list, "items"), format!("List of crontabs. {MORE}"));
+        assert_eq!(described(&list, "metadata"), format!("Standard list metadata. {MORE}#types-kinds"));
+        assert_eq!(list["required"], json!(["items"]));
+    }
 }
 
 #[test]

@@ -17,17 +17,17 @@ pub fn claims(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
     let mut claims: Vec<String> = cluster_ips(spec).into_iter().map(|ip| format!("ip/{ip}")).collect();
     for port in spec["ports"].as_array().into_iter().flatten() {
-        if let Some(number) = port["nodePort"].as_u64().filter(|n| *n != 0) {
+        if let Some(number) = port["nodePort"].as_i64().filter(|n| *n != 0) {
             claims.push(port_claim(number, port["protocol"].as_str().unwrap_or("TCP")));
         }
     }
-    if let Some(number) = spec["healthCheckNodePort"].as_u64().filter(|n| *n != 0) {
+    if let Some(number) = spec["healthCheckNodePort"].as_i64().filter(|n| *n != 0) {
         claims.push(port_claim(number, "TCP"));
     }
     claims
 }
 
-fn port_claim(port: u64, protocol: &str) -> String {
+fn port_claim(port: i64, protocol: &str) -> String {
     format!("nodeport/{port}/{protocol}")
 }
 
@@ -175,8 +175,8 @@ impl Allocation<'_> {
         let mut taken: BTreeSet<String> = BTreeSet::new();
         for (index, port) in ports.iter_mut().enumerate() {
             let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
-            let kept = old_ports.get(&identity(port)).and_then(|old| old["nodePort"].as_u64());
-            let asked = port["nodePort"].as_u64().filter(|n| *n != 0);
+            let kept = old_ports.get(&identity(port)).and_then(|old| old["nodePort"].as_i64());
+            let asked = port["nodePort"].as_i64().filter(|n| *n != 0);
             let number = match asked.or(kept.filter(|n| *n != 0)) {
                 Some(number) => {
                     let path = format!("spec.ports[{index}].nodePort");
@@ -203,8 +203,8 @@ impl Allocation<'_> {
     }
 
     fn health_check_port(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
-        let asked = spec.get("healthCheckNodePort").and_then(Value::as_u64).filter(|n| *n != 0);
-        let number = match asked.or(old["healthCheckNodePort"].as_u64().filter(|n| *n != 0)) {
+        let asked = spec.get("healthCheckNodePort").and_then(Value::as_i64).filter(|n| *n != 0);
+        let number = match asked.or(old["healthCheckNodePort"].as_i64().filter(|n| *n != 0)) {
             Some(number) => match self.check_port(number, "TCP") {
                 Ok(()) => number,
                 Err(fault) => {
@@ -223,9 +223,9 @@ impl Allocation<'_> {
         spec.insert("healthCheckNodePort".into(), number.into());
     }
 
-    fn check_port(&self, number: u64, protocol: &str) -> Result<(), String> {
+    fn check_port(&self, number: i64, protocol: &str) -> Result<(), String> {
         let (first, last) = self.0.node_ports;
-        if !(u64::from(first)..=u64::from(last)).contains(&number) {
+        if !(i64::from(first)..=i64::from(last)).contains(&number) {
             return Err(format!("provided port is not in the valid range. The range of valid ports is {first}-{last}"));
         }
         if !self.0.is_free(&port_claim(number, protocol)) {
@@ -234,16 +234,16 @@ impl Allocation<'_> {
         Ok(())
     }
 
-    fn pick_port(&self, protocol: &str, nth: u64, taken: &BTreeSet<String>) -> Option<u64> {
+    fn pick_port(&self, protocol: &str, nth: u64, taken: &BTreeSet<String>) -> Option<i64> {
         let (first, last) = self.0.node_ports;
-        let width = u64::from(last - first) + 1;
+        let width = i64::from(last) - i64::from(first) + 1;
         let mut stream = self.0.stamp.stream(Purpose::Address, 1 + nth);
-        let free = |number: u64| {
+        let free = |number: i64| {
             let claim = port_claim(number, protocol);
             (self.0.is_free(&claim) && !taken.contains(&claim)).then_some(number)
         };
         (0..RANDOM_TRIES)
-            .find_map(|_| free(u64::from(first) + stream.next() % width))
-            .or_else(|| (u64::from(first)..=u64::from(last)).find_map(free))
+            .find_map(|_| free(i64::from(first) + (stream.next() % width as u64) as i64))
+            .or_else(|| (i64::from(first)..=i64::from(last)).find_map(free))
     }
 }

@@ -1,0 +1,89 @@
+//! Who may ask a signer for what, approve what was asked for, sign it, and say whom it trusts.
+
+use super::{GROUP, pem};
+use crate::authz::escalation::Grant;
+use crate::authz::{PRIVILEGED_GROUP, quoted};
+use crate::refusal::{Cause, Refusal};
+use serde_json::Value;
+
+/// Signs certificates by which clients of the API are known.
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// A request for a certificate: created, approved, or signed.
+pub fn request(grant: &Grant<'_>) -> Result<(), Refusal> {
+    match (grant.subresource, grant.old) {
+        ("", None) => subject(grant),
+        ("approval", Some(old)) => {
+            let signer = signer_name(old);
+            let message = || format!("user not permitted to approve requests with signerName {}", quoted(signer));
+            if may(grant, "approve", signer) { Ok(()) } else { Err(grant.forbidden(message())) }
+        }
+        ("status", Some(old)) => {
+            let told = |field: &str| (&old["status"][field], &grant.new["status"][field]);
+            let is_signing = ["certificate", "conditions"].into_iter().map(told).any(|(old, new)| old != new);
+            let signer = signer_name(old);
+            let message = || format!("user not permitted to sign requests with signerName {}", quoted(signer));
+            if !is_signing || may(grant, "sign", signer) { Ok(()) } else { Err(grant.forbidden(message())) }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Nobody becomes all-powerful by a certificate: its group would be lost only with the authority's key.
+fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
+    if signer_name(grant.new) != CLIENT_SIGNER {
+        return Ok(());
+    }
+    let request = grant.new.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default();
+    // What is no request at all the rules of the kind refuse, in better words.
+    let Some(block) =
+        pem::blocks(&pem::decoded(request)).into_iter().next().filter(|block| pem::is_signed(&block.bytes))
+    else {
+        return Ok(());
+    };
+    let Some(organizations) = pem::organizations(&block.bytes) else {
+        return Err(grant.forbidden("failed to parse CSR: asn1: structure error"));
+    };
+    if organizations.iter().any(|group| group == PRIVILEGED_GROUP) {
+        let message = format!("use of {CLIENT_SIGNER} signer with {PRIVILEGED_GROUP} group is not allowed");
+        return Err(grant.forbidden(message));
+    }
+    Ok(())
+}
+
+/// A bundle may speak for a signer only by leave to attest for it.
+pub fn bundle(grant: &Grant<'_>) -> Result<(), Refusal> {
+    let signer = signer_name(grant.new);
+    if signer.is_empty() || grant.only_lets_go() || may(grant, "attest", signer) {
+        return Ok(());
+    }
+    Err(grant.forbidden(format!("user not permitted to attest for signerName {}", quoted(signer))))
+}
+
+/// A pod's request: Kubernetes refuses what its signer did not write as invalid.
+pub fn pod_request(grant: &Grant<'_>) -> Result<(), Refusal> {
+    let Some(old) = grant.old.filter(|old| grant.subresource == "status" && old["status"] != grant.new["status"])
+    else {
+        return Ok(());
+    };
+    let signer = signer_name(old);
+    if may(grant, "sign", signer) {
+        return Ok(());
+    }
+    let message =
+        format!("User {} is not permitted to \"sign\" for signer {}", quoted(&grant.user.name), quoted(signer));
+    let mut subject = grant.subject.clone();
+    subject.resource = "PodCertificateRequest".into();
+    Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("spec.signerName", &message)] })
+}
+
+fn signer_name(document: &Value) -> &str {
+    document.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Leave is given for one signer, or for all of a domain: `kubernetes.io/*`.
+fn may(grant: &Grant<'_>, verb: &str, signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    let allows = |name: &str| grant.allows(verb, GROUP, "signers", name);
+    allows(signer) || allows(&format!("{domain}/*"))
+}

@@ -1,0 +1,232 @@
+//! The documents of discovery, with their fields in Kubernetes' order: scripts search them as text.
+//!
+//! What another server may send is read leniently: Go writes `null` for a list of nothing.
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A document as it goes out.
+pub fn encoded(document: &impl Serialize) -> Bytes {
+    // Strings and lists of them always have a form in JSON.
+    serde_json::to_vec(document).unwrap_or_default().into()
+}
+
+/// The same for people to read: Kubernetes indents `/version`.
+pub fn indented(document: &impl Serialize) -> Bytes {
+    serde_json::to_vec_pretty(document).unwrap_or_default().into()
+}
+
+/// `/api`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiVersions<'a> {
+    pub kind: &'a str,
+    pub versions: Vec<&'a str>,
+    #[serde(rename = "serverAddressByClientCIDRs")]
+    pub server_addresses: Vec<ServerAddress<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerAddress<'a> {
+    #[serde(rename = "clientCIDR")]
+    pub client_cidr: &'a str,
+    pub server_address: &'a str,
+}
+
+/// `/apis`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupList {
+    pub kind: String,
+    pub api_version: String,
+    pub groups: Vec<GroupSummary>,
+}
+
+/// `/apis/<group>`; in `/apis` without `kind` and `apiVersion`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupSummary {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    pub name: String,
+    pub versions: Vec<VersionSummary>,
+    pub preferred_version: VersionSummary,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VersionSummary {
+    pub group_version: String,
+    pub version: String,
+}
+
+/// `/api/v1` and `/apis/<group>/<version>`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceList {
+    #[serde(default)]
+    pub kind: String,
+    /// Kubernetes leaves it out for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    #[serde(default)]
+    pub group_version: String,
+    #[serde(default, deserialize_with = "or_nothing")]
+    pub resources: Vec<Resource>,
+}
+
+/// A resource or a subresource (`pods/status`) in such a list.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Resource {
+    pub name: String,
+    pub singular_name: String,
+    pub namespaced: bool,
+    /// Group and version are those of the kind where they are not the list's.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    pub kind: String,
+    #[serde(deserialize_with = "or_nothing")]
+    pub verbs: Vec<String>,
+    #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
+    pub short_names: Vec<String>,
+    #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub storage_version_hash: String,
+}
+
+/// The aggregated form of `/api` and `/apis`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoveryList {
+    pub kind: String,
+    pub api_version: String,
+    #[serde(default)]
+    pub metadata: Metadata,
+    #[serde(default, deserialize_with = "or_nothing")]
+    pub items: Vec<GroupDiscovery>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupDiscovery {
+    pub metadata: Metadata,
+    #[serde(deserialize_with = "or_nothing")]
+    pub versions: Vec<VersionDiscovery>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VersionDiscovery {
+    pub version: String,
+    #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<ResourceDiscovery>,
+    /// `Current`, or `Stale` when the server that serves the version does not answer.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub freshness: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceDiscovery {
+    pub resource: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_kind: Option<ResponseKind>,
+    /// `Namespaced` or `Cluster`.
+    pub scope: String,
+    pub singular_resource: String,
+    #[serde(deserialize_with = "or_nothing")]
+    pub verbs: Vec<String>,
+    #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
+    pub short_names: Vec<String>,
+    #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
+    pub subresources: Vec<SubresourceDiscovery>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SubresourceDiscovery {
+    pub subresource: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_kind: Option<ResponseKind>,
+    #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
+    pub accepted_types: Vec<ResponseKind>,
+    #[serde(deserialize_with = "or_nothing")]
+    pub verbs: Vec<String>,
+}
+
+/// Group and version are empty where they are those under which the kind is listed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResponseKind {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+}
+
+/// `/version`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionInfo<'a> {
+    pub major: &'a str,
+    pub minor: &'a str,
+    pub emulation_major: &'a str,
+    pub emulation_minor: &'a str,
+    pub min_compatibility_major: &'a str,
+    pub min_compatibility_minor: &'a str,
+    pub git_version: &'a str,
+    pub git_commit: &'a str,
+    pub git_tree_state: &'a str,
+    pub build_date: &'a str,
+    pub go_version: &'a str,
+    pub compiler: &'a str,
+    pub platform: &'a str,
+}
+
+fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_reads_as_that_of_kubernetes() {
+        let info = VersionInfo {
+            major: "1",
+            minor: "35",
+            emulation_major: "1",
+            emulation_minor: "35",
+            min_compatibility_major: "1",
+            min_compatibility_minor: "34",
+            git_version: "v1.35.0",
+            git_commit: "c",
+            git_tree_state: "clean",
+            build_date: "d",
+            go_version: "g",
+            compiler: "gc",
+            platform: "linux/amd64",
+        };
+        let expected = "{\n  \"major\": \"1\",\n  \"minor\": \"35\",\n  \"emulationMajor\": \"1\",\n  \
+            \"emulationMinor\": \"35\",\n  \"minCompatibilityMajor\": \"1\",\n  \"minCompatibilityMinor\": \"34\",\n  \
+            \"gitVersion\": \"v1.35.0\",\n  \"gitCommit\": \"c\",\n  \"gitTreeState\": \"clean\",\n  \"buildDate\": \"d\",\n  \
+            \"goVersion\": \"g\",\n  \"compiler\": \"gc\",\n  \"platform\": \"linux/amd64\"\n}";
+        assert_eq!(indented(&info), expected);
+    }
+}

@@ -1,0 +1,169 @@
+//! Namespaces that go away: in which order, and how often their content is looked at.
+
+#[path = "custom_resources/world.rs"]
+#[allow(dead_code)]
+mod world;
+
+use holdfast_core::namespace::Emptying;
+use holdfast_core::request::{Format, Verb};
+use holdfast_core::stamp::Stamp;
+use serde_json::{Value, json};
+use world::World;
+
+const SHOP: &str = "/api/v1/namespaces/shop";
+
+struct House {
+    world: World,
+    emptying: Emptying,
+    now_ms: i64,
+}
+
+impl House {
+    /// A namespace with so many ConfigMaps, half of them held by a finalizer if asked, that is being deleted.
+    fn new(config_maps: usize, held: bool) -> House {
+        let mut world = World::new();
+        for number in 0..config_maps {
+            let finalizers = if held && number % 2 == 0 { json!(["example.com/hold"]) } else { json!([]) };
+            let body = json!({"metadata": {"name": format!("c{number:05}"), "finalizers": finalizers}});
+            world.create(&format!("{SHOP}/configmaps"), &body).expect("a ConfigMap");
+        }
+        House { world, emptying: Emptying::default(), now_ms: 1_800_000_000_000 }
+    }
+
+    fn go(mut self) -> House {
+        self.world.delete(SHOP).expect("a deletion");
+        self
+    }
+
+    /// Plans and makes the steps until there are none; how many were made.
+    fn tidy(&mut self) -> usize {
+        let mut made = 0;
+        for _ in 0..1000 {
+            let time = jiff::Timestamp::from_millisecond(self.now_ms).expect("a time");
+            let plan = self.emptying.plan(&self.world.state, Stamp { time, seed: 1 });
+            if plan.steps.is_empty() && plan.again_ms.is_none_or(|again_ms| again_ms > self.now_ms) {
+                return made;
+            }
+            made += plan.steps.len();
+            for step in plan.steps {
+                self.world.submit(&step.request).expect("a step that is possible");
+            }
+        }
+        panic!("never ends");
+    }
+
+    fn condition(&self, ty: &str) -> Value {
+        let namespace = self.world.get(SHOP).expect("the namespace");
+        let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == ty).unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_big_namespace_is_gone_through_once() {
+    const COUNT: usize = 2500;
+    let mut house = House::new(COUNT, false).go();
+    house.tidy();
+    assert!(house.world.get(SHOP).is_err(), "the namespace is gone");
+    assert!(house.emptying.looked_at <= COUNT, "{} looks at {COUNT} objects", house.emptying.looked_at);
+}
+
+#[test]
+fn nothing_is_looked_at_while_no_namespace_goes() {
+    let mut house = House::new(20, false);
+    assert_eq!((house.tidy(), house.emptying.looked_at), (0, 0));
+}
+
+/// Each object that is let go is a commit, after each of which there is a plan.
+#[test]
+fn what_is_held_is_not_looked_at_after_every_commit() {
+    const COUNT: usize = 400;
+    let mut house = House::new(COUNT, true).go();
+    house.tidy();
+    let message = &house.condition("NamespaceContentRemaining")["message"];
+    assert_eq!(message, "Some resources are remaining: configmaps. has 200 resource instances");
+    let before = house.emptying.looked_at;
+    assert!(before <= 2 * COUNT, "{before} looks at {COUNT} objects");
+    let release = json!({"metadata": {"finalizers": null}});
+    let names: Vec<String> = (0..COUNT).step_by(2).map(|number| format!("c{number:05}")).collect();
+    let (last, others) = names.split_last().expect("some are held");
+    for name in others {
+        house.world.merge(&format!("{SHOP}/configmaps/{name}"), &release).expect("a release");
+        assert_eq!(house.tidy(), 0);
+    }
+    assert_eq!(house.emptying.looked_at, before);
+    // After a while it is told how far it is.
+    house.now_ms += 60_000;
+    assert_eq!(house.tidy(), 1);
+    let message = &house.condition("NamespaceContentRemaining")["message"];
+    assert_eq!(message, "Some resources are remaining: configmaps. has 1 resource instances");
+    // The last one takes the namespace with it at once.
+    house.world.merge(&format!("{SHOP}/configmaps/{last}"), &release).expect("a release");
+    assert_eq!(house.tidy(), 1);
+    assert!(house.world.get(SHOP).is_err());
+}
+
+#[test]
+fn pods_go_before_what_they_use() {
+    let mut house = House::new(1, false);
+    for (name, finalizers) in [("free", json!([])), ("held", json!(["example.com/hold"]))] {
+        let pod = json!({
+            "metadata": {"name": name, "finalizers": finalizers},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        house.world.create(&format!("{SHOP}/pods"), &pod).expect("a pod");
+    }
+    let mut house = house.go();
+    house.tidy();
+    assert!(house.world.get(&format!("{SHOP}/pods/free")).is_err());
+    let config_map = house.world.get(&format!("{SHOP}/configmaps/c00000")).expect("it stays for the pod");
+    assert_eq!(config_map["metadata"].get("deletionTimestamp"), None);
+    let said = |ty: &str| {
+        let condition = house.condition(ty);
+        ["status", "reason", "message"].map(|field| condition[field].as_str().unwrap_or("none").to_owned())
+    };
+    let rows = [
+        (
+            "NamespaceDeletionContentFailure",
+            ["False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"],
+        ),
+        (
+            "NamespaceContentRemaining",
+            ["True", "SomeResourcesRemain", "Some resources are remaining: pods. has 1 resource instances"],
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            [
+                "True",
+                "SomeFinalizersRemain",
+                "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
+            ],
+        ),
+    ];
+    for (ty, expected) in rows {
+        assert_eq!(said(ty), expected, "{ty}");
+    }
+    let release = json!({"metadata": {"finalizers": null}});
+    house.world.merge(&format!("{SHOP}/pods/held"), &release).expect("a release");
+    house.tidy();
+    assert!(house.world.get(SHOP).is_err());
+}
+
+/// A namespace that others still hold says that it is empty.
+#[test]
+fn an_empty_namespace_that_is_held_says_so() {
+    let mut house = House::new(0, false);
+    let more = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": ["kubernetes", "example.com/more"]}});
+    let body = more.to_string().into_bytes();
+    let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");
+    request.target.subresource = Some("finalize".into());
+    house.world.submit(&request).expect("another finalizer");
+    let mut house = house.go();
+    house.tidy();
+    let remaining = house.condition("NamespaceContentRemaining");
+    assert_eq!(remaining["reason"], "ContentRemoved");
+    let held = house.condition("NamespaceFinalizersRemaining");
+    assert_eq!(held["message"], "All content-preserving finalizers finished");
+    let namespace = house.world.get(SHOP).expect("it is held");
+    assert_eq!(namespace["spec"]["finalizers"], json!(["example.com/more"]));
+}

@@ -1,0 +1,232 @@
+//! Attacks on what grants rights: roles, bindings, requests for certificates. Each tries to come by more than it has.
+
+#[path = "custom_resources/world.rs"]
+#[allow(dead_code)]
+mod world;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_core::Refusal;
+use holdfast_core::authz::{Mode, User};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use world::{DEFINITIONS, World};
+
+const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const CLUSTER_ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// A cluster in which `jane` holds `rules` everywhere, and an admin everything.
+fn cluster(rules: Value) -> World {
+    let mut world = World::new();
+    world.settings.modes = vec![Mode::Rbac];
+    world.user = Arc::new(User::new("root", &["system:masters"]));
+    let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
+    let gathering = json!({"clusterRoleSelectors": [{"matchLabels": {"to-admin": "true"}}]});
+    for role in [
+        json!({"metadata": {"name": "jane"}, "rules": rules}),
+        json!({"metadata": {"name": "everything"}, "rules": everything}),
+        json!({"metadata": {"name": "admin"}, "aggregationRule": gathering, "rules": []}),
+    ] {
+        world.create(CLUSTER_ROLES, &role).expect("a role");
+    }
+    for (name, role) in [("jane", "jane"), ("admin", "admin")] {
+        world.create(CLUSTER_ROLE_BINDINGS, &binding(name, role, "jane")).expect("a binding");
+    }
+    world.user = Arc::new(User::new("jane", &["system:authenticated"]));
+    world
+}
+
+fn binding(name: &str, role: &str, user: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    })
+}
+
+#[track_caller]
+fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str) {
+    match answer {
+        Err(Refusal::Forbidden { message, .. }) => assert!(message.contains(words), "{message}"),
+        other => panic!("not forbidden: {other:?}"),
+    }
+}
+
+const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
+
+/// Whoever may write labels of a role could have it gathered by one that they hold.
+#[test]
+fn a_label_does_not_have_a_foreign_role_gathered() {
+    let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
+    let everything = format!("{CLUSTER_ROLES}/everything");
+    let labels = json!({"metadata": {"labels": {"to-admin": "true"}}});
+    assert_forbidden(world.merge(&everything, &labels), NOT_HELD);
+    let mut whole = world.get(&everything).expect("the role");
+    whole["metadata"]["labels"] = json!({"to-admin": "true"});
+    assert_forbidden(world.update(&everything, &whole), NOT_HELD);
+    let applied = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "everything", "labels": {"to-admin": "true"}},
+    });
+    assert_forbidden(world.apply(&everything, &applied, "m"), NOT_HELD);
+    // A role whose rules they hold may be gathered, and finalizers may go.
+    world.merge(&format!("{CLUSTER_ROLES}/jane"), &labels).expect("rules that are held");
+    world.merge(&everything, &json!({"metadata": {"finalizers": ["example.com/x"]}})).expect("no grant");
+}
+
+#[test]
+fn a_role_does_not_come_to_gather_others() {
+    let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
+    let rule = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
+    let made = json!({"metadata": {"name": "mine"}, "aggregationRule": rule, "rules": []});
+    let gathering = "must have cluster-admin privileges to use the aggregationRule";
+    assert_forbidden(world.create(CLUSTER_ROLES, &made), gathering);
+    assert_forbidden(world.update(&format!("{CLUSTER_ROLES}/mine"), &made), gathering);
+    let jane = format!("{CLUSTER_ROLES}/jane");
+    assert_forbidden(world.merge(&jane, &json!({"aggregationRule": rule})), gathering);
+    let admin = format!("{CLUSTER_ROLES}/admin");
+    assert_forbidden(world.merge(&admin, &json!({"metadata": {"labels": {"a": "b"}}})), gathering);
+}
+
+#[test]
+fn bindings_name_what_is_held_or_may_be_bound() {
+    let bind = json!({
+        "verbs": ["bind"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"],
+        "resourceNames": ["later"],
+    });
+    let mut world = cluster(json!([bind]));
+    assert_forbidden(world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "everything", "jane")), NOT_HELD);
+    // A role that is not there yet may be bound only by name: it could come to hold anything.
+    match world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "none", "jane")) {
+        Err(Refusal::NotFound(subject)) => {
+            assert_eq!(subject.to_string(), "clusterrole.rbac.authorization.k8s.io \"none\"")
+        }
+        other => panic!("{other:?}"),
+    }
+    world.create(CLUSTER_ROLE_BINDINGS, &binding("later", "later", "jane")).expect("it may be bound");
+    // Another subject for a binding is another grant.
+    let friend = json!({"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "friend"}]});
+    world.user = Arc::new(User::new("root", &["system:masters"]));
+    world.create(CLUSTER_ROLE_BINDINGS, &binding("all", "everything", "joe")).expect("a binding");
+    world.user = Arc::new(User::new("jane", &[]));
+    assert_forbidden(world.merge(&format!("{CLUSTER_ROLE_BINDINGS}/all"), &friend), NOT_HELD);
+}
+
+#[test]
+fn roles_in_a_namespace_grant_what_is_held_there() {
+    let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
+    let role = |verb: &str| json!({"metadata": {"name": "r"}, "rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]});
+    assert_forbidden(world.create(ROLES, &role("delete")), NOT_HELD);
+    assert_forbidden(world.update(&format!("{ROLES}/r"), &role("delete")), NOT_HELD);
+    world.create(ROLES, &role("get")).expect("rules that are held");
+    assert_forbidden(world.update(&format!("{ROLES}/r"), &role("delete")), NOT_HELD);
+}
+
+/// The authorizer reads built-in roles and bindings alone, whatever a definition calls its kind.
+#[test]
+fn a_custom_kind_that_looks_like_a_binding_grants_nothing() {
+    let mut world = cluster(json!([]));
+    world.user = Arc::new(User::new("root", &["system:masters"]));
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {
+            "name": "fakes.rbac.authorization.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"},
+        },
+        "spec": {
+            "group": "rbac.authorization.k8s.io", "scope": "Cluster",
+            "names": {"kind": "ClusterRoleBinding", "plural": "fakes", "singular": "fake", "listKind": "FakeList"},
+            "versions": [{"name": "v9", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    world.create(DEFINITIONS, &definition).expect("a definition");
+    world.settle();
+    let path = "/apis/rbac.authorization.k8s.io/v9/fakes";
+    let mut fake = binding("fake", "everything", "eve");
+    fake["apiVersion"] = "rbac.authorization.k8s.io/v9".into();
+    fake["kind"] = "ClusterRoleBinding".into();
+    world.create(path, &fake).expect("an object of no meaning");
+    let held = world.state.rbac.rules_for(&User::new("eve", &[]), "");
+    assert_eq!(held.rules, []);
+}
+
+fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(content.len()).expect("a short element");
+    let mut bytes = if length < 0x80 { vec![tag, length] } else { vec![tag, 0x81, length] };
+    bytes.extend(content);
+    bytes
+}
+
+/// A request for a certificate, as far as anybody looks at it: its subject has one organization.
+fn request_for(organization: &str, signer: &str) -> Value {
+    let attribute = [element(0x06, &[0x55, 0x04, 0x0a]), element(0x0c, organization.as_bytes())].concat();
+    let subject = element(0x30, &element(0x31, &element(0x30, &attribute)));
+    let body = [element(0x02, &[0]), subject, element(0x30, &[])].concat();
+    let parts = [element(0x30, &body), element(0x30, &[]), element(0x03, &[0, 1])];
+    let der = element(0x30, &parts.concat());
+    let pem =
+        format!("-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n", STANDARD.encode(der));
+    json!({
+        "metadata": {"name": "r"},
+        "spec": {"request": STANDARD.encode(pem), "signerName": signer, "usages": ["client auth"]},
+    })
+}
+
+#[test]
+fn nobody_asks_for_a_certificate_of_the_masters() {
+    const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+    let mut world = cluster(json!([]));
+    let masters = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+    assert_forbidden(world.create(REQUESTS, &request_for("system:masters", SIGNER)), masters);
+    // Not even those who are masters, and not behind white space, which base64 may have.
+    world.user = Arc::new(User::new("root", &["system:masters"]));
+    let mut spaced = request_for("system:masters", SIGNER);
+    let text = spaced["spec"]["request"].as_str().unwrap_or_default().to_owned();
+    spaced["spec"]["request"] = format!("{}\n {}", &text[..20], &text[20..]).into();
+    assert!(world.create(REQUESTS, &spaced).is_err());
+    world.create(REQUESTS, &request_for("dev", SIGNER)).expect("a harmless request");
+    let mut other = request_for("system:masters", "example.com/own");
+    other["metadata"]["name"] = "other".into();
+    world.create(REQUESTS, &other).expect("another signer decides for itself");
+}
+
+/// Approving and signing take leave for the signer, or for its domain, beside the verb on the request.
+#[test]
+fn approving_and_signing_take_leave_for_the_signer() {
+    const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+    let condition = |ty: &str| json!([{"type": ty, "status": "True", "reason": "r", "message": "m"}]);
+    let leave = |verb: &str, name: &str| json!([{"verbs": [verb], "apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "resourceNames": [name]}]);
+    let attempt = |rules: Value, subresource: &str, status: &Value| {
+        let mut world = cluster(rules);
+        let mut object = world.create(REQUESTS, &request_for("dev", SIGNER)).expect("a request");
+        object["status"] = status.clone();
+        world.update(&format!("{REQUESTS}/r/{subresource}"), &object)
+    };
+    let approved = json!({"conditions": condition("Approved")});
+    let rows = [
+        (
+            "approval",
+            approved.clone(),
+            "approve",
+            "user not permitted to approve requests with signerName \"kubernetes.io/kube-apiserver-client\"",
+        ),
+        (
+            "status",
+            json!({"conditions": condition("Failed")}),
+            "sign",
+            "user not permitted to sign requests with signerName \"kubernetes.io/kube-apiserver-client\"",
+        ),
+    ];
+    for (subresource, status, verb, words) in rows {
+        assert_forbidden(attempt(json!([]), subresource, &status), words);
+        assert_forbidden(attempt(leave(verb, "example.com/*"), subresource, &status), words);
+        let other = if verb == "sign" { "approve" } else { "sign" };
+        assert_forbidden(attempt(leave(other, SIGNER), subresource, &status), words);
+        attempt(leave(verb, SIGNER), subresource, &status).expect("leave for the signer");
+        attempt(leave(verb, "kubernetes.io/*"), subresource, &status).expect("leave for the domain");
+    }
+    // What says nothing new of certificate and conditions signs nothing.
+    attempt(json!([]), "status", &json!({})).expect("no signature");
+}
