@@ -3,7 +3,7 @@
 use crate::event::Offset;
 use crate::kinds::{Kind, KindId};
 use crate::object::meta;
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, ContinueFault, Expired, Refusal, Subject};
 use crate::request::{Options, Request};
 use crate::select::{FieldSelector, LabelSelector};
 use crate::state::{Entry, State, prefix};
@@ -42,9 +42,9 @@ impl Selection {
         let kind = state.kind(target.kind);
         let options = &request.options;
         let labels = LabelSelector::parse(options.label_selector.as_deref().unwrap_or(""));
-        let labels = labels.map_err(Refusal::BadRequest)?;
+        let labels = labels.map_err(undecodable)?;
         let fields = FieldSelector::parse(options.field_selector.as_deref().unwrap_or(""));
-        let fields = fields.map_err(Refusal::BadRequest)?;
+        let fields = fields.map_err(undecodable)?;
         let mut selection = Selection {
             kind: target.kind,
             version: target.version,
@@ -96,11 +96,12 @@ impl Selection {
 
 /// Kinds with fields of their own word it otherwise than those that know nothing but the metadata.
 fn unknown_field(kind: &Kind, field: &str) -> Refusal {
-    Refusal::BadRequest(if kind.selectable.is_empty() {
-        format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-    } else {
-        format!("field label not supported: {field}")
-    })
+    let only_metadata = kind.selectable.is_empty();
+    Refusal::BadRequest(BadRequest::UnselectableField { field: field.into(), only_metadata })
+}
+
+fn undecodable(fault: String) -> Refusal {
+    Refusal::BadRequest(BadRequest::Undecodable(fault))
 }
 
 enum FieldIndex {
@@ -168,21 +169,15 @@ impl TokenKey {
 impl Continue {
     /// Reads a token that this cluster gave out.
     pub fn open(token: &str, key: &TokenKey) -> Result<Continue, Refusal> {
-        let bad = |why: &str| Refusal::BadRequest(format!("continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad("it is not base64"))?;
-        let (seal, content) = bytes.split_at_checked(SEAL_BYTES).ok_or_else(|| bad("it is too short"))?;
+        let bad = |fault: ContinueFault| Refusal::BadRequest(BadRequest::Continue(fault));
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad(ContinueFault::NotBase64))?;
+        let (seal, content) = bytes.split_at_checked(SEAL_BYTES).ok_or_else(|| bad(ContinueFault::TooShort))?;
         if key.seal(content).is_none_or(|expected| expected.verify_truncated_left(seal).is_err()) {
-            return Err(Refusal::Expired {
-                message:
-                    "The provided continue parameter is not one that this server gave out: start a new list without \
-                          the continue parameter."
-                        .into(),
-                continue_token: None,
-            });
+            return Err(Refusal::Expired(Expired::ForeignContinue));
         }
-        let token: Continue = serde_json::from_slice(content).map_err(|_| bad("its content cannot be read"))?;
+        let token: Continue = serde_json::from_slice(content).map_err(|_| bad(ContinueFault::Unreadable))?;
         if token.api != CONTINUE_API || token.version == 0 {
-            return Err(bad("it is of another release"));
+            return Err(bad(ContinueFault::OtherRelease));
         }
         Ok(token)
     }

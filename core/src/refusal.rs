@@ -1,8 +1,16 @@
 //! Expected answers that say no: a refusal tells the client what was wrong, in Kubernetes' terms.
 //!
-//! The core returns refusals as data; only the transport turns one into a `Status` document.
+//! The core returns refusals as data: [`Refusal`] is what clients can tell apart, [`reasons`] what stands behind each
+//! of them, with the values concerned. `words` alone makes sentences of them, and only the transport a `Status`.
+
+mod cause;
+mod reasons;
+mod words;
 
 use std::fmt;
+
+pub use cause::{Cause, CauseReason};
+pub use reasons::*;
 
 /// The resource that a refusal speaks of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,193 +42,69 @@ impl Subject {
 /// Why the server refuses. One variant a reason that clients can tell apart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Refusal {
-    BadRequest(String),
+    BadRequest(BadRequest),
     Unauthorized,
-    /// `message` is what follows `is forbidden: `.
     Forbidden {
         subject: Subject,
-        message: String,
-        causes: Vec<Cause>,
+        why: Forbidden,
     },
     NotFound(Subject),
     /// No such path: the server could not find the requested resource.
     NoSuchPath,
-    MethodNotAllowed {
-        message: String,
-    },
+    MethodNotAllowed(MethodNotAllowed),
     AlreadyExists(Subject),
-    /// The client fixed a version and the object has moved on. `message` follows the usual opening.
+    /// The client fixed a version or an identity, and the object is another by now.
     Conflict {
         subject: Subject,
-        message: String,
+        why: Conflict,
     },
-    /// Server-side apply met fields that others own: one cause a field.
-    ApplyConflict {
-        message: String,
-        causes: Vec<Cause>,
-    },
+    /// Server-side apply met fields that others own.
+    ApplyConflict(Vec<OwnedFields>),
     /// The object breaks its kind's rules. `subject.resource` holds the kind.
     Invalid {
         subject: Subject,
         causes: Vec<Cause>,
     },
-    /// A well-formed request that cannot be carried out, such as a JSON patch whose test fails (422, reason Invalid).
-    Unprocessable {
-        message: String,
-    },
+    /// A JSON patch that is well formed and does not apply (422, reason Invalid).
+    Unprocessable,
+    /// The forms that could be given are none that the client takes.
     NotAcceptable {
-        message: String,
+        offered: &'static str,
     },
+    /// The body is in a form that is not taken here.
     UnsupportedMediaType {
-        message: String,
+        accepted: &'static str,
     },
-    TooLarge {
-        message: String,
-    },
-    /// A version that is no longer served; `continue_token` lets a list go on from the newest state.
-    Expired {
-        message: String,
-        continue_token: Option<String>,
-    },
+    TooLarge(TooLarge),
+    /// A version that is no longer served.
+    Expired(Expired),
     TooManyRequests {
-        message: String,
+        what: Plenty,
         retry_after_seconds: u32,
     },
     /// An eviction that the pod's budget has no disruption for, or not yet. Zero seconds: nobody knows when.
     DisruptionBudget {
-        cause: Cause,
+        budget: String,
+        why: Withheld,
         retry_after_seconds: u32,
     },
-    Timeout {
-        message: String,
-        retry_after_seconds: u32,
-    },
-    Internal(String),
+    Timeout(Timeout),
+    Internal(Internal),
     /// A fault that Kubernetes tells of without a reason: 500 and the text alone.
-    Unreasoned(String),
-    Unavailable(String),
-    /// The disk under the log is full: reads go on, writes wait for room.
+    Unreasoned(Unreasoned),
+    Unavailable(Unavailable),
+    /// The disk under the log is full: reads go on, writes wait for room. The text is the log's.
     InsufficientStorage(String),
 }
 
 impl Refusal {
-    /// The client fixed a version, and the object has moved on.
+    /// A write, or the deletion, of another version than the newest.
     pub fn modified(subject: Subject) -> Refusal {
-        let message = "the object has been modified; please apply your changes to the latest version and try again";
-        Refusal::Conflict { subject, message: message.into() }
-    }
-}
-
-/// One broken rule and the field that breaks it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cause {
-    pub reason: CauseReason,
-    /// Dotted path from the object's root: `spec.template.spec.containers[0].name`.
-    pub field: String,
-    /// What follows `<field>: `, for example `Required value: must be set`.
-    pub message: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CauseReason {
-    NotFound,
-    Required,
-    Duplicate,
-    Invalid,
-    NotSupported,
-    Forbidden,
-    TooLong,
-    TooMany,
-    TypeInvalid,
-    Internal,
-    /// Another manager owns the field (server-side apply).
-    FieldManagerConflict,
-    UnexpectedServerResponse,
-    NamespaceTerminating,
-    /// The budget that protects a pod from eviction.
-    DisruptionBudget,
-}
-
-impl CauseReason {
-    /// The `reason` of a `StatusCause`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "FieldValueNotFound",
-            Self::Required => "FieldValueRequired",
-            Self::Duplicate => "FieldValueDuplicate",
-            Self::Invalid => "FieldValueInvalid",
-            Self::NotSupported => "FieldValueNotSupported",
-            Self::Forbidden => "FieldValueForbidden",
-            Self::TooLong => "FieldValueTooLong",
-            Self::TooMany => "FieldValueTooMany",
-            Self::TypeInvalid => "FieldValueTypeInvalid",
-            Self::Internal => "InternalError",
-            Self::FieldManagerConflict => "FieldManagerConflict",
-            Self::UnexpectedServerResponse => "UnexpectedServerResponse",
-            Self::NamespaceTerminating => "NamespaceTerminating",
-            Self::DisruptionBudget => "DisruptionBudget",
-        }
-    }
-}
-
-impl Cause {
-    pub fn required(field: impl Into<String>, detail: &str) -> Self {
-        Self::with_detail(CauseReason::Required, field, "Required value".into(), detail)
+        Refusal::Conflict { subject, why: Conflict::Modified }
     }
 
-    /// `value` is shown as JSON: strings quoted, numbers bare.
-    pub fn invalid(field: impl Into<String>, value: &serde_json::Value, detail: &str) -> Self {
-        Self::with_detail(CauseReason::Invalid, field, format!("Invalid value: {}", shown(value)), detail)
+    /// A fault of something below, which has words of its own.
+    pub fn fault(fault: impl fmt::Display) -> Refusal {
+        Refusal::Internal(Internal::Fault(fault.to_string()))
     }
-
-    pub fn type_invalid(field: impl Into<String>, value: &serde_json::Value, detail: &str) -> Self {
-        Self::with_detail(CauseReason::TypeInvalid, field, format!("Invalid value: {}", shown(value)), detail)
-    }
-
-    pub fn not_supported(field: impl Into<String>, value: &serde_json::Value, supported: &[&str]) -> Self {
-        let list = supported.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
-        let message = format!("Unsupported value: {}: supported values: {list}", shown(value));
-        Self { reason: CauseReason::NotSupported, field: field.into(), message }
-    }
-
-    pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
-        Self::with_detail(CauseReason::Forbidden, field, "Forbidden".into(), detail)
-    }
-
-    pub fn duplicate(field: impl Into<String>, value: &serde_json::Value) -> Self {
-        Self {
-            reason: CauseReason::Duplicate,
-            field: field.into(),
-            message: format!("Duplicate value: {}", shown(value)),
-        }
-    }
-
-    pub fn not_found(field: impl Into<String>, value: &serde_json::Value) -> Self {
-        Self { reason: CauseReason::NotFound, field: field.into(), message: format!("Not found: {}", shown(value)) }
-    }
-
-    pub fn too_long(field: impl Into<String>, bytes_max: usize) -> Self {
-        let message = format!("Too long: may not be more than {bytes_max} bytes");
-        Self { reason: CauseReason::TooLong, field: field.into(), message }
-    }
-
-    pub fn too_many(field: impl Into<String>, count: usize, count_max: usize) -> Self {
-        let message = format!("Too many: {count}: must have at most {count_max} items");
-        Self { reason: CauseReason::TooMany, field: field.into(), message }
-    }
-
-    fn with_detail(reason: CauseReason, field: impl Into<String>, head: String, detail: &str) -> Self {
-        let message = if detail.is_empty() { head } else { format!("{head}: {detail}") };
-        Self { reason, field: field.into(), message }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-fn shown(value: &serde_json::Value) -> String {
-    value.to_string()
 }

@@ -49,7 +49,7 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
 #[track_caller]
 fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str) {
     match answer {
-        Err(Refusal::Forbidden { message, .. }) => assert!(message.contains(words), "{message}"),
+        Err(Refusal::Forbidden { why, .. }) => assert!(why.to_string().contains(words), "{why}"),
         other => panic!("not forbidden: {other:?}"),
     }
 }

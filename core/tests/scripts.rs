@@ -375,7 +375,7 @@ fn refusals_are_told_apart() {
     let texts = [
         renderer.refusal(&Refusal::Unauthorized),
         renderer.refusal(&Refusal::NoSuchPath),
-        renderer.refusal(&Refusal::BadRequest("why".into())),
+        renderer.refusal(&Refusal::BadRequest(holdfast_core::refusal::BadRequest::Undecodable("why".into()))),
     ];
     assert_eq!(texts, ["401 Unauthorized\n", "404 NoSuchPath\n", "400 BadRequest: why\n"]);
 }

@@ -21,6 +21,7 @@ use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, Write};
+use holdfast_core::refusal::{Expired, Timeout};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
 use serde_json::Value;
@@ -248,17 +249,14 @@ impl Engine {
         if let Some(state) = self.kept(offset) {
             return Ok(View::of(state).named(token.past));
         }
-        let expired = || Refusal::Expired {
-            message: format!("The provided resource version {offset} is too old to be listed at."),
-            continue_token: None,
-        };
+        let expired = || Refusal::Expired(Expired::List(offset));
         if offset > self.snapshot().offset {
             return Err(expired());
         }
         if !token.past {
             let log = self.log.clone();
             let since = self.reads.run(move || log.scan(None, offset, 1)).await;
-            let since = since.map_err(|fault| Refusal::Internal(fault.to_string()))?;
+            let since = since.map_err(Refusal::fault)?;
             let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
             if since.first().is_some_and(|record| record.time_ms < limit_ms) {
                 return Err(expired());
@@ -297,10 +295,7 @@ impl Engine {
                 return Ok(());
             }
             if tokio::time::timeout_at(deadline, committed).await.is_err() {
-                return Err(Refusal::Timeout {
-                    message: format!("Too large resource version: {offset}, current: {current}"),
-                    retry_after_seconds: 1,
-                });
+                return Err(Refusal::Timeout(Timeout::Version { asked: offset, newest: current }));
             }
         }
     }

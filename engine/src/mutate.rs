@@ -13,7 +13,7 @@ use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
     self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
 };
-use holdfast_core::refusal::Subject;
+use holdfast_core::refusal::{Internal, Subject, Unavailable, Unreasoned, WebhookFault};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
@@ -271,17 +271,17 @@ impl Engine {
         let webhook = kind.custom.as_ref().and_then(|custom| custom.webhook.as_ref());
         match webhook.zip(self.outside()) {
             Some((webhook, outside)) => outside.convert(kind, webhook, to, objects).await,
-            None => Err(Refusal::Unreasoned(format!(
-                "conversion webhook for {to}, Kind={} failed: no webhook can be called from here",
-                kind.kind
-            ))),
+            None => {
+                let (api_version, kind) = (to.to_owned(), kind.kind.clone());
+                Err(Refusal::Unreasoned(Unreasoned::Webhook { api_version, kind, why: WebhookFault::NobodyToCall }))
+            }
         }
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {
         match self.outside() {
             Some(outside) => outside.sign(claims).await,
-            None => Err(Refusal::Internal("the server has no key to sign tokens with".into())),
+            None => Err(Refusal::Internal(Internal::NoSigningKey)),
         }
     }
 
@@ -331,7 +331,7 @@ impl Races {
         if let Contested::Kind(_) = contested {
             self.redefined += 1;
             if self.redefined >= REDEFINITIONS_MAX {
-                return Err(Refusal::Unavailable("the resource is being redefined; please try again".into()));
+                return Err(Refusal::Unavailable(Unavailable::Redefined));
             }
             return Ok(());
         }
@@ -368,7 +368,7 @@ fn object(kind: KindId, key: &Arc<str>) -> Contested {
 }
 
 fn first(converted: Vec<Document>) -> Result<Document, Refusal> {
-    converted.into_iter().next().ok_or_else(|| Refusal::Internal("the webhook converted nothing".into()))
+    converted.into_iter().next().ok_or_else(|| Refusal::Internal(Internal::NothingConverted))
 }
 
 /// An object that is gone already is as good as deleted.
@@ -376,7 +376,7 @@ fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::Jo
     match deleted {
         Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
         Some(Ok(Err(refusal))) => Err(refusal),
-        Some(Err(error)) => Err(Refusal::Internal(error.to_string())),
+        Some(Err(error)) => Err(Refusal::fault(error)),
     }
 }
 
@@ -422,8 +422,8 @@ fn reply(state: &State, request: &Request, answer: Answer, entries: &[Arc<Entry>
 fn refusal(rejection: Rejection) -> Refusal {
     match rejection {
         Rejection::Full(why) => Refusal::InsufficientStorage(why),
-        Rejection::Failed(why) => Refusal::Internal(why),
-        Rejection::Poisoned(why) => Refusal::Unavailable(why),
-        Rejection::Stale(_) => Refusal::Internal("a stale decision is decided again".into()),
+        Rejection::Failed(why) => Refusal::Internal(Internal::Fault(why)),
+        Rejection::Poisoned(why) => Refusal::Unavailable(Unavailable::Log(why)),
+        Rejection::Stale(_) => Refusal::Internal(Internal::StaleDecision),
     }
 }

@@ -15,6 +15,7 @@ use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::moment::parse;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::list::{self, Continue, Page, Selection};
+use holdfast_core::refusal::{BadRequest, Expired};
 use holdfast_core::request::Request;
 use holdfast_core::state::{Change, Entry, State};
 use std::collections::{HashMap, VecDeque};
@@ -145,7 +146,7 @@ impl View {
         {
             return Ok(Some(entry.clone()));
         }
-        let found = match past.engine.log().version_at(&kind.storage, key, at).map_err(fault)? {
+        let found = match past.engine.log().version_at(&kind.storage, key, at).map_err(Refusal::fault)? {
             Some(offset) => Some(self.entry(past, kind, present, key, offset)?),
             None => None,
         };
@@ -188,7 +189,7 @@ impl View {
             };
             let log = past.engine.log();
             let asked = AsOf { resource: &kind.storage, prefix: &selection.prefix, after: after.as_deref(), at };
-            log.as_of(&asked, &mut gather).map_err(fault)?;
+            log.as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let goes_on = found.len() > room;
             found.truncate(room);
             for (key, offset) in &found {
@@ -233,7 +234,7 @@ impl View {
         if let Some(entry) = lock(memory).recall(name) {
             return Ok(entry);
         }
-        let record = past.engine.log().read(offset).map_err(fault)?;
+        let record = past.engine.log().read(offset).map_err(Refusal::fault)?;
         let record = record.ok_or_else(|| let_go(self.state.offset, past.engine.log().oldest()))?;
         let entry = change(&self.state.registry, &record)?.entry;
         lock(memory).keep(name, entry.clone());
@@ -251,7 +252,7 @@ impl View {
                 found.push((key.to_owned(), offset));
                 ControlFlow::Continue(())
             };
-            past.engine.log().as_of(&AsOf::all(&kind.storage, at), &mut gather).map_err(fault)?;
+            past.engine.log().as_of(&AsOf::all(&kind.storage, at), &mut gather).map_err(Refusal::fault)?;
             let present = past.present(kind);
             for (key, offset) in found {
                 let entry = self.entry(past, kind, present, &key, offset)?;
@@ -282,16 +283,16 @@ impl Engine {
     /// The version that a version, a time or a time ago means, which the log must remember.
     pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
-        let moment = parse(text, now).map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
+        let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
         // What is durable and not yet served is of the future.
         let newest = self.snapshot().offset;
         let log = self.log().clone();
         match self.reads().run(move || moment::resolve(log.as_ref(), moment)).await {
             Ok(version) if version <= newest => Ok(version),
-            Ok(version) => Err(Refusal::BadRequest(moment::Unknown::Future { asked: version, newest }.to_string())),
+            Ok(version) => Err(undecodable(&Unknown::Future { asked: version, newest })),
             Err(Unknown::LetGo { asked, oldest }) => Err(let_go(asked, Ok(oldest))),
-            Err(Unknown::Fault(why)) => Err(fault(why)),
-            Err(future @ Unknown::Future { .. }) => Err(Refusal::BadRequest(future.to_string())),
+            Err(Unknown::Fault(why)) => Err(Refusal::fault(why)),
+            Err(future @ Unknown::Future { .. }) => Err(undecodable(&future)),
         }
     }
 
@@ -342,7 +343,7 @@ impl Engine {
             return Ok(newest.registry.clone());
         }
         let storage = &newest.kind(definitions).storage;
-        let ended = self.log().scan(Some(storage), at, 1).map_err(fault)?;
+        let ended = self.log().scan(Some(storage), at, 1).map_err(Refusal::fault)?;
         let Some(ended) = ended.first().map(Record::offset).filter(|ended| *ended <= newest.offset) else {
             return Ok(newest.registry.clone());
         };
@@ -355,11 +356,11 @@ impl Engine {
             offsets.push(offset);
             ControlFlow::Continue(())
         };
-        self.log().as_of(&AsOf::all(storage, at), &mut gather).map_err(fault)?;
+        self.log().as_of(&AsOf::all(storage, at), &mut gather).map_err(Refusal::fault)?;
         offsets.sort_unstable();
         let mut state = State::new(self.built_in().clone());
         for offset in offsets {
-            let record = self.log().read(offset).map_err(fault)?;
+            let record = self.log().read(offset).map_err(Refusal::fault)?;
             let record = record.ok_or_else(|| let_go(at, self.log().oldest()))?;
             let change = change(&state.registry, &record)?;
             hold(&mut state, &change);
@@ -401,23 +402,18 @@ fn lock(memory: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
 }
 
 fn change(registry: &Registry, record: &Record) -> Result<Change, Refusal> {
-    Change::from_record(registry, record).map_err(|unknown| Refusal::Internal(unknown.to_string()))
+    Change::from_record(registry, record).map_err(Refusal::fault)
 }
 
-fn fault(fault: Fault) -> Refusal {
-    Refusal::Internal(fault.to_string())
+/// What is wrong with a moment that a client asks for.
+fn undecodable(fault: &dyn std::fmt::Display) -> Refusal {
+    Refusal::BadRequest(BadRequest::Undecodable(fault.to_string()))
 }
 
 /// A version from before the log's memory.
 fn let_go(asked: Offset, oldest: Result<Offset, Fault>) -> Refusal {
     match oldest {
-        Ok(oldest) => Refusal::Expired {
-            message: format!(
-                "too old resource version: {asked} ({oldest}): what was before version {oldest} has been let go, so ask \
-                 for that one or a later one"
-            ),
-            continue_token: None,
-        },
-        Err(why) => fault(why),
+        Ok(oldest) => Refusal::Expired(Expired::LetGo { asked, oldest }),
+        Err(why) => Refusal::fault(why),
     }
 }

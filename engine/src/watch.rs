@@ -14,6 +14,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::KindId;
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
+use holdfast_core::refusal::Plenty;
 use holdfast_core::state::{Change, Entry, State};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -149,10 +150,7 @@ impl Watch {
         self.place = self.engine.hub().place(name);
         match self.place {
             Some(_) => Ok(self),
-            None => Err(Refusal::TooManyRequests {
-                message: "this user has too many watches, please try again later".into(),
-                retry_after_seconds: 10,
-            }),
+            None => Err(Refusal::TooManyRequests { what: Plenty::Watches, retry_after_seconds: 10 }),
         }
     }
 

@@ -8,6 +8,7 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::kinds::conversion::{converted, review};
 use holdfast_core::object::meta::Document;
+use holdfast_core::refusal::{Unreasoned, WebhookFault};
 use holdfast_engine::Engine;
 use serde_json::Value;
 use std::sync::{Arc, Weak};
@@ -72,7 +73,11 @@ impl Webhooks {
         let converted = self.call(webhook, to, objects).await;
         converted.map_err(|why| {
             let from = objects.first().and_then(|object| object["apiVersion"].as_str()).unwrap_or_default();
-            Refusal::Unreasoned(format!("conversion webhook for {from}, Kind={} failed: {why}", kind.kind))
+            Refusal::Unreasoned(Unreasoned::Webhook {
+                api_version: from.to_owned(),
+                kind: kind.kind.clone(),
+                why: WebhookFault::Call(why.to_string()),
+            })
         })
     }
 }

@@ -5,6 +5,7 @@ use crate::scene::Scene;
 use crate::{Named, RequestId, ResourcePath};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
+use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_core::request::{Request, Target, Verb};
 use holdfast_core::state::State;
 use std::sync::Arc;
@@ -44,9 +45,7 @@ impl Found {
 
 /// Whether path and kind allow the verb.
 fn check(path: &ResourcePath, kind: &Kind, verb: Verb) -> Result<(), Refusal> {
-    let not_allowed = || Refusal::MethodNotAllowed {
-        message: "the server does not allow this method on the requested resource".into(),
-    };
+    let not_allowed = || Refusal::MethodNotAllowed(MethodNotAllowed::OnResource);
     // The cluster's objects are in no namespace, whatever the path says.
     if path.within && !kind.is_namespaced() {
         return Err(Refusal::NoSuchPath);

@@ -6,7 +6,7 @@
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::list::{self, Continue, Freshness};
-use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::refusal::{Cause, Forbidden, Subject, Timeout};
 use holdfast_core::request::{Options, Request, Verb};
 use holdfast_core::state::State;
 use holdfast_engine::{Engine, View};
@@ -107,13 +107,7 @@ impl Scene {
         let Scene::Past(view) = self else { return Ok(()) };
         Err(Refusal::Forbidden {
             subject: Subject::default(),
-            message: format!(
-                "this is a read-only view of the cluster as it was at version {}, of {} now: write to the server itself, \
-                 or fork the cluster at that version (holdfast fork)",
-                view.offset(),
-                engine.snapshot().offset
-            ),
-            causes: Vec::new(),
+            why: Forbidden::Past { at: view.offset(), newest: engine.snapshot().offset },
         })
     }
 
@@ -172,8 +166,5 @@ impl Scene {
 
 /// In a view of the past nothing newer will ever come.
 pub(crate) fn too_large(asked: Offset, newest: Offset) -> Refusal {
-    Refusal::Timeout {
-        message: format!("Too large resource version: {asked}, current: {newest}"),
-        retry_after_seconds: 1,
-    }
+    Refusal::Timeout(Timeout::Version { asked, newest })
 }

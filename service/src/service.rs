@@ -10,6 +10,7 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Authorizer;
 use holdfast_core::kinds::Kind;
+use holdfast_core::refusal::Internal;
 use holdfast_core::state::State;
 use holdfast_engine::Engine;
 use std::panic::AssertUnwindSafe;
@@ -134,5 +135,5 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Refusal {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     tracing::error!(panic = text, "a request was stopped by a fault of the server");
-    Refusal::Internal("this request caused the server to panic: look in its log for details".into())
+    Refusal::Internal(Internal::Panicked)
 }

@@ -5,7 +5,7 @@ use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::object::decode;
-use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLarge, Unrecognized};
 use holdfast_core::request::{Body, DeleteOptions, Format, Options};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
@@ -56,17 +56,13 @@ impl Bodies {
         let limit = Duration::from_secs(BODY_SECONDS_MAX);
         match tokio::time::timeout(limit, read(reading, user.is_privileged(), body)).await {
             Ok(read) => read,
-            Err(_) => Err(Refusal::Timeout {
-                message: format!("the body of the request did not come within {BODY_SECONDS_MAX} seconds"),
-                retry_after_seconds: 1,
-            }),
+            Err(_) => Err(Refusal::Timeout(Timeout::Body { seconds: BODY_SECONDS_MAX })),
         }
     }
 }
 
 fn no_room() -> Refusal {
-    let message = "Too many requests, please try again later.".into();
-    Refusal::TooManyRequests { message, retry_after_seconds: 1 }
+    Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds: 1 }
 }
 
 async fn read<B, D, E>(mut received: Received, privileged: bool, body: B) -> Result<Received, Refusal>
@@ -80,11 +76,11 @@ where
     let mut rest = BytesMut::new();
     let mut counted = BODY_BYTES_MIN;
     while let Some(piece) = body.next().await {
-        let mut piece = piece.map_err(|error| Refusal::BadRequest(format!("the body cannot be read: {error}")))?;
+        let mut piece = piece.map_err(|error| Refusal::BadRequest(BadRequest::BrokenBody(error.to_string())))?;
         let piece = piece.copy_to_bytes(piece.remaining());
         let length = first.as_ref().map_or(0, Bytes::len) + rest.len() + piece.len();
         if length > BODY_BYTES_MAX {
-            return Err(Refusal::TooLarge { message: format!("Request entity too large: limit is {BODY_BYTES_MAX}") });
+            return Err(Refusal::TooLarge(TooLarge::Body { bytes_max: BODY_BYTES_MAX }));
         }
         while counted < length as u64 {
             if let Some(room) = &mut received.room
@@ -122,7 +118,7 @@ pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
 pub fn eviction(named: &mut Named) -> Result<(), Refusal> {
     let Some(body) = options_body(&named.body, "Eviction")? else { return Ok(()) };
     if body["metadata"]["name"].as_str().is_some_and(|name| name != named.path.name) {
-        return Err(Refusal::BadRequest("name in URL does not match name in Eviction object".into()));
+        return Err(Refusal::BadRequest(BadRequest::OtherNameInEviction));
     }
     match &body["deleteOptions"] {
         Value::Null => Ok(()),
@@ -138,7 +134,7 @@ fn take(options: &mut Options, body: &Value) -> Result<(), Refusal> {
 }
 
 /// The body of a request that is about how something goes, if it has one.
-fn options_body(body: &Body, wanted: &str) -> Result<Option<Value>, Refusal> {
+fn options_body(body: &Body, wanted: &'static str) -> Result<Option<Value>, Refusal> {
     if body.bytes.is_empty() {
         return Ok(None);
     }
@@ -150,32 +146,23 @@ fn options_body(body: &Body, wanted: &str) -> Result<Option<Value>, Refusal> {
             .map_err(|error| decode::DecodeError(error.to_string())),
         _ => decode::json(&body.bytes),
     };
-    let unrecognized = |why: &str| {
-        Refusal::BadRequest(format!("the object provided is unrecognized (must be of type {wanted}): {why}"))
-    };
-    let body = decoded.map_err(|error| unrecognized(&error.to_string()))?.value;
+    let unrecognized = |why: Unrecognized| Refusal::BadRequest(BadRequest::Unrecognized { wanted: wanted.into(), why });
+    let body = decoded.map_err(|error| unrecognized(Unrecognized::Options(error.to_string())))?.value;
     if !body.is_object() {
-        return Err(unrecognized("it is not an object"));
+        return Err(unrecognized(Unrecognized::OptionsAreNoObject));
     }
     let kind = body["kind"].as_str().unwrap_or(wanted);
     if kind != wanted {
-        let version = body["apiVersion"].as_str().unwrap_or("v1");
-        return Err(Refusal::BadRequest(format!(
-            "decoded object cannot be converted to {wanted}: {version}, Kind={kind}"
-        )));
+        let (version, kind) = (body["apiVersion"].as_str().unwrap_or("v1").to_owned(), kind.to_owned());
+        return Err(Refusal::BadRequest(BadRequest::OtherOptions { wanted, version, kind }));
     }
     Ok(Some(body))
 }
 
 /// `DeleteOptions` from a body win over those of the query.
 fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), Refusal> {
-    let wrong = |field: &str| {
-        Refusal::BadRequest(format!(
-            "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal into Go \
-             struct field DeleteOptions.{field}"
-        ))
-    };
-    let text = |value: &Value, field: &str| match value {
+    let wrong = |field: &'static str| Refusal::BadRequest(BadRequest::DeleteOptionsField(field));
+    let text = |value: &Value, field: &'static str| match value {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
         _ => Err(wrong(field)),

@@ -6,6 +6,7 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{SignedToken, TokenClaims};
+use holdfast_core::refusal::Internal;
 use holdfast_engine::Outside;
 use holdfast_outbound::conversion::Webhooks;
 use serde_json::Value;
@@ -31,7 +32,7 @@ impl Outside for Effects {
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {
         let signed = self.tokens.as_ref().and_then(|tokens| tokens.issue(claims));
-        let signed = signed.ok_or_else(|| Refusal::Internal("the server has no key to sign tokens with".into()))?;
-        signed.map_err(Refusal::Internal)
+        let signed = signed.ok_or_else(|| Refusal::Internal(Internal::NoSigningKey))?;
+        signed.map_err(Refusal::fault)
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{self, Moment};
+use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Internal, MethodNotAllowed};
 use holdfast_engine::moment::Unknown;
 use http::Method;
 use serde::Deserialize;
@@ -47,12 +48,14 @@ impl From<Unmade> for Refusal {
     fn from(unmade: Unmade) -> Refusal {
         match unmade {
             Unmade::Moment(unknown @ Unknown::LetGo { .. }) => {
-                Refusal::Expired { message: unknown.to_string(), continue_token: None }
+                Refusal::Expired(Expired::Forgotten(unknown.to_string()))
             }
-            Unmade::Moment(Unknown::Fault(fault)) => Refusal::Internal(fault.to_string()),
-            Unmade::Moment(unknown @ Unknown::Future { .. }) => Refusal::BadRequest(unknown.to_string()),
-            Unmade::Folder(why) => Refusal::BadRequest(why),
-            Unmade::Failed(why) => Refusal::Internal(why),
+            Unmade::Moment(Unknown::Fault(fault)) => Refusal::fault(fault),
+            Unmade::Moment(unknown @ Unknown::Future { .. }) => {
+                Refusal::BadRequest(BadRequest::Undecodable(unknown.to_string()))
+            }
+            Unmade::Folder(why) => Refusal::BadRequest(BadRequest::Fork(ForkFault::Folder(why))),
+            Unmade::Failed(why) => Refusal::Internal(Internal::Fault(why)),
         }
     }
 }
@@ -74,23 +77,21 @@ pub(crate) async fn answer(transport: &Transport, method: &Method, body: Bytes, 
 
 async fn make(transport: &Transport, method: &Method, body: Bytes) -> Result<Bytes, Refusal> {
     if *method != Method::POST {
-        let message = "the server does not allow this method on the requested resource".into();
-        return Err(Refusal::MethodNotAllowed { message });
+        return Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource));
     }
     let forker = transport.forker.clone().ok_or(Refusal::NoSuchPath)?;
-    let Wanted { folder, at } = serde_json::from_slice(&body).map_err(|error| {
-        Refusal::BadRequest(format!("expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {error}"))
-    })?;
+    let Wanted { folder, at } = serde_json::from_slice(&body)
+        .map_err(|error| Refusal::BadRequest(BadRequest::Fork(ForkFault::Undecodable(error.to_string()))))?;
     if !folder.is_absolute() {
-        let shown = folder.display();
-        return Err(Refusal::BadRequest(format!("{shown} is no absolute path: the server has a folder of its own")));
+        let fault = ForkFault::RelativeFolder(folder.display().to_string());
+        return Err(Refusal::BadRequest(BadRequest::Fork(fault)));
     }
     let now = transport.engine().stamp().time;
     let at = at.map(|at| moment::parse(&at, now)).transpose();
-    let at = at.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
+    let at = at.map_err(|unclear| Refusal::BadRequest(BadRequest::Undecodable(unclear.to_string())))?;
     let shown = folder.display().to_string();
     let made = tokio::task::spawn_blocking(move || forker.fork(at, &folder)).await;
-    let Forked { id, version } = made.map_err(|error| Refusal::Internal(error.to_string()))??;
+    let Forked { id, version } = made.map_err(Refusal::fault)??;
     tracing::info!(%version, folder = shown, id, "a fork was made");
     Ok(json!({"folder": shown, "id": id, "version": version.0}).to_string().into())
 }

@@ -23,6 +23,7 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
+use holdfast_core::refusal::{BadRequest, MethodNotAllowed};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
 use holdfast_engine::{Fault, LogRead};
@@ -65,8 +66,7 @@ pub(crate) async fn answer(
     waiter: Waiter<'_>,
 ) -> Response {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        let message = "the server does not allow this method on the requested resource".into();
-        return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
+        return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let answer = match path {
         "" => told(transport, shape, about).await,
@@ -86,7 +86,7 @@ async fn told(
     read: impl FnOnce(&dyn LogRead) -> Result<Value, Fault> + Send + 'static,
 ) -> Result<Response, Refusal> {
     let log = transport.engine().log().clone();
-    let told = transport.engine().reads().run(move || read(log.as_ref())).await.map_err(failed)?;
+    let told = transport.engine().reads().run(move || read(log.as_ref())).await.map_err(Refusal::fault)?;
     Ok(respond::bytes(200, told.to_string().into(), shape))
 }
 
@@ -109,7 +109,7 @@ fn about(log: &dyn LogRead) -> Result<Value, Fault> {
 async fn version(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
     let at = required(query, "at")?;
     let moment = moment::parse(at, transport.engine().stamp().time);
-    let moment = moment.map_err(|unclear| Refusal::BadRequest(unclear.to_string()))?;
+    let moment = moment.map_err(|unclear| Refusal::BadRequest(BadRequest::Undecodable(unclear.to_string())))?;
     let newest = transport.engine().snapshot().offset;
     let version = move |log: &dyn LogRead| {
         let version = match moment {
@@ -135,7 +135,8 @@ async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Re
         let offsets: VecDeque<Offset> =
             offsets.split(',').map(|offset| Ok(Offset(number("offsets", offset)?))).collect::<Result<_, Refusal>>()?;
         if offsets.len() > OFFSETS_MAX {
-            return Err(Refusal::BadRequest(format!("offsets: {} are more than {OFFSETS_MAX}", offsets.len())));
+            let (found, count_max) = (offsets.len(), OFFSETS_MAX);
+            return Err(Refusal::BadRequest(BadRequest::TooManyOffsets { found, count_max }));
         }
         return Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets) }));
     }
@@ -339,15 +340,12 @@ impl Unframed {
 
 fn required<'q>(query: &'q Query, name: &str) -> Result<&'q str, Refusal> {
     let found = query.get(name).filter(|text| !text.is_empty());
-    found.ok_or_else(|| Refusal::BadRequest(format!("the parameter {name} is missing")))
+    found.ok_or_else(|| Refusal::BadRequest(BadRequest::MissingParameter(name.to_owned())))
 }
 
 fn number(name: &str, text: &str) -> Result<u64, Refusal> {
-    text.parse().map_err(|_| Refusal::BadRequest(format!("{name}: {text:?} is no number")))
-}
-
-fn failed(fault: Fault) -> Refusal {
-    Refusal::Internal(fault.to_string())
+    let fault = || BadRequest::NoCount { parameter: name.to_owned(), text: text.to_owned() };
+    text.parse().map_err(|_| Refusal::BadRequest(fault()))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use bytes::Buf;
 use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::refusal::{BadRequest, Internal};
 use holdfast_core::request::{Body, Format, Options, Verb};
 use holdfast_service::{ActingAs, Named, RequestId, ResourcePath};
 use http::HeaderMap;
@@ -35,7 +36,7 @@ pub fn acting_as(headers: &HeaderMap) -> Result<Option<ActingAs>, Refusal> {
         // To go on as the caller would be more than was asked for.
         return match headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
             None => Ok(None),
-            Some(name) => Err(Refusal::Internal(format!("requested {name} without impersonating a user"))),
+            Some(name) => Err(Refusal::Internal(Internal::ImpersonationWithoutUser { header: name.to_string() })),
         };
     };
     let mut other = ActingAs { name, groups: values("impersonate-group"), ..ActingAs::default() };
@@ -109,14 +110,12 @@ impl Transport {
     /// Refuses, or goes without, what feature gates turn off.
     fn gate(&self, named: &mut Named) -> Result<(), Refusal> {
         if named.options.dry_run && !self.features.dry_run {
-            return Err(Refusal::BadRequest("the dryRun feature is disabled".into()));
+            return Err(Refusal::BadRequest(BadRequest::DryRunDisabled));
         }
         if named.body.format == Format::ApplyPatch && !self.features.server_side_apply {
             return Err(Refusal::UnsupportedMediaType {
-                message: "the body of the request was in an unknown format - accepted media types include: \
-                          application/json-patch+json, application/merge-patch+json, \
-                          application/strategic-merge-patch+json"
-                    .into(),
+                accepted: "application/json-patch+json, application/merge-patch+json, \
+                           application/strategic-merge-patch+json",
             });
         }
         if !self.features.list_chunking && matches!(named.verb, Verb::List | Verb::DeleteCollection) {
@@ -158,9 +157,7 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
         (Verb::Get | Verb::List | Verb::Watch, _) => return Ok(Format::Json),
         _ => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
     };
-    Err(Refusal::UnsupportedMediaType {
-        message: format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
-    })
+    Err(Refusal::UnsupportedMediaType { accepted })
 }
 
 /// The name that fields are written under when the client gives none: its own.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::{GroupVersions, Registry, registry as built_in};
 use holdfast_core::object::encode;
+use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
@@ -151,8 +152,7 @@ pub async fn answer(
     shape: Shape,
 ) -> Response {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        let message = "the server does not allow this method on the requested resource".into();
-        return respond::refusal(&Refusal::MethodNotAllowed { message }, shape);
+        return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let state = scene.state();
     let other;

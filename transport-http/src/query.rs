@@ -2,7 +2,7 @@
 
 use crate::route::decode;
 use holdfast_core::Refusal;
-use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::refusal::{BadRequest, Cause, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
 
 /// A year. No clock counts as far as the largest number that a client can ask for.
@@ -43,10 +43,9 @@ impl Query {
     fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         match self.get(name) {
             None | Some("") => Ok(None),
-            Some(value) => value
-                .parse()
-                .map(Some)
-                .map_err(|_| Refusal::BadRequest(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax"))),
+            Some(value) => {
+                value.parse().map(Some).map_err(|_| Refusal::BadRequest(BadRequest::NotANumber(value.to_owned())))
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use crate::websocket::Socket;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::export::export;
+use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
 use holdfast_service::{Listed, Reply, Shown};
 use serde_json::Value;
@@ -72,6 +73,6 @@ fn exported(shown: &Shown, understood: &Understood) -> Response {
             export(&mut document, understood.query.flag("exact"), shown.kind.hooks.export);
             respond::document(200, &document, plain(understood.shape))
         }
-        _ => respond::refusal(&Refusal::Internal("a stored object is no document".into()), understood.shape),
+        _ => respond::refusal(&Refusal::Internal(Internal::StoredIsNoDocument), understood.shape),
     }
 }

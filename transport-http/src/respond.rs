@@ -14,6 +14,7 @@ use holdfast_core::kinds::Kind;
 use holdfast_core::list::Page;
 use holdfast_core::object::encode;
 use holdfast_core::object::meta::{self, Document};
+use holdfast_core::refusal::BadRequest;
 use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use holdfast_core::wire::{pretty, protobuf};
@@ -86,14 +87,11 @@ impl Shape {
             Some("None") => IncludeObject::None,
             Some("Object") => IncludeObject::Object,
             Some(other) => {
-                let message = format!("unrecognized includeObject value: {other:?}");
-                return Err(Refusal::BadRequest(message));
+                return Err(Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())));
             }
         };
         let (form, encoding) = choose(accept, include).ok_or_else(|| Refusal::NotAcceptable {
-            message: "only the following media types are accepted: application/json, application/yaml, \
-                      application/vnd.kubernetes.protobuf"
-                .into(),
+            offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         })?;
         let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool));
@@ -117,9 +115,8 @@ impl Shape {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let others: Vec<&str> = accept.split(',').filter(|clause| !clause.trim().starts_with(PROTOBUF)).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
-        let (form, encoding) = choice.ok_or_else(|| Refusal::NotAcceptable {
-            message: "only the following media types are accepted: application/json, application/yaml".into(),
-        })?;
+        let (form, encoding) =
+            choice.ok_or_else(|| Refusal::NotAcceptable { offered: "application/json, application/yaml" })?;
         Ok(Shape { form, encoding, ..self })
     }
 
@@ -133,9 +130,7 @@ impl Shape {
         let others: Vec<&str> = accept.split(',').filter(is_plain).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
         let (form, encoding) = choice.ok_or_else(|| Refusal::NotAcceptable {
-            message: "only the following media types are accepted: application/json, application/yaml, \
-                      application/vnd.kubernetes.protobuf"
-                .into(),
+            offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         })?;
         Ok(Shape { form, encoding, ..self })
     }

@@ -1,7 +1,7 @@
-//! The one place where a refusal becomes a Kubernetes `Status`.
+//! The one place that makes a Kubernetes `Status`, of a refusal or of a success.
 
 use holdfast_core::object::meta::Document;
-use holdfast_core::refusal::Subject;
+use holdfast_core::refusal::{Expired, Subject};
 use holdfast_core::{Cause, Refusal};
 use serde_json::{Map, Value, json};
 
@@ -13,130 +13,93 @@ pub struct Status {
     pub retry_after_seconds: Option<u32>,
 }
 
-struct Parts {
-    reason: &'static str,
-    message: String,
-    details: Map<String, Value>,
-    retry_after_seconds: Option<u32>,
-    continue_token: Option<String>,
-}
-
 impl From<&Refusal> for Status {
     fn from(refusal: &Refusal) -> Status {
-        let parts = parts(refusal);
+        let retry_after_seconds = retry_after_seconds(refusal);
         let mut metadata = Map::new();
-        if let Some(token) = parts.continue_token {
-            metadata.insert("continue".into(), token.into());
+        if let Refusal::Expired(Expired::Inconsistent { continue_token }) = refusal {
+            metadata.insert("continue".into(), continue_token.as_str().into());
         }
         let mut document = json!({
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": metadata,
             "status": "Failure",
-            "message": parts.message,
+            "message": refusal.message(),
         });
-        if !parts.reason.is_empty() {
-            document["reason"] = parts.reason.into();
+        let reason = reason(refusal);
+        if !reason.is_empty() {
+            document["reason"] = reason.into();
         }
-        let mut details = parts.details;
-        if let Some(seconds) = parts.retry_after_seconds {
+        let mut details = details_of(refusal);
+        if let Some(seconds) = retry_after_seconds {
             details.insert("retryAfterSeconds".into(), seconds.into());
         }
-        if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath | Refusal::Unprocessable { .. }) {
+        if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath | Refusal::Unprocessable) {
             document["details"] = Value::Object(details);
         }
         let code = holdfast_service::code(refusal);
         document["code"] = code.into();
-        Status { code, document, retry_after_seconds: parts.retry_after_seconds }
+        Status { code, document, retry_after_seconds }
     }
 }
 
-fn parts(refusal: &Refusal) -> Parts {
-    let plain = |reason, message: String| Parts {
-        reason,
-        message,
-        details: Map::new(),
-        retry_after_seconds: None,
-        continue_token: None,
-    };
+/// The `reason`, by which clients tell refusals apart; empty where Kubernetes gives none.
+fn reason(refusal: &Refusal) -> &'static str {
     match refusal {
-        Refusal::BadRequest(message) => plain("BadRequest", message.clone()),
-        Refusal::Unauthorized => plain("Unauthorized", "Unauthorized".into()),
-        Refusal::Forbidden { subject, message, causes } => {
-            let text = match (subject.resource.is_empty(), subject.name.is_empty()) {
-                (true, _) => format!("forbidden: {message}"),
-                (false, true) => format!("{} is forbidden: {message}", subject.qualified()),
-                (false, false) => format!("{subject} is forbidden: {message}"),
-            };
-            Parts { details: details(subject, causes), ..plain("Forbidden", text) }
-        }
-        Refusal::NotFound(subject) => {
-            Parts { details: details(subject, &[]), ..plain("NotFound", format!("{subject} not found")) }
-        }
-        Refusal::NoSuchPath => plain("NotFound", "the server could not find the requested resource".into()),
-        Refusal::MethodNotAllowed { message } => plain("MethodNotAllowed", message.clone()),
-        Refusal::AlreadyExists(subject) => {
-            let message = format!("{subject} already exists");
-            Parts { details: details(subject, &[]), ..plain("AlreadyExists", message) }
-        }
-        Refusal::Conflict { subject, message } => {
-            let message = format!("Operation cannot be fulfilled on {subject}: {message}");
-            Parts { details: details(subject, &[]), ..plain("Conflict", message) }
-        }
-        Refusal::ApplyConflict { message, causes } => {
-            let mut details = Map::new();
-            details.insert("causes".into(), cause_list(causes));
-            Parts { details, ..plain("Conflict", message.clone()) }
-        }
-        Refusal::Invalid { subject, causes } => {
-            let message = format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes));
-            Parts { details: details(subject, causes), ..plain("Invalid", message) }
-        }
-        Refusal::Unprocessable { message } => plain("Invalid", message.clone()),
-        Refusal::NotAcceptable { message } => plain("NotAcceptable", message.clone()),
-        Refusal::UnsupportedMediaType { message } => plain("UnsupportedMediaType", message.clone()),
-        Refusal::TooLarge { message } => plain("RequestEntityTooLarge", message.clone()),
-        Refusal::Expired { message, continue_token } => {
-            Parts { continue_token: continue_token.clone(), ..plain("Expired", message.clone()) }
-        }
-        Refusal::TooManyRequests { message, retry_after_seconds } => {
-            Parts { retry_after_seconds: Some(*retry_after_seconds), ..plain("TooManyRequests", message.clone()) }
-        }
-        Refusal::DisruptionBudget { cause, retry_after_seconds } => {
-            let message = "Cannot evict pod as it would violate the pod's disruption budget.".into();
-            let mut details = Map::new();
-            details.insert("causes".into(), json!([{"reason": cause.reason.as_str(), "message": cause.message}]));
-            let retry_after_seconds = Some(*retry_after_seconds).filter(|seconds| *seconds > 0);
-            Parts { details, retry_after_seconds, ..plain("TooManyRequests", message) }
-        }
-        Refusal::Timeout { message, retry_after_seconds } => {
-            let mut details = Map::new();
-            if message.starts_with("Too large resource version") {
-                let cause = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
-                details.insert("causes".into(), cause);
-            }
-            Parts {
-                details,
-                retry_after_seconds: Some(*retry_after_seconds),
-                ..plain("Timeout", format!("Timeout: {message}"))
-            }
-        }
-        Refusal::Internal(message) => {
-            let mut details = Map::new();
-            details.insert("causes".into(), json!([{ "message": message }]));
-            Parts { details, ..plain("InternalError", format!("Internal error occurred: {message}")) }
-        }
-        Refusal::Unreasoned(message) => plain("", message.clone()),
-        Refusal::Unavailable(message) => {
-            Parts { retry_after_seconds: Some(1), ..plain("ServiceUnavailable", message.clone()) }
-        }
-        Refusal::InsufficientStorage(message) => plain(
-            "InternalError",
-            format!(
-                "Internal error occurred: {message}: nothing was written; reads go on, and writes will once there is room"
-            ),
-        ),
+        Refusal::BadRequest(_) => "BadRequest",
+        Refusal::Unauthorized => "Unauthorized",
+        Refusal::Forbidden { .. } => "Forbidden",
+        Refusal::NotFound(_) | Refusal::NoSuchPath => "NotFound",
+        Refusal::MethodNotAllowed(_) => "MethodNotAllowed",
+        Refusal::AlreadyExists(_) => "AlreadyExists",
+        Refusal::Conflict { .. } | Refusal::ApplyConflict(_) => "Conflict",
+        Refusal::Invalid { .. } | Refusal::Unprocessable => "Invalid",
+        Refusal::NotAcceptable { .. } => "NotAcceptable",
+        Refusal::UnsupportedMediaType { .. } => "UnsupportedMediaType",
+        Refusal::TooLarge(_) => "RequestEntityTooLarge",
+        Refusal::Expired(_) => "Expired",
+        Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => "TooManyRequests",
+        Refusal::Timeout(_) => "Timeout",
+        Refusal::Internal(_) | Refusal::InsufficientStorage(_) => "InternalError",
+        Refusal::Unreasoned(_) => "",
+        Refusal::Unavailable(_) => "ServiceUnavailable",
     }
+}
+
+fn retry_after_seconds(refusal: &Refusal) -> Option<u32> {
+    match refusal {
+        Refusal::TooManyRequests { retry_after_seconds, .. } => Some(*retry_after_seconds),
+        Refusal::DisruptionBudget { retry_after_seconds, .. } => {
+            Some(*retry_after_seconds).filter(|seconds| *seconds > 0)
+        }
+        Refusal::Timeout(_) | Refusal::Unavailable(_) => Some(1),
+        _ => None,
+    }
+}
+
+fn details_of(refusal: &Refusal) -> Map<String, Value> {
+    match refusal {
+        Refusal::NotFound(subject) | Refusal::AlreadyExists(subject) | Refusal::Conflict { subject, .. } => {
+            details(subject, &[])
+        }
+        Refusal::Forbidden { subject, .. } | Refusal::Invalid { subject, .. } => details(subject, &refusal.causes()),
+        Refusal::Internal(fault) => causes(json!([{ "message": fault.to_string() }])),
+        // These are about no field.
+        Refusal::DisruptionBudget { .. } | Refusal::Timeout(_) => {
+            let told = |cause: Cause| json!({"reason": cause.reason.as_str(), "message": cause.message});
+            match refusal.causes() {
+                none if none.is_empty() => Map::new(),
+                some => causes(some.into_iter().map(told).collect()),
+            }
+        }
+        Refusal::ApplyConflict(_) => causes(cause_list(&refusal.causes())),
+        _ => Map::new(),
+    }
+}
+
+fn causes(list: Value) -> Map<String, Value> {
+    Map::from_iter([("causes".to_owned(), list)])
 }
 
 fn details(subject: &Subject, causes: &[Cause]) -> Map<String, Value> {
@@ -157,21 +120,6 @@ fn cause_list(causes: &[Cause]) -> Value {
         .iter()
         .map(|cause| json!({"reason": cause.reason.as_str(), "message": cause.message, "field": cause.field}))
         .collect()
-}
-
-/// One error as it is, several in brackets, each once.
-fn aggregate(causes: &[Cause]) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for cause in causes {
-        let text = cause.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    match texts.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }
 }
 
 /// `Status` Success for an object that is gone.

@@ -15,6 +15,7 @@ use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_engine::Engine;
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share};
 use http::header::HeaderValue;
@@ -281,8 +282,7 @@ impl Transport {
                 log::answer(self, &head.method, path, query, *shape, Waiter { user: &granted.user, place }).await
             }
             (Route::Resource { .. }, _) => {
-                let message = "the server does not allow this method on the requested resource".into();
-                respond::refusal(&Refusal::MethodNotAllowed { message }, *shape)
+                respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), *shape)
             }
             _ => {
                 if !granted.scene.is_past()

@@ -10,6 +10,7 @@ use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::encode;
+use holdfast_core::refusal::Expired;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch};
@@ -133,10 +134,9 @@ impl Feeder {
                 // The client comes back, and finds the kind as it is now.
                 Err(Fault::Redefined) => return None,
                 Err(fault) => {
-                    let message = fault.to_string();
                     let refusal = match fault {
-                        Fault::Forgotten { .. } => Refusal::Expired { message, continue_token: None },
-                        _ => Refusal::Internal(message),
+                        Fault::Forgotten { .. } => Refusal::Expired(Expired::Forgotten(fault.to_string())),
+                        fault => Refusal::fault(fault),
                     };
                     self.last_words(&refusal)
                 }

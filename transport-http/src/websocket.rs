@@ -6,6 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::{SinkExt, Stream, StreamExt};
 use holdfast_core::Refusal;
+use holdfast_core::refusal::{BadRequest, WebSocketFault};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderValue, UPGRADE};
 use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::upgrade::OnUpgrade;
@@ -48,12 +49,12 @@ impl Socket {
         if !is_upgrade(headers) {
             return Ok(None);
         }
-        let bad = |why: &str| Refusal::BadRequest(format!("the WebSocket cannot be opened: {why}"));
-        let upgrade = upgrade.ok_or_else(|| bad("this connection cannot be upgraded"))?;
+        let bad = |fault: WebSocketFault| Refusal::BadRequest(BadRequest::WebSocket(fault));
+        let upgrade = upgrade.ok_or_else(|| bad(WebSocketFault::NoUpgrade))?;
         if headers.get(VERSION).is_none_or(|version| version != "13") {
-            return Err(bad("Sec-WebSocket-Version must be 13"));
+            return Err(bad(WebSocketFault::OtherVersion));
         }
-        let key = headers.get(KEY).ok_or_else(|| bad("Sec-WebSocket-Key is missing"))?;
+        let key = headers.get(KEY).ok_or_else(|| bad(WebSocketFault::NoKey))?;
         let protocol = protocols(headers).find(|protocol| !protocol.starts_with(BEARER)).map(str::to_owned);
         Ok(Some(Socket { upgrade, accept: derive_accept_key(key.as_bytes()), protocol }))
     }

@@ -9,7 +9,7 @@ use super::rbac::joined_errors;
 use super::role::{GROUP, RoleKind};
 use super::rule::{PolicyRule, compacted, uncovered};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
-use crate::refusal::{Refusal, Subject};
+use crate::refusal::{Forbidden, Refusal, Subject};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub type Authorize = fn(&Grant<'_>) -> Result<(), Refusal>;
 
 impl Grant<'_> {
     pub fn forbidden(&self, message: impl Into<String>) -> Refusal {
-        Refusal::Forbidden { subject: self.subject.clone(), message: message.into(), causes: Vec::new() }
+        Refusal::Forbidden { subject: self.subject.clone(), why: Forbidden::Author(message.into()) }
     }
 
     /// Whether the author may use `verb` on an object of the cluster.
@@ -175,7 +175,7 @@ mod tests {
         let grant = Grant { authorizer, user, namespace, name: "", subresource: "", subject, new, old };
         match hook(&grant) {
             Ok(()) => None,
-            Err(Refusal::Forbidden { message, .. }) => Some(message),
+            Err(Refusal::Forbidden { why, .. }) => Some(why.to_string()),
             Err(other) => Some(format!("{other:?}")),
         }
     }

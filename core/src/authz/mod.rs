@@ -22,6 +22,8 @@ pub use rbac::RbacIndex;
 pub use rule::PolicyRule;
 pub use user::{PRIVILEGED_GROUP, User, service_account_user};
 
+use crate::refusal::{Denied, DeniedTarget};
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes<'a> {
@@ -80,30 +82,18 @@ impl Verdict {
     }
 }
 
-/// What follows `is forbidden: ` when `user` may not do what `attributes` say.
-pub fn forbidden_message(user: &User, attributes: &Attributes<'_>, reason: &str) -> String {
-    let who = quoted(&user.name);
-    let verb = attributes.verb;
-    let mut message = match &attributes.target {
-        Target::Path(path) => format!("User {who} cannot {verb} path {}", quoted(path)),
-        Target::Resource(target) => {
-            let resource = match target.subresource {
-                "" => quoted(target.resource),
-                subresource => quoted(&format!("{}/{subresource}", target.resource)),
-            };
-            let group = quoted(target.group);
-            let place = match target.namespace {
-                "" => "at the cluster scope".to_owned(),
-                namespace => format!("in the namespace {}", quoted(namespace)),
-            };
-            format!("User {who} cannot {verb} resource {resource} in API group {group} {place}")
-        }
+/// What `user` may not do, for the refusal that says so.
+pub fn denied(user: &User, attributes: &Attributes<'_>, reason: &str) -> Denied {
+    let target = match &attributes.target {
+        Target::Path(path) => DeniedTarget::Path((*path).to_owned()),
+        Target::Resource(target) => DeniedTarget::Resource {
+            group: target.group.to_owned(),
+            resource: target.resource.to_owned(),
+            subresource: target.subresource.to_owned(),
+            namespace: target.namespace.to_owned(),
+        },
     };
-    if !reason.is_empty() {
-        message.push_str(": ");
-        message.push_str(reason);
-    }
-    message
+    Denied { user: user.name.clone(), verb: attributes.verb.to_owned(), target, reason: reason.to_owned() }
 }
 
 /// `text` in double quotes, escaped the way clients know it from Go.
@@ -139,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forbidden_messages_read_as_kubernetes_writes_them() {
+    fn denials_read_as_kubernetes_writes_them() {
         let pods = ResourceTarget { resource: "pods", namespace: "default", ..Default::default() };
         let log = ResourceTarget { subresource: "log", name: "web", ..pods };
         let nodes = ResourceTarget { resource: "nodes", ..Default::default() };
@@ -169,7 +159,7 @@ mod tests {
             (Attributes::path("get", "/metrics"), "", r#"User "jane" cannot get path "/metrics""#),
         ];
         for (attributes, reason, wanted) in rows {
-            assert_eq!(forbidden_message(&User::new("jane", &[]), &attributes, reason), wanted);
+            assert_eq!(denied(&User::new("jane", &[]), &attributes, reason).to_string(), wanted);
         }
     }
 

@@ -4,7 +4,7 @@ use super::chain::Authorizer;
 use super::rbac::joined_errors;
 use super::{Attributes, ResourceTarget, User, Verdict};
 use crate::kinds::{Kind, Question};
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
 use serde_json::{Map, Value, json};
 
 /// Answers the review `body`, asked by `user`: the document with its status.
@@ -24,13 +24,13 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
         Some(Question::SelfSubjectRulesReview) => {
             let namespace = text(spec, "namespace");
             if namespace.is_empty() {
-                return Err(Refusal::BadRequest("no namespace on request".into()));
+                return Err(Refusal::BadRequest(BadRequest::NoNamespace));
             }
             rules_status(user, namespace, authorizer)
         }
         Some(Question::SelfSubjectReview) => json!({"userInfo": user_info(user)}),
         Some(Question::TokenReview | Question::Binding | Question::ComponentStatus) | None => {
-            return Err(Refusal::Internal(format!("{} is no review of access", kind.kind)));
+            return Err(Refusal::Internal(Internal::NoReview { kind: kind.kind.clone() }));
         }
     };
     Ok(with_status(body, status))
@@ -39,7 +39,7 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
 /// Answers a TokenReview. `authenticated` is whom the token stands for, if anybody.
 pub fn token_review(body: &Value, authenticated: Option<&User>, audiences: &[String]) -> Result<Value, Refusal> {
     if text(body.get("spec").unwrap_or(&Value::Null), "token").is_empty() {
-        return Err(Refusal::BadRequest("token is required for TokenReview in authentication".into()));
+        return Err(Refusal::BadRequest(BadRequest::NoToken));
     }
     let mut status = json!({"user": {}});
     if let Some(user) = authenticated {

@@ -4,6 +4,7 @@ use super::*;
 use crate::authz::role::RoleKind;
 use crate::authz::{Mode, RbacIndex};
 use crate::kinds::registry;
+use crate::refusal::BadRequest;
 
 fn index() -> RbacIndex {
     let mut index = RbacIndex::default();
@@ -132,7 +133,7 @@ fn rules_reviews() {
     assert_eq!(all["nonResourceRules"], json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]));
     assert_eq!(
         ask(&[Mode::Rbac], "SelfSubjectRulesReview", json!({"spec": {}})),
-        Err(Refusal::BadRequest("no namespace on request".into()))
+        Err(Refusal::BadRequest(BadRequest::NoNamespace))
     );
 }
 
@@ -156,5 +157,5 @@ fn who_am_i_and_whose_token() {
     );
     assert_eq!(token_review(&body, None, &[]).expect("a token")["status"], json!({"user": {}}));
     let refused = token_review(&json!({"spec": {}}), None, &[]);
-    assert_eq!(refused, Err(Refusal::BadRequest("token is required for TokenReview in authentication".into())));
+    assert_eq!(refused, Err(Refusal::BadRequest(BadRequest::NoToken)));
 }

@@ -2,7 +2,7 @@
 
 use super::{Kind, apply_defaults};
 use crate::object::meta::{self, Document};
-use crate::refusal::Refusal;
+use crate::refusal::{BadRequest, Internal, Refusal};
 use crate::schema::{MessageId, check, schema};
 use serde_json::Value;
 
@@ -44,10 +44,12 @@ impl Kind {
         if self.versions[version].convert.is_some() {
             // Conversion reads annotations, where nothing has checked what the client wrote.
             check(schema(), hub, document).map_err(|error| {
-                Refusal::BadRequest(format!(
-                    "{} in version \"{}\" cannot be converted to \"{}\": {error}",
-                    self.kind, self.versions[version].version, self.versions[0].version
-                ))
+                Refusal::BadRequest(BadRequest::Unconvertible {
+                    kind: self.kind.clone(),
+                    from: self.versions[version].version.clone(),
+                    to: self.versions[0].version.clone(),
+                    fault: error.to_string(),
+                })
             })?;
         }
         apply_defaults(hub, document);
@@ -57,7 +59,7 @@ impl Kind {
     /// The message of the schema that documents of a version are.
     pub fn message(&self, version: usize) -> Result<MessageId, Refusal> {
         let name = &self.versions[version].message;
-        schema().id(name).ok_or_else(|| Refusal::Internal(format!("the schema has no message {name}")))
+        schema().id(name).ok_or_else(|| Refusal::Internal(Internal::NoMessage { message: name.clone() }))
     }
 
     fn name_version(&self, version: usize, document: &mut Document) {

@@ -11,9 +11,10 @@ use serde_json::{Map, Value};
 
 use super::field_set::FieldSet;
 use super::managed::entry::{Entries, Entry, Operation};
-use super::managed::{Writer, conflict, managed_fields, set_managed_fields, take_managed_fields};
+use super::managed::{Writer, managed_fields, set_managed_fields, take_managed_fields};
 use super::typed::{Difference, Typed, check, hollow, merge, remove};
 use crate::Refusal;
+use crate::refusal::{ApplyFault, BadRequest, OwnedFields, Unreasoned};
 
 /// Owns what was there before anybody applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -89,28 +90,24 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
 }
 
 fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
+    let bad = |fault: ApplyFault| Err(Refusal::BadRequest(BadRequest::Apply(fault)));
     if !config.is_object() {
-        return Err(Refusal::BadRequest("error decoding YAML: the applied configuration is not an object".into()));
+        return bad(ApplyFault::NotAnObject);
     }
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_string();
     let version = text(config.get("apiVersion"));
     if version != writer.api_version {
-        return Err(Refusal::BadRequest(format!(
-            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
-            writer.api_version
-        )));
+        return bad(ApplyFault::OtherVersion { found: version, expected: writer.api_version.to_string() });
     }
     if managed_fields(config).is_some_and(|fields| !fields.is_null()) {
-        return Err(Refusal::BadRequest("metadata.managedFields must be nil".into()));
+        return bad(ApplyFault::ManagedFields);
     }
     let faults = check(writer.typed(), config);
-    let listed = match faults.as_slice() {
-        [] => return Ok(()),
-        [fault] => fault.clone(),
-        faults => format!("errors:\n  {}", faults.join("\n  ")),
-    };
+    if faults.is_empty() {
+        return Ok(());
+    }
     let (object, kind) = named(config);
-    Err(Refusal::Unreasoned(format!("failed to create typed patch object ({object}; {kind}): {listed}")))
+    Err(Refusal::Unreasoned(Unreasoned::Untyped { object, kind, faults }))
 }
 
 /// An applied configuration as faults name it: `default/web` and `apps/v1, Kind=Deployment`.
@@ -262,21 +259,8 @@ fn refuse_conflicts(
         return Ok(());
     }
     conflicts.sort_by_key(|(entry, _)| entry.identifier());
-    let mut causes = Vec::new();
-    let mut groups = Vec::new();
-    for (entry, set) in &conflicts {
-        let owner = entry.shown();
-        groups.push(format!("conflicts with {owner}:"));
-        for path in set.paths() {
-            groups.push(format!("- {path}"));
-            causes.push(conflict(path, &owner));
-        }
-    }
-    let message = match causes.as_slice() {
-        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
-        several => format!("Apply failed with {} conflicts: {}", several.len(), groups.join("\n")),
-    };
-    Err(Refusal::ApplyConflict { message, causes })
+    let owned = conflicts.iter().map(|(entry, set)| OwnedFields { owner: entry.shown(), fields: set.paths() });
+    Err(Refusal::ApplyConflict(owned.collect()))
 }
 
 #[cfg(test)]

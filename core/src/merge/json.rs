@@ -2,6 +2,7 @@
 //!
 //! Limits and texts are those of Kubernetes, whose clients match on them.
 
+use crate::refusal::{BadRequest, PatchFault, TooLarge, Unmarshal};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{
     AddOperation, CopyOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
@@ -12,8 +13,6 @@ use crate::Refusal;
 use crate::object::decode::has_room;
 use crate::object::meta::{DEPTH_MAX, depth, type_name};
 
-/// What clients see for every JSON patch that is well formed and does not apply.
-const DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
 const OPERATIONS_MAX: usize = 10_000;
 /// `copy` is the one operation that makes more out of less, so what it copies in all is bounded.
 const COPIED_BYTES_MAX: usize = 3 << 20;
@@ -22,16 +21,13 @@ const EFFORT_MAX: usize = 20_000_000;
 
 /// A patch of either format from a request's body.
 pub fn decode(body: &[u8]) -> Result<Value, Refusal> {
-    serde_json::from_slice(body).map_err(|fault| bad_patch(&fault.to_string()))
+    serde_json::from_slice(body).map_err(|fault| bad_patch(PatchFault::Undecodable(fault.to_string())))
 }
 
 /// `original` with a merge patch applied.
 pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
     if !patch.is_object() {
-        return Err(bad_patch(&format!(
-            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            type_name(&patch)
-        )));
+        return Err(bad_patch(PatchFault::Unmarshal(Unmarshal::whole(type_name(&patch), Unmarshal::MAP))));
     }
     let mut merged = original;
     merge(&mut merged, patch);
@@ -41,16 +37,15 @@ pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
 /// `original` with the operations of a JSON patch applied one after the other, or not at all.
 pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     let Value::Array(items) = patch else {
-        let found = type_name(patch);
-        return Err(bad_patch(&format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")));
+        let fault = Unmarshal::whole(type_name(patch), "[]handlers.jsonPatchOp");
+        return Err(bad_patch(PatchFault::Unmarshal(fault)));
     };
     for item in items {
         check_form(item)?;
     }
     if items.len() > OPERATIONS_MAX {
-        let message =
-            format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}", items.len());
-        return Err(Refusal::TooLarge { message });
+        let (found, count_max) = (items.len(), OPERATIONS_MAX);
+        return Err(Refusal::TooLarge(TooLarge::PatchOperations { found, count_max }));
     }
     let mut document = original;
     let mut bounds = Bounds { depth: depth(&document), copied_bytes: 0, effort: 0 };
@@ -100,15 +95,13 @@ fn check_form(item: &Value) -> Result<(), Refusal> {
         if item.is_null() {
             return Ok(());
         }
-        let found = type_name(item);
-        return Err(bad_patch(&format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp")));
+        let fault = Unmarshal::whole(type_name(item), "handlers.jsonPatchOp");
+        return Err(bad_patch(PatchFault::Unmarshal(fault)));
     };
-    for name in ["op", "path", "from"] {
+    for (name, field) in [("op", "jsonPatchOp.op"), ("path", "jsonPatchOp.path"), ("from", "jsonPatchOp.from")] {
         if let Some(value) = fields.get(name).filter(|value| !value.is_string() && !value.is_null()) {
-            return Err(bad_patch(&format!(
-                "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
-                type_name(value)
-            )));
+            let fault = Unmarshal { found: type_name(value), field, expected: "string" };
+            return Err(bad_patch(PatchFault::Unmarshal(fault)));
         }
     }
     Ok(())
@@ -244,12 +237,12 @@ fn count(value: &Value) -> usize {
     }
 }
 
-fn bad_patch(fault: &str) -> Refusal {
-    Refusal::BadRequest(format!("error decoding patch: {fault}"))
+pub fn bad_patch(fault: PatchFault) -> Refusal {
+    Refusal::BadRequest(BadRequest::Patch(fault))
 }
 
 pub(super) fn does_not_apply() -> Refusal {
-    Refusal::Unprocessable { message: DOES_NOT_APPLY.into() }
+    Refusal::Unprocessable
 }
 
 #[cfg(test)]
@@ -321,8 +314,8 @@ mod tests {
             (json!([{"op": 1}]), "json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string"),
         ];
         for (patch, fault) in rows {
-            let expected = Refusal::BadRequest(format!("error decoding patch: {fault}"));
-            assert_eq!(json_patch(json!({}), &patch).unwrap_err(), expected);
+            let expected = format!("error decoding patch: {fault}");
+            assert_eq!(json_patch(json!({}), &patch).unwrap_err().message(), expected);
         }
         assert!(matches!(merge_patch(json!({}), json!([])), Err(Refusal::BadRequest(_))));
         assert!(matches!(decode(b"{"), Err(Refusal::BadRequest(_))));
@@ -331,8 +324,8 @@ mod tests {
     #[test]
     fn limits_hold() {
         let many = Value::Array(vec![json!({"op": "test", "path": "/a", "value": 1}); OPERATIONS_MAX + 1]);
-        let expected = "The allowed maximum operations in a JSON patch is 10000, got 10001".to_string();
-        assert_eq!(json_patch(json!({"a": 1}), &many).unwrap_err(), Refusal::TooLarge { message: expected });
+        let expected = "The allowed maximum operations in a JSON patch is 10000, got 10001";
+        assert_eq!(json_patch(json!({"a": 1}), &many).unwrap_err().message(), expected);
 
         // Each copy doubles the document: without a bound forty of them would be a terabyte.
         let doubling: Vec<_> =

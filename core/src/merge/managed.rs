@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 
 use super::field_set::FieldSet;
 use super::typed::{Difference, Typed};
+use crate::Cause;
 use crate::object::meta::{Document, metadata, metadata_mut};
 use crate::schema::layout::Layout;
-use crate::{Cause, CauseReason};
 use entry::{Entries, Entry, Operation};
 
 const MANAGER_BYTES_MAX: usize = 128;
@@ -279,11 +279,6 @@ fn is_reset(sent: &Value) -> bool {
         Some([Value::Object(entry)]) => entry.values().all(|value| value.is_null() || value.as_str() == Some("")),
         _ => false,
     }
-}
-
-/// A field that somebody else owns with another value.
-pub(super) fn conflict(path: String, owner: &str) -> Cause {
-    Cause { reason: CauseReason::FieldManagerConflict, field: path, message: format!("conflict with {owner}") }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use crate::Refusal;
+use crate::refusal::{BadRequest, Merging, Unreasoned};
 use crate::schema::{Field, Message, MessageId, Schema, Shape, Type};
 
 const PATCH: &str = "$patch";
@@ -22,7 +23,7 @@ const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 /// `original`, a document of `message`, with `patch` applied.
 pub fn strategic_merge(original: &Value, patch: &Value, schema: &Schema, message: MessageId) -> Result<Value, Refusal> {
     let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
-        return Err(Refusal::BadRequest("invalid JSON document".into()));
+        return Err(Refusal::BadRequest(BadRequest::NotAnObjectToMerge));
     };
     let place = Place::Struct(schema.message(message));
     Merge { schema }.maps(original.clone(), patch.clone(), place).map(Value::Object)
@@ -71,7 +72,7 @@ impl<'s> Merge<'s> {
         for (key, change) in patch {
             match key.strip_prefix(DELETE_FROM_PRIMITIVE_LIST) {
                 Some(rest) => {
-                    let name = rest.strip_prefix('/').ok_or_else(|| bad("invalid patch format of primitive list"))?;
+                    let name = rest.strip_prefix('/').ok_or_else(|| bad_directive("primitive list"))?;
                     self.value(&mut original, name, change, place, true)?;
                 }
                 None => self.value(&mut original, &key, change, place, false)?,
@@ -132,7 +133,7 @@ impl<'s> Merge<'s> {
             return Ok(order::arrange(unique(merged), &patch, &patch, &original, None));
         }
         let Some(merge_key) = member.merge_key else {
-            return Err(Refusal::Unreasoned("cannot merge lists without merge key for type struct".into()));
+            return Err(fault(Merging::ListsWithoutKey));
         };
         let (original, patch) = special_elements(original, patch, merge_key)?;
         let server_order = original.clone();
@@ -169,7 +170,7 @@ impl<'s> Merge<'s> {
     ) -> Result<(), Refusal> {
         let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
         for directive in directives {
-            let bad_format = || bad("invalid patch format of setElementOrder list");
+            let bad_format = || bad_directive("setElementOrder list");
             let wanted = match patch.remove(&directive) {
                 Some(Value::Array(wanted)) => wanted,
                 other => return Err(expected_list(&other.unwrap_or(Value::Null))),
@@ -226,7 +227,7 @@ impl<'s> Merge<'s> {
 /// With `$retainKeys`, only the keys it names stay in the original; the patch may set no others.
 fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Refusal> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
-    let bad_format = || bad("invalid patch format of retainKeys");
+    let bad_format = || bad_directive("retainKeys");
     let Value::Array(kept) = directive else { return Err(bad_format()) };
     let kept: BTreeSet<&str> = kept.iter().filter_map(Value::as_str).collect();
     let is_kept = |key: &str| kept.contains(key);
@@ -262,7 +263,7 @@ fn special_elements(
             }
             Some("replace") => replaces = true,
             Some("merge") => {
-                return Err(Refusal::Unreasoned("merging lists cannot yet be specified in the patch".into()));
+                return Err(fault(Merging::MergeDirective));
             }
             _ => return Err(unknown_directive(fields)),
         }
@@ -299,7 +300,7 @@ fn elements_are_maps(original: &[Value], patch: &[Value]) -> Result<bool, Refusa
         return Err(super::json::does_not_apply());
     }
     match types.find(|other| *other != first) {
-        Some(other) => Err(Refusal::Unreasoned(format!("list element types are not identical: {first} {other}"))),
+        Some(other) => Err(fault(Merging::MixedTypes { first, other })),
         None => Ok(first == "map[string]interface {}"),
     }
 }
@@ -329,25 +330,29 @@ fn unique(items: Vec<Value>) -> Vec<Value> {
     items.into_iter().filter(|item| seen.insert(item.to_string())).collect()
 }
 
-fn bad(text: &str) -> Refusal {
-    Refusal::BadRequest(text.into())
+fn bad_directive(what: &'static str) -> Refusal {
+    Refusal::BadRequest(BadRequest::Directive(what))
+}
+
+fn fault(fault: Merging) -> Refusal {
+    Refusal::Unreasoned(Unreasoned::Merge(fault))
 }
 
 fn expected_list(found: &Value) -> Refusal {
-    Refusal::Unreasoned(format!("expected a []interface {{}}, but received a {}", go_type(found)))
+    fault(Merging::NotAList { found: go_type(found) })
 }
 
 fn no_merge_key(map: &Map<String, Value>, merge_key: &str) -> Refusal {
-    Refusal::Unreasoned(format!("map: {} does not contain declared merge key: {merge_key}", go_map(map)))
+    fault(Merging::NoMergeKey { map: go_map(map), key: merge_key.into() })
 }
 
 fn unknown_directive(map: &Map<String, Value>) -> Refusal {
-    let shown = match map.get(PATCH) {
+    let directive = match map.get(PATCH) {
         Some(Value::String(text)) => text.clone(),
         Some(other) => format!("%!s({}={})", go_type(other), go_value(other)),
         None => String::new(),
     };
-    Refusal::Unreasoned(format!("unknown patch type: {shown} in map: {}", go_map(map)))
+    fault(Merging::UnknownDirective { directive, map: go_map(map) })
 }
 
 /// As Go prints a map: keys in order, strings bare.

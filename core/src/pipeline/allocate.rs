@@ -5,7 +5,7 @@ use super::endpoint::Part;
 use super::{Context, Endpoint};
 use crate::kinds::Allocator;
 use crate::object::meta;
-use crate::refusal::{CauseReason, Refusal};
+use crate::refusal::{CauseReason, Internal, Refusal};
 
 pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     let Some(allocate) = context.kind.hooks.allocate.filter(|_| endpoint.part != Part::Deletion) else {
@@ -22,7 +22,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     let causes = allocate(&allocator, old, &mut object.new);
     // Nothing left to hand out is no fault of the client's.
     if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
-        return Err(Refusal::Internal(exhausted.message.clone()));
+        return Err(Refusal::Internal(Internal::Exhausted(exhausted.message.clone())));
     }
     if causes.is_empty() {
         return Ok(());

@@ -4,7 +4,7 @@ use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, decode};
 use crate::kinds::known::BINDING;
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
 use serde_json::{Value, json};
 
 pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -27,18 +27,17 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 /// The pod must be the one that the binding means, and have no node yet.
 fn check_unassigned(context: &Context, old: &Old, uid: &str) -> Result<(), Refusal> {
     let name = context.request.name();
-    let conflict =
-        |message: String| Err(Refusal::Conflict { subject: Subject::new("", "pods/binding", name), message });
+    let conflict = |why: Conflict| Err(Refusal::Conflict { subject: Subject::new("", "pods/binding", name), why });
     let found = meta::uid(old.fields());
     if !uid.is_empty() && uid != found {
-        return conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"));
+        return conflict(Conflict::Uid(Mismatch::new(uid, found)));
     }
     if meta::is_deleting(old.fields()) {
-        return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
+        return conflict(Conflict::PodDeleting);
     }
     match old.document["spec"]["nodeName"].as_str() {
         None | Some("") => Ok(()),
-        Some(node) => conflict(format!("pod {name} is already assigned to node \"{node}\"")),
+        Some(node) => conflict(Conflict::PodAssigned { node: node.into() }),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop};
 use crate::object::meta::{self, Document, metadata_mut, text};
-use crate::refusal::{Cause, CauseReason, Refusal};
+use crate::refusal::{BadRequest, Cause, CauseReason, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
 use serde_json::Value;
 
 pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -40,13 +40,12 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
 /// The candidate for an object that is not there yet, of a document that was checked against its schema.
 pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>) -> Result<Candidate, Refusal> {
     if context.kind.custom.as_ref().is_some_and(|custom| custom.terminating) {
-        let message = "create not allowed while custom resource definition is terminating".into();
-        return Err(Refusal::MethodNotAllowed { message });
+        return Err(Refusal::MethodNotAllowed(MethodNotAllowed::DefinitionTerminating));
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));
     if !matches!(text(meta, "resourceVersion"), "" | "0") {
-        return Err(Refusal::BadRequest("resourceVersion should not be set on objects to be created".into()));
+        return Err(Refusal::BadRequest(BadRequest::VersionOnCreate));
     }
     match_namespace(context, meta)?;
     if let (Some(name), body) = (context.request.target.name.as_deref(), text(meta, "name"))
@@ -64,9 +63,7 @@ pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<
         Some(namespace) => {
             let body = text(meta, "namespace");
             if !body.is_empty() && body != namespace {
-                return Err(Refusal::BadRequest(
-                    "the namespace of the provided object does not match the namespace sent on the request".into(),
-                ));
+                return Err(Refusal::BadRequest(BadRequest::OtherNamespace));
             }
             meta.insert("namespace".into(), namespace.into());
         }
@@ -84,15 +81,13 @@ pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<
 pub(super) fn match_name(context: &Context, meta: &Document) -> Result<(), Refusal> {
     let (found, path) = (text(meta, "name"), context.request.name());
     if found.is_empty() {
-        return Err(Refusal::BadRequest(format!(
-            "the name of the object ({path} based on URL) was undeterminable: name must be provided"
-        )));
+        return Err(Refusal::BadRequest(BadRequest::NoName { path: path.into() }));
     }
     if found != path { Err(name_mismatch(found, path)) } else { Ok(()) }
 }
 
 fn name_mismatch(body: &str, path: &str) -> Refusal {
-    Refusal::BadRequest(format!("the name of the object ({body}) does not match the name on the URL ({path})"))
+    Refusal::BadRequest(BadRequest::OtherName { body: body.into(), path: path.into() })
 }
 
 /// Checks the version that a document names; true when it named one.
@@ -112,9 +107,8 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
         }),
         version => {
             // Kubernetes only parses it, deep in its store, and hands the fault on as it is.
-            let parsed: u64 = version.parse().map_err(|_| {
-                Refusal::Unreasoned(format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"))
-            })?;
+            let parsed: u64 =
+                version.parse().map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersion(version.into())))?;
             if parsed != old.entry.offset.0 {
                 return Err(modified(context));
             }
@@ -128,10 +122,7 @@ fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
     let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
     Refusal::Conflict {
         subject: context.subject(context.request.name()),
-        message: format!(
-            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
-             failed: UID in precondition: {wanted}, UID in object meta: {found}"
-        ),
+        why: Conflict::StoredUid { key, uids: Mismatch::new(wanted, found) },
     }
 }
 

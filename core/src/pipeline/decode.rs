@@ -4,7 +4,7 @@ use super::{Answers, Context, Settings};
 use crate::kinds::Kind;
 use crate::object::decode;
 use crate::object::meta::{Document, text};
-use crate::refusal::Refusal;
+use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
 use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
 use crate::schema::schema;
@@ -22,7 +22,7 @@ pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal
     let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
     match context.decode(&mut Vec::new())? {
         Value::Object(document) => Ok(document),
-        _ => Err(Refusal::Internal("a checked body is no object".into())),
+        _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),
     }
 }
 
@@ -48,36 +48,37 @@ impl Context<'_> {
             Format::Json => decode::json(&body.bytes),
             Format::Yaml => decode::yaml(&body.bytes),
             Format::Protobuf if self.kind.custom.is_some() && self.kind.kind == kind => {
-                return Err(unsupported("application/json, application/yaml"));
+                return Err(Refusal::UnsupportedMediaType { accepted: "application/json, application/yaml" });
             }
             Format::Protobuf => protobuf(&body.bytes),
             Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => {
-                return Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf"));
+                return Err(Refusal::UnsupportedMediaType {
+                    accepted: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+                });
             }
         };
-        let decoded = decoded.map_err(|error| self.unrecognized(kind, &error.to_string()))?;
+        let decoded = decoded.map_err(|error| self.unrecognized(kind, error.to_string()))?;
         let strict_errors = decoded.strict_errors();
         let mut value = decoded.value;
         if !value.is_object() && !value.is_null() {
-            return Err(self.unrecognized(kind, &not_an_object(&value)));
+            return Err(self.unrecognized(kind, not_an_object(&value).to_string()));
         }
         let api_version = crate::kinds::api_version(group, version);
         let found = identify(&value, &api_version, kind)?;
         if (found.0.as_str(), found.1.as_str()) != (api_version.as_str(), kind) {
             return Err(self.wrong_kind(&found.0, &found.1, group, version, kind));
         }
-        let cannot = |why: String| {
-            Refusal::BadRequest(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+        let unfit = |why: Unfit| {
+            let (kind, version) = (kind.to_owned(), version.to_owned());
+            Refusal::BadRequest(BadRequest::Unfit { wanted: kind.clone(), kind, version, why })
         };
         if !value.is_object() {
-            return Err(cannot("the body is not an object".into()));
+            return Err(unfit(Unfit::NotAnObject));
         }
-        let unknown = layout.check(&mut value).map_err(|error| cannot(error.to_string()))?;
+        let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
         let complaints = complaints(strict_errors, &unknown);
         match self.request.options.field_validation {
-            FieldValidation::Strict if !complaints.is_empty() => {
-                return Err(cannot(format!("strict decoding error: {}", complaints.join(", "))));
-            }
+            FieldValidation::Strict if !complaints.is_empty() => return Err(unfit(Unfit::Strict(complaints))),
             FieldValidation::Warn => warnings.extend(complaints),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
@@ -85,16 +86,10 @@ impl Context<'_> {
     }
 
     /// The body is no object of the kind that is asked for.
-    fn unrecognized(&self, kind: &str, why: &str) -> Refusal {
+    fn unrecognized(&self, kind: &str, fault: String) -> Refusal {
         let shown = summary(&self.request.body.bytes);
-        // JSON is looked at for its kind first; the other forms tell of themselves.
-        let stage = match self.request.body.format {
-            Format::Json => "couldn't get version/kind; json parse error: ",
-            _ => "",
-        };
-        Refusal::BadRequest(format!(
-            "the object provided is unrecognized (must be of type {kind}): {stage}{why} ({shown})"
-        ))
+        let why = Unrecognized::Body { is_json: self.request.body.format == Format::Json, fault, shown };
+        Refusal::BadRequest(BadRequest::Unrecognized { wanted: kind.into(), why })
     }
 
     /// The body is an object of another kind or version than the path's.
@@ -103,26 +98,25 @@ impl Context<'_> {
         let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
         let expected = crate::kinds::api_version(group, version);
         if known && found_version != expected && found_kind == kind {
-            return Refusal::BadRequest(format!(
-                "the API version in the data ({found_version}) does not match the expected API version ({expected})"
-            ));
+            return Refusal::BadRequest(BadRequest::OtherVersion { found: found_version.into(), expected });
         }
-        let why = self.cannot_become(found_version, found_kind, group, kind);
-        Refusal::BadRequest(format!("{found_kind} in version \"{found_short}\" cannot be handled as a {kind}: {why}"))
+        let why = Unfit::Kind(Box::new(self.cannot_become(found_version, found_kind, group, kind)));
+        let (found_kind, version) = (found_kind.to_owned(), found_short.to_owned());
+        Refusal::BadRequest(BadRequest::Unfit { kind: found_kind, version, wanted: kind.into(), why })
     }
 
     /// Why an object of another kind is none of the path's.
-    pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> String {
+    pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> KindFault {
         self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
     }
 
-    fn cannot_become(&self, found_version: &str, found_kind: &str, group: &str, kind: &str) -> String {
+    fn cannot_become(&self, found_version: &str, found_kind: &str, group: &str, kind: &str) -> KindFault {
         let (found_group, found_short) = split_version(found_version);
         if self.state.registry.find_kind(found_group, found_short, found_kind).is_none() {
-            return format!("no kind \"{found_kind}\" is registered for version \"{found_version}\"");
+            return KindFault::Unregistered { kind: found_kind.into(), api_version: found_version.into() };
         }
         let to = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-        format!("converting ({found_short}.{found_kind}) to ({to}.{kind}): unknown conversion")
+        KindFault::NoConversion { from: (found_short.into(), found_kind.into()), to: (to.into(), kind.into()) }
     }
 }
 
@@ -136,7 +130,7 @@ pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal>
 
 /// How documents of a message of the built-in API look.
 pub(super) fn layout_of(message: &str) -> Result<Layout<'static>, Refusal> {
-    let id = schema().id(message).ok_or_else(|| Refusal::Internal(format!("the schema has no message {message}")))?;
+    let id = schema().id(message).ok_or_else(|| Refusal::Internal(Internal::NoMessage { message: message.into() }))?;
     Ok(Layout::of(id))
 }
 
@@ -145,37 +139,25 @@ pub(super) fn complaints(duplicates: Vec<String>, unknown: &[String]) -> Vec<Str
     unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
 }
 
-/// The refusal of a body in a form that the endpoint does not take.
-pub(super) fn unsupported(accepted: &str) -> Refusal {
-    let message =
-        format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
-    Refusal::UnsupportedMediaType { message }
-}
-
 fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// The apiVersion and kind that the body claims; what it leaves out is the path's.
 fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
+    let fault = |fault: Unmarshal| {
+        let why = Unrecognized::TypeMeta(fault);
+        Err(Refusal::BadRequest(BadRequest::Unrecognized { wanted: kind.into(), why }))
+    };
     let Some(document) = value.as_object() else {
         if value.is_null() {
             return Ok((api_version.into(), kind.into()));
         }
-        return Err(Refusal::BadRequest(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
-             json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            type_name(value)
-        )));
+        return fault(not_an_object(value));
     };
-    for field in ["apiVersion", "kind"] {
+    for (field, shown) in [("apiVersion", ".apiVersion"), ("kind", ".kind")] {
         if document.get(field).is_some_and(|v| !v.is_string() && !v.is_null()) {
-            return Err(Refusal::BadRequest(format!(
-                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
-                 error: json: cannot unmarshal {} into Go struct field .{field} of type string",
-                type_name(&document[field])
-            )));
+            return fault(Unmarshal { found: type_name(&document[field]), field: shown, expected: "string" });
         }
     }
     let or = |found: &str, default: &str| if found.is_empty() { default.to_owned() } else { found.to_owned() };
@@ -183,12 +165,10 @@ fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, Str
 }
 
 /// As Go words it, which looks for these two fields first.
-fn not_an_object(value: &Value) -> String {
-    format!(
-        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
-         Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-        type_name(value)
-    )
+fn not_an_object(value: &Value) -> Unmarshal {
+    const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+                             Kind string \"json:\\\"kind,omitempty\\\"\" }";
+    Unmarshal::whole(type_name(value), TYPE_META)
 }
 
 fn type_name(value: &Value) -> &'static str {

@@ -3,7 +3,7 @@
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, encode, lifecycle};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::request::DeleteOptions;
 use crate::stamp::rfc3339;
 use jiff::{SignedDuration, Timestamp};
@@ -64,23 +64,17 @@ pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
 
 /// True when the client fixed the version.
 fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
-    let conflict = |what: &str, wanted: &str, found: &str, since: &str| Refusal::Conflict {
-        subject: context.kind_subject(context.request.name()),
-        message: format!(
-            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
-             have been {since}"
-        ),
-    };
+    let conflict = |why: Conflict| Refusal::Conflict { subject: context.kind_subject(context.request.name()), why };
     if let Some(uid) = &options.precondition_uid
         && uid != meta::uid(old.fields())
     {
-        return Err(conflict("UID", uid, meta::uid(old.fields()), "deleted and then recreated"));
+        return Err(conflict(Conflict::UidPrecondition(Mismatch::new(uid, meta::uid(old.fields())))));
     }
     let found = old.entry.offset.to_string();
     match &options.precondition_resource_version {
         None => Ok(false),
         Some(version) if *version == found => Ok(true),
-        Some(version) => Err(conflict("ResourceVersion", version, &found, "modified")),
+        Some(version) => Err(conflict(Conflict::VersionPrecondition(Mismatch::new(version, found)))),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata};
-use crate::refusal::Refusal;
+use crate::refusal::{BadRequest, Refusal};
 use crate::state::Index;
 use serde_json::Value;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Context<'_> {
         let draft = Draft::new(&hub.api_version(), &self.kind.kind, fields);
         if depth(&document) > DEPTH_MAX {
             let subject = self.kind_subject(meta::name(fields));
-            return Err(Refusal::BadRequest(format!("{subject} is nested deeper than {DEPTH_MAX} levels")).into());
+            return Err(Refusal::BadRequest(BadRequest::TooDeep { subject, depth_max: DEPTH_MAX }).into());
         }
         let index = Index::new(self.kind, &document);
         Ok(Write { kind: self.request.target.kind, key, expect, draft, index, delete })

@@ -2,7 +2,7 @@
 
 use super::candidate::Made;
 use super::{Context, Stop, bind, body, delete, evict, patch, scale, token};
-use crate::refusal::Refusal;
+use crate::refusal::{Internal, MethodNotAllowed, Refusal};
 use crate::request::{Format, Verb};
 
 pub(super) struct Endpoint {
@@ -69,7 +69,7 @@ impl Endpoint {
                 Verb::Update | Verb::Patch => Endpoint { candidate: changing(context), ..Endpoint::MAIN },
                 Verb::Delete => Endpoint { candidate: delete::delete, ..Endpoint::DELETION },
                 Verb::Get | Verb::List | Verb::Watch | Verb::DeleteCollection => {
-                    return Err(Refusal::Internal(format!("{} is not a decision", verb.as_str())));
+                    return Err(Refusal::Internal(Internal::NoDecision { verb: verb.as_str() }));
                 }
             },
             Some("binding") if verb == Verb::Create => Endpoint {
@@ -128,5 +128,5 @@ fn changing(context: &Context) -> fn(&Context, &Endpoint) -> Result<Made, Stop> 
 }
 
 fn not_allowed() -> Refusal {
-    Refusal::MethodNotAllowed { message: "the server does not allow this method on the requested resource".into() }
+    Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)
 }

@@ -6,7 +6,7 @@ use super::{Context, Endpoint, Stop, delete};
 use crate::kinds::{KindId, known};
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata_mut};
-use crate::refusal::{Cause, CauseReason, Refusal, Subject};
+use crate::refusal::{Forbidden, Internal, Refusal, Subject, Withheld};
 use crate::select::LabelSelector;
 use crate::state::{Entry, Index, prefix};
 use serde_json::Value;
@@ -73,8 +73,7 @@ fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>
     let mut budgets = budgets.map(read).filter(|budget| covers(&budget.document));
     let budget = budgets.next();
     if budgets.next().is_some() {
-        let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-        return Err(Refusal::Internal(why.into()));
+        return Err(Refusal::Internal(Internal::SeveralBudgets));
     }
     Ok(budget)
 }
@@ -84,32 +83,27 @@ fn check_budget(budget: &Document) -> Result<(), Refusal> {
     let name = meta::name(budget);
     let status = budget.get("status").unwrap_or(&Value::Null);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
-    let refuse = |retry_after_seconds: u32, message: String| {
-        let cause = Cause { reason: CauseReason::DisruptionBudget, field: String::new(), message };
-        Err(Refusal::DisruptionBudget { cause, retry_after_seconds })
+    let withhold = |retry_after_seconds: u32, why: Withheld| {
+        Err(Refusal::DisruptionBudget { budget: name.into(), why, retry_after_seconds })
     };
-    let forbid = |message: &str| {
+    let forbid = |why: Forbidden| {
         let subject = Subject::new("policy", "poddisruptionbudget", name);
-        Err(Refusal::Forbidden { subject, message: message.into(), causes: Vec::new() })
+        Err(Refusal::Forbidden { subject, why })
     };
     let generation = meta::metadata(budget).get("generation").and_then(Value::as_i64).unwrap_or(0);
     if number("observedGeneration") < generation {
-        let message = format!("The disruption budget {name} is still being processed by the server.");
-        return refuse(BEHIND_RETRY_SECONDS, message);
+        return withhold(BEHIND_RETRY_SECONDS, Withheld::Unprocessed);
     }
     match number("disruptionsAllowed") {
-        ..0 => return forbid("pdb disruptions allowed is negative"),
+        ..0 => return forbid(Forbidden::NegativeBudget),
         0 => {
-            let (needs, has) = (number("desiredHealthy"), number("currentHealthy"));
-            return refuse(
-                0,
-                format!("The disruption budget {name} needs {needs} healthy pods and has {has} currently"),
-            );
+            let (healthy_needed, healthy) = (number("desiredHealthy"), number("currentHealthy"));
+            return withhold(0, Withheld::Needed { healthy_needed, healthy });
         }
         1.. => {}
     }
     if status["disruptedPods"].as_object().is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
-        return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+        return forbid(Forbidden::TooManyEvictions);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::candidate::Candidate;
 use super::{Context, Expectation};
 use crate::kinds::known::NAMESPACE;
 use crate::object::meta;
-use crate::refusal::{Cause, CauseReason, Refusal, Subject};
+use crate::refusal::{Forbidden, Refusal, Subject};
 use crate::state::namespace_phase;
 
 /// New content needs a namespace that is there and not going away.
@@ -16,19 +16,10 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
     match namespace_phase(context.state, namespace) {
         None => Err(Refusal::NotFound(Subject::new(NAMESPACE.group, NAMESPACE.resource, namespace))),
         Some(false) => Ok(()),
-        Some(true) => {
-            let message =
-                format!("unable to create new content in namespace {namespace} because it is being terminated");
-            Err(Refusal::Forbidden {
-                subject: context.subject(meta::name(object.new())),
-                message,
-                causes: vec![Cause {
-                    reason: CauseReason::NamespaceTerminating,
-                    field: "metadata.namespace".into(),
-                    message: format!("namespace {namespace} is being terminated"),
-                }],
-            })
-        }
+        Some(true) => Err(Refusal::Forbidden {
+            subject: context.subject(meta::name(object.new())),
+            why: Forbidden::NamespaceTerminating { namespace: namespace.into() },
+        }),
     }
 }
 
@@ -45,8 +36,7 @@ pub(super) fn admit_delete(context: &Context) -> Result<(), Refusal> {
     if context.kind.immortal.contains(&name) {
         return Err(Refusal::Forbidden {
             subject: context.subject(name),
-            message: format!("this {} may not be deleted", context.kind.singular),
-            causes: Vec::new(),
+            why: Forbidden::Undeletable { kind: context.kind.singular.clone() },
         });
     }
     Ok(())

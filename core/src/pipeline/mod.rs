@@ -43,7 +43,7 @@ pub use token::{BoundTo, TokenClaims};
 
 use crate::event::Actor;
 use crate::kinds::{Kind, Version};
-use crate::refusal::{Refusal, Subject};
+use crate::refusal::{Internal, Refusal, Subject};
 use crate::request::Request;
 use crate::stamp::Stamp;
 use crate::state::State;
@@ -74,7 +74,7 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
     match judge(state, settings, request, stamp, &Answers::default()) {
         Judgement::Done(done) => done,
-        Judgement::Need(effect) => Err(Refusal::Internal(format!("nobody is there to {}", effect.what()))),
+        Judgement::Need(effect) => Err(Refusal::Internal(Internal::NobodyToAsk { what: effect.what() })),
     }
 }
 
@@ -130,7 +130,7 @@ impl Context<'_> {
             return Err(Refusal::NoSuchPath);
         }
         if !self.kind.stored {
-            return Err(Refusal::Internal(format!("{} is not stored, so nothing is decided on it", self.kind.kind)));
+            return Err(Refusal::Internal(Internal::NotStored { kind: self.kind.kind.clone() }));
         }
         Ok(())
     }

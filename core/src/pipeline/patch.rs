@@ -5,7 +5,7 @@ use super::{Context, Endpoint, Stop, body, decode as documents, manage, scale};
 use crate::merge::{apply as server_side, json, managed, strategic};
 use crate::object::decode;
 use crate::object::meta::{self, metadata_mut, text};
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusal, Subject, Unmarshal, Unreasoned};
 use crate::request::{Body, FieldValidation, Format};
 use crate::schema::layout::Layout;
 use crate::schema::schema;
@@ -70,20 +70,17 @@ struct Patched<'a> {
 impl<'a> Patched<'a> {
     fn new(context: &'a Context<'a>, layout: Layout<'a>, live: &'a dyn Fn() -> Value) -> Result<Patched<'a>, Refusal> {
         let body = &context.request.body;
-        let bad = |why: String| Refusal::BadRequest(format!("error decoding patch: {why}"));
         let mut patched =
             Patched { context, layout, live, document: Value::Null, strict_errors: Vec::new(), names_version: false };
         let patch = match body.format {
-            Format::JsonPatch | Format::MergePatch => {
-                decode::json(&body.bytes).map_err(|error| bad(error.to_string()))?
-            }
-            Format::StrategicMergePatch if layout.message().is_some() => {
-                decode::json(&body.bytes).map_err(|error| Refusal::BadRequest(error.to_string()))?
-            }
+            Format::JsonPatch | Format::MergePatch => decode::json(&body.bytes)
+                .map_err(|error| json::bad_patch(PatchFault::Undecodable(error.to_string())))?,
+            Format::StrategicMergePatch if layout.message().is_some() => decode::json(&body.bytes)
+                .map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?,
             Format::StrategicMergePatch => {
-                return Err(documents::unsupported(
-                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-                ));
+                return Err(Refusal::UnsupportedMediaType {
+                    accepted: "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                });
             }
             Format::Json | Format::Yaml | Format::Protobuf | Format::ApplyPatch => return Err(unknown_format()),
         };
@@ -106,8 +103,7 @@ impl<'a> Patched<'a> {
             }
             _ => {
                 let found = meta::type_name(&patch);
-                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-                Err(Refusal::BadRequest(why))
+                Err(Refusal::BadRequest(BadRequest::Unmarshal(Unmarshal::whole(found, Unmarshal::MAP))))
             }
         }
     }
@@ -154,10 +150,8 @@ impl<'a> Patched<'a> {
 
 fn unknown_format() -> Refusal {
     Refusal::UnsupportedMediaType {
-        message: "the body of the request was in an unknown format - accepted media types include: \
-                  application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, \
-                  application/strategic-merge-patch+json"
-            .into(),
+        accepted: "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, \
+                   application/strategic-merge-patch+json",
     }
 }
 
@@ -199,7 +193,7 @@ fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> R
         let served = context.kind.versions.iter().position(|version| version.api_version() == api_version);
         version = served
             .filter(|_| kind == context.kind.kind)
-            .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind)))?;
+            .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind).to_string()))?;
     }
     patched.check(documents::layout(context.kind, version)?, warnings)?;
     if !patched.document.is_object() {
@@ -259,9 +253,8 @@ fn applied(
     let meta = metadata_mut(meta::fields_mut(&mut merged));
     let uid = text(meta, "uid");
     if old.is_none() && !uid.is_empty() {
-        let message =
-            format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-        return Err(Refusal::Conflict { subject: context.subject(context.request.name()), message });
+        let why = Conflict::NoObjectWithUid(uid.into());
+        return Err(Refusal::Conflict { subject: context.subject(context.request.name()), why });
     }
     body::match_namespace(context, meta)?;
     body::match_name(context, meta)?;
@@ -306,12 +299,8 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
     let mut merged = merged;
     layout.check(&mut merged).map_err(|error| {
         let (object, kind) = server_side::named(config);
-        let why = as_converter_says(&error.to_string());
-        Refusal::Unreasoned(format!(
-            "failed to convert new object ({object}; {kind}) to proper version: unable to convert unstructured object to \
-             {}: {why}",
-            kind.trim_start_matches('/')
-        ))
+        let fault = as_converter_says(&error.to_string());
+        Refusal::Unreasoned(Unreasoned::Unconverted { object, kind, fault })
     })?;
     Ok(merged)
 }
@@ -319,29 +308,24 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
 /// The applied configuration: YAML (and so JSON too) of the kind that the path takes. Its types are apply's to check.
 fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
     let body = &context.request.body;
-    let bad = |why: String| Refusal::BadRequest(format!("error decoding YAML: {why}"));
-    let decoded = decode::yaml(&body.bytes).map_err(|error| bad(error.to_string()))?;
+    let bad = |fault: ApplyFault| Refusal::BadRequest(BadRequest::Apply(fault));
+    let decoded = decode::yaml(&body.bytes).map_err(|error| bad(ApplyFault::Undecodable(error.to_string())))?;
     let strict_errors = decoded.strict_errors();
     let config = match decoded.value {
         Value::Null => Value::Object(meta::Document::new()),
         Value::Object(config) => Value::Object(config),
         other => {
             let found = meta::type_name(&other);
-            return Err(bad(format!(
-                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
-                 map[string]interface {{}}"
-            )));
+            return Err(bad(ApplyFault::Unmarshal(Unmarshal::whole(found, Unmarshal::MAP))));
         }
     };
     if config["apiVersion"].as_str() != Some(api_version) || config["kind"].as_str() != Some(kind) {
-        return Err(Refusal::BadRequest(format!("invalid object type: {}", server_side::named(&config).1)));
+        return Err(bad(ApplyFault::OtherKind { kind: server_side::named(&config).1 }));
     }
     // Kubernetes looks for repeated keys when all else is well, which is seen where both are wrong alone.
     if !strict_errors.is_empty() {
         match context.request.options.field_validation {
-            FieldValidation::Strict => {
-                return Err(Refusal::BadRequest(format!("error strict decoding YAML: {}", strict_errors.join(", "))));
-            }
+            FieldValidation::Strict => return Err(bad(ApplyFault::Strict(strict_errors))),
             FieldValidation::Warn => warnings.extend(strict_errors),
             FieldValidation::Ignore => {}
         }

@@ -5,7 +5,7 @@ use super::{Context, Endpoint, Stop, body, decode, patch};
 use crate::kinds::{Kind, ScalePaths};
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata, metadata_mut, path, text};
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::request::{Format, Verb};
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     super::reset::put(metadata_mut(fields), "managedFields", owners);
     // The object's own schema speaks about the field that this writes.
     let layout = decode::layout(context.kind, context.working_version())?;
-    layout.check(&mut new).map_err(|error| Refusal::BadRequest(error.to_string()))?;
+    layout.check(&mut new).map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?;
     Ok(Candidate { fixed, tracked: true, warnings, ..Candidate::replacing(context, old, new) }.into())
 }
 
@@ -123,8 +123,7 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
     if !uid.is_empty() && uid != found {
         let subject = context.subject(name);
         let subject = Subject { resource: format!("{}/scale", subject.resource), ..subject };
-        let message = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
-        return Err(Refusal::Conflict { subject, message });
+        return Err(Refusal::Conflict { subject, why: Conflict::Uid(Mismatch::new(uid, found)) });
     }
     let version = text(meta, "resourceVersion");
     if !version.is_empty() && version != old.entry.offset.to_string() {

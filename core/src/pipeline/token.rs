@@ -6,7 +6,7 @@ use super::{Context, Effect, Endpoint, SignedToken, Stop, decode};
 use crate::authz::service_account_user;
 use crate::kinds::{Known, known};
 use crate::object::meta;
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, Conflict, Refusal, Subject};
 use crate::stamp::rfc3339;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -101,9 +101,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
             let pod = named(context, known::POD, namespace, asked)?;
             let account = context.request.name();
             if pod["spec"]["serviceAccountName"].as_str().unwrap_or("") != account {
-                return Err(Refusal::BadRequest(format!(
-                    "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name."
-                )));
+                return Err(Refusal::BadRequest(BadRequest::OtherAccount { account: account.into() }));
             }
             let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
             // A node that is not there is named all the same.
@@ -121,7 +119,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
             let node = named(context, known::NODE, None, asked)?;
             Ok(TokenClaims { node: Some(bound_to(&node)), ..claims })
         }
-        _ => Err(Refusal::BadRequest(format!("cannot bind token to object of type {kind}"))),
+        _ => Err(Refusal::BadRequest(BadRequest::NotBindable { kind: kind.into() })),
     }
 }
 
@@ -132,11 +130,7 @@ fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value
     let document = find(context, known, namespace, name).ok_or_else(|| Refusal::NotFound(subject()))?;
     let (uid, wanted) = (meta::uid(meta::fields(&document)), asked["uid"].as_str().unwrap_or(""));
     if !wanted.is_empty() && wanted != uid {
-        let message = format!(
-            "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have \
-             been deleted and then recreated"
-        );
-        return Err(Refusal::Conflict { subject: subject(), message });
+        return Err(Refusal::Conflict { subject: subject(), why: Conflict::BoundUid(wanted.into()) });
     }
     Ok(document)
 }

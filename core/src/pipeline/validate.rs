@@ -4,10 +4,10 @@ use super::candidate::{Candidate, Old};
 use super::endpoint::Rules;
 use super::{Context, Endpoint, scale};
 use crate::authz::chain::Authorizer;
-use crate::authz::{Attributes, ResourceTarget, forbidden_message};
+use crate::authz::{Attributes, ResourceTarget, denied};
 use crate::object::meta::{self, metadata};
 use crate::object::validate;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Cause, Forbidden, Refusal};
 use crate::request::Verb;
 use serde_json::Value;
 
@@ -80,8 +80,8 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     if verdict.is_allowed() {
         return Ok(());
     }
-    let message = forbidden_message(&request.user, &attributes, verdict.reason());
-    Err(Refusal::Forbidden { subject: context.subject(request.name()), message, causes: Vec::new() })
+    let why = Forbidden::Access(Box::new(denied(&request.user, &attributes, verdict.reason())));
+    Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 
 fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {

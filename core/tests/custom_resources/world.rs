@@ -288,10 +288,10 @@ fn is_custom(state: &State, id: holdfast_core::kinds::KindId) -> bool {
 /// What a refusal says, for comparison: `field: message` of each cause, or all of it.
 pub fn words(refusal: &Refusal) -> String {
     match refusal {
-        Refusal::Invalid { causes, .. } | Refusal::ApplyConflict { causes, .. } | Refusal::Forbidden { causes, .. } => {
-            causes.iter().map(|cause| format!("{cause}\n")).collect()
+        Refusal::Invalid { .. } | Refusal::ApplyConflict(_) | Refusal::Forbidden { .. } => {
+            refusal.causes().iter().map(|cause| format!("{cause}\n")).collect()
         }
-        Refusal::BadRequest(message) => message.clone(),
+        Refusal::BadRequest(why) => why.to_string(),
         other => format!("{other:?}"),
     }
 }

@@ -85,30 +85,31 @@ impl Renderer {
         let mut out = match refusal {
             Refusal::BadRequest(why) => format!("400 BadRequest: {why}\n"),
             Refusal::Unauthorized => "401 Unauthorized\n".into(),
-            Refusal::Forbidden { subject, message, .. } => format!("403 Forbidden {subject}: {message}\n"),
+            Refusal::Forbidden { subject, why } => format!("403 Forbidden {subject}: {why}\n"),
             Refusal::NotFound(subject) => format!("404 NotFound {subject}\n"),
             Refusal::NoSuchPath => "404 NoSuchPath\n".into(),
-            Refusal::DisruptionBudget { cause, retry_after_seconds } => {
-                format!("429 DisruptionBudget, again in {retry_after_seconds} s: {}\n", cause.message)
+            Refusal::DisruptionBudget { retry_after_seconds, .. } => {
+                let told: String = refusal.causes().into_iter().map(|cause| cause.message).collect();
+                return format!("429 DisruptionBudget, again in {retry_after_seconds} s: {told}\n");
             }
-            Refusal::MethodNotAllowed { message } => format!("405 MethodNotAllowed: {message}\n"),
-            Refusal::NotAcceptable { message } => format!("406 NotAcceptable: {message}\n"),
+            Refusal::MethodNotAllowed(why) => format!("405 MethodNotAllowed: {why}\n"),
+            Refusal::NotAcceptable { .. } => format!("406 NotAcceptable: {}\n", refusal.message()),
             Refusal::AlreadyExists(subject) => format!("409 AlreadyExists {subject}\n"),
-            Refusal::Conflict { subject, message } => format!("409 Conflict {subject}: {message}\n"),
-            Refusal::ApplyConflict { message, .. } => format!("409 ApplyConflict: {message}\n"),
-            Refusal::Expired { message, .. } => format!("410 Expired: {message}\n"),
-            Refusal::TooLarge { message } => format!("413 TooLarge: {message}\n"),
-            Refusal::UnsupportedMediaType { message } => format!("415 UnsupportedMediaType: {message}\n"),
+            Refusal::Conflict { subject, why } => format!("409 Conflict {subject}: {}\n", why.words(&subject.name)),
+            Refusal::ApplyConflict(_) => format!("409 ApplyConflict: {}\n", refusal.message()),
+            Refusal::Expired(why) => format!("410 Expired: {why}\n"),
+            Refusal::TooLarge(why) => format!("413 TooLarge: {why}\n"),
+            Refusal::UnsupportedMediaType { .. } => format!("415 UnsupportedMediaType: {}\n", refusal.message()),
             Refusal::Invalid { subject, .. } => format!("422 Invalid {subject}\n"),
-            Refusal::Unprocessable { message } => format!("422 Unprocessable: {message}\n"),
-            Refusal::TooManyRequests { message, .. } => format!("429 TooManyRequests: {message}\n"),
+            Refusal::Unprocessable => format!("422 Unprocessable: {}\n", refusal.message()),
+            Refusal::TooManyRequests { what, .. } => format!("429 TooManyRequests: {what}\n"),
             Refusal::Internal(why) => format!("500 Internal: {why}\n"),
             Refusal::Unreasoned(why) => format!("500: {why}\n"),
             Refusal::Unavailable(why) => format!("503 Unavailable: {why}\n"),
-            Refusal::Timeout { message, .. } => format!("504 Timeout: {message}\n"),
+            Refusal::Timeout(why) => format!("504 Timeout: {why}\n"),
             Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),
         };
-        for Cause { reason, field, message } in causes(refusal) {
+        for Cause { reason, field, message } in &refusal.causes() {
             out += &format!("  {}: {field}: {}\n", reason.as_str(), shortened(message));
         }
         // An empty line would end the paragraph.
@@ -125,15 +126,6 @@ fn shortened(message: &str) -> String {
     }
     let (head, tail) = (&characters[..ENDS.0], &characters[characters.len() - ENDS.1..]);
     format!("{} ... {}", String::from_iter(head), String::from_iter(tail))
-}
-
-fn causes(refusal: &Refusal) -> &[Cause] {
-    match refusal {
-        Refusal::Forbidden { causes, .. } | Refusal::ApplyConflict { causes, .. } | Refusal::Invalid { causes, .. } => {
-            causes
-        }
-        _ => &[],
-    }
 }
 
 fn wanted(line: &Line, path: &str) -> bool {

@@ -130,7 +130,7 @@ impl Outside for SlowWebhook {
     }
 
     async fn sign(&self, _: &TokenClaims) -> Result<SignedToken, Refusal> {
-        Err(Refusal::Internal("there is no key".into()))
+        Err(Refusal::fault("there is no key"))
     }
 }
 

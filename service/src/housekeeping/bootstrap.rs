@@ -6,6 +6,7 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User, bootstrap};
 use holdfast_core::kinds::KindId;
 use holdfast_core::kinds::known;
 use holdfast_core::object::{encode, meta};
+use holdfast_core::refusal::Internal;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_engine::Engine;
 use serde_json::Value;
@@ -37,7 +38,7 @@ async fn all(
         tasks.spawn(async move { service.act(request).await });
     }
     while let Some(result) = tasks.join_next().await {
-        match result.map_err(|error| Refusal::Internal(error.to_string()))? {
+        match result.map_err(|error| Refusal::fault(error))? {
             Ok(_) | Err(Refusal::AlreadyExists(_)) => {}
             Err(refusal) => return Err(refusal),
         }
@@ -52,7 +53,7 @@ fn request(
 ) -> Result<Option<Request>, Refusal> {
     let state = engine.snapshot();
     let shown = document["metadata"]["name"].to_string();
-    let unknown = || Refusal::Internal(format!("no kind for the built-in object {shown}"));
+    let unknown = || Refusal::Internal(Internal::UnknownBuiltIn { name: shown.clone() });
     let api_version = document["apiVersion"].as_str().ok_or_else(unknown)?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = document["kind"].as_str().ok_or_else(unknown)?;

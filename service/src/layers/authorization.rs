@@ -5,9 +5,9 @@ use crate::{ActingAs, Asked, ResourcePath, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::chain::Authorizer;
-use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, forbidden_message};
+use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, denied};
 use holdfast_core::kinds::known;
-use holdfast_core::refusal::Subject;
+use holdfast_core::refusal::{Forbidden, Subject};
 use holdfast_core::request::Request;
 use holdfast_core::state::State;
 use std::sync::Arc;
@@ -87,8 +87,7 @@ fn may(authorizer: &Authorizer<'_>, user: &User, attributes: &Attributes<'_>) ->
                 }
                 holdfast_core::authz::Target::Path(_) => Subject::default(),
             },
-            message: forbidden_message(user, attributes, verdict.reason()),
-            causes: Vec::new(),
+            why: Forbidden::Access(Box::new(denied(user, attributes, verdict.reason()))),
         }),
     }
 }

@@ -9,6 +9,7 @@ use crate::{Asked, Limits};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::refusal::Plenty;
 use holdfast_core::request::Verb;
 use std::sync::Arc;
 
@@ -85,6 +86,5 @@ fn needs(asked: &Asked) -> Needs {
 }
 
 fn too_many() -> Refusal {
-    let message = "Too many requests, please try again later.".into();
-    Refusal::TooManyRequests { message, retry_after_seconds: 1 }
+    Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds: 1 }
 }

@@ -9,6 +9,7 @@ use crate::lookup::Found;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{Attributes, ResourceTarget};
 use holdfast_core::event::Offset;
+use holdfast_core::refusal::Expired;
 use holdfast_engine::{Fault, LogRead};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -73,7 +74,7 @@ impl NamespaceStarts {
         }
         let (log, key, wanted) = (service.engine().log().clone(), namespace.to_owned(), uid.clone());
         let found = service.engine().reads().run(move || first_with_uid(log.as_ref(), &storage, &key, &wanted)).await;
-        let start = found.map_err(|fault| Refusal::Internal(fault.to_string()))?;
+        let start = found.map_err(Refusal::fault)?;
         let mut kept = self.lock();
         if kept.len() >= KEPT_MAX {
             kept.clear();
@@ -105,10 +106,5 @@ fn first_with_uid(log: &dyn LogRead, storage: &str, key: &str, uid: &str) -> Res
 }
 
 fn earlier(version: Offset, namespace: &str, start: Offset) -> Refusal {
-    Refusal::Expired {
-        message: format!(
-            "too old resource version: {version} ({start}): the namespace {namespace:?} of now began at version {start}"
-        ),
-        continue_token: None,
-    }
+    Refusal::Expired(Expired::BeforeNamespace { asked: version, namespace: namespace.to_owned(), start })
 }

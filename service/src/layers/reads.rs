@@ -10,7 +10,7 @@ use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
-use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::refusal::{BadRequest, Cause, Expired, Internal, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::Entry;
 use holdfast_engine::WatchStart;
@@ -68,8 +68,7 @@ impl Read<'_> {
         let token = options.continue_token.as_deref().filter(|token| !token.is_empty());
         let token = token.map(|token| Continue::open(token, engine.token_key())).transpose()?;
         if token.is_some() && options.resource_version.as_deref().is_some_and(|version| version != "0") {
-            let message = "specifying resource version is not allowed when using continue".into();
-            return Err(Refusal::BadRequest(message));
+            return Err(Refusal::BadRequest(BadRequest::VersionWithContinue));
         }
         if token.is_none() {
             self.await_version(freshness).await?;
@@ -102,15 +101,7 @@ impl Read<'_> {
     fn inconsistent(&self, after: String) -> Refusal {
         let engine = self.service.engine();
         let token = Continue::fresh(engine.snapshot().offset, after).seal(engine.token_key());
-        Refusal::Expired {
-            message: "The provided continue parameter is too old to display a consistent list result. You can start a \
-                      new list without the continue parameter, or use the continue token in this response to retrieve \
-                      the remainder of the results. Continuing with the provided token results in an inconsistent list \
-                      - objects that were created, modified, or deleted between the time the first chunk was returned \
-                      and now may show up in the list."
-                .into(),
-            continue_token: Some(token),
-        }
+        Refusal::Expired(Expired::Inconsistent { continue_token: token })
     }
 
     async fn watch(mut self) -> Outcome {
@@ -220,7 +211,7 @@ pub(super) fn scale(
     let paths = paths.ok_or(Refusal::NoSuchPath)?;
     if kind.custom.is_some() && holdfast_core::object::meta::path(&document, &paths.spec_replicas).is_none() {
         let path = &paths.spec_replicas;
-        return Err(Refusal::Internal(format!("the spec replicas field \".{path}\" does not exist")));
+        return Err(Refusal::Internal(Internal::NoReplicas { path: path.to_string() }));
     }
     Ok(holdfast_core::pipeline::scale_of(paths, &document))
 }
@@ -244,9 +235,8 @@ impl Found {
         if !served.verbs.contains(&verb.as_str()) {
             let subject = Subject::new(&self.kind.versions[target.version].group, &self.kind.resource, "");
             let (verb, kind) = (verb.as_str(), subject.qualified());
-            return Err(Refusal::MethodNotAllowed {
-                message: format!("{verb} is not supported on resources of kind \"{kind}/{first}\""),
-            });
+            let subresource = format!("{kind}/{first}");
+            return Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnSubresource { verb, subresource }));
         }
         Ok(first)
     }

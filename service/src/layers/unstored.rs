@@ -9,7 +9,7 @@ use holdfast_core::authz::reviews::{review, token_review};
 use holdfast_core::kinds::{Kind, Question};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::pipeline::decode_body;
-use holdfast_core::refusal::{Cause, Subject};
+use holdfast_core::refusal::{Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::State;
 use holdfast_engine::Health;
@@ -41,9 +41,7 @@ async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
         (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request),
         (Some(_), Verb::Create) => review_access(service, &state, request, &found.kind),
-        _ => Err(Refusal::MethodNotAllowed {
-            message: "the server does not allow this method on the requested resource".into(),
-        }),
+        _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
 }
 

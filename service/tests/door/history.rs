@@ -3,6 +3,7 @@
 use crate::people::{admin, allow, ask, call, cluster, has, jane, map, must, named, until};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::refusal::Expired;
 use holdfast_core::request::Verb;
 use holdfast_service::{Asked, Call, Options, Reply, Service, housekeeping};
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ async fn a_namespace_made_anew_has_no_past() {
     let now = service.engine().snapshot().offset.0;
     must(&service, Verb::Delete, &format!("{MAPS}/a"), Value::Null).await;
     for reply in ways(&service, &jane(), before).await {
-        assert!(matches!(&reply, Err(Refusal::Expired { message, .. }) if message.contains("began at")), "{reply:?}");
+        assert!(matches!(&reply, Err(Refusal::Expired(Expired::BeforeNamespace { .. }))), "{reply:?}");
     }
     // The past of the namespace that there is now is its owner's.
     for reply in ways(&service, &jane(), now).await {

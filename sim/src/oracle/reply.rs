@@ -9,6 +9,7 @@ use crate::owners;
 use crate::shape::{Shape, Sort};
 use crate::twin::{Twin, Version};
 use crate::workload::Order;
+use holdfast_core::refusal::Internal;
 use holdfast_core::{Cause, Refusal};
 use holdfast_engine::Reply;
 use serde_json::Value;
@@ -140,11 +141,11 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::NotFound(_) => absent && !matches!(order.act, Act::Create { .. }),
         Refusal::AlreadyExists(_) => present().count() > 0 && matches!(order.act, Act::Create { .. }),
         Refusal::Conflict { .. } => conflicts(order, &versions),
-        Refusal::ApplyConflict { causes, .. } => present().any(|version| match &order.act {
+        Refusal::ApplyConflict(_) => present().any(|version| match &order.act {
             Act::Apply { fields, manager, force: false } => (window.from..=window.to).any(|offset| {
                 let document = custom::managed(law(twin, order, offset), &version.document);
                 // Conflicts over what the core calls by other names are not looked into.
-                (1..=causes.len()).contains(&owners::conflicts(&document, fields, manager).len())
+                (1..=refusal.causes().len()).contains(&owners::conflicts(&document, fields, manager).len())
             }),
             _ => false,
         }),
@@ -175,7 +176,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
             let creates = matches!(order.act, Act::Create { .. } | Act::Apply { .. });
             order.sort.is_custom() && creates && definitions.into_iter().flatten().any(Version::is_deleting)
         }
-        Refusal::Internal(message) if message.contains("is full") && order.sort == Sort::Service => {
+        Refusal::Internal(Internal::Exhausted(message)) if order.sort == Sort::Service => {
             is_unavailable(twin, order, &versions, window, message)
         }
         Refusal::Internal(_) | Refusal::Unavailable(_) => window.trouble,

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::refusal::Timeout;
 use holdfast_core::request::Verb;
 use holdfast_outbound::{OutBody, OutboundError};
 use http::header::{self, HeaderName, HeaderValue};
@@ -125,10 +126,7 @@ where
         Ok(Err(OutboundError::Unusable(why))) => respond::plain_error(500, &why),
         Ok(Err(OutboundError::Unresolved(_))) => respond::plain_error(503, "service unavailable"),
         Ok(Err(error)) => respond::plain_error(503, &format!("error trying to reach service: {error}")),
-        Err(_) => {
-            let message = "request did not complete within the allotted timeout".to_owned();
-            respond::refusal(&Refusal::Timeout { message, retry_after_seconds: 1 }, respond::Shape::PLAIN)
-        }
+        Err(_) => respond::refusal(&Refusal::Timeout(Timeout::Backend), respond::Shape::PLAIN),
     }
 }
 

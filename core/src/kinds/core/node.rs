@@ -3,7 +3,7 @@
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, keep_old, text};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Unavailable};
 use serde_json::{Value, json};
 
 pub fn kind() -> Kind {
@@ -25,8 +25,7 @@ pub fn kind() -> Kind {
             pair_addresses(new);
         })
         .unreachable(|node, _| {
-            let name = text(node, "/metadata/name");
-            Refusal::Unavailable(format!("error trying to reach service: the node {name:?} is not connected"))
+            Refusal::Unavailable(Unavailable::NodeNotConnected { node: text(node, "/metadata/name") })
         })
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
 }

@@ -4,7 +4,7 @@ use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::object::meta::Document;
-use crate::refusal::Refusal;
+use crate::refusal::{BadRequest, Internal, Refusal, Unavailable};
 use serde_json::{Map, Value, json};
 
 pub fn kind() -> Kind {
@@ -72,13 +72,9 @@ fn completed(pod: &Value) -> Option<(&'static str, &'static str)> {
 /// No node is connected.
 fn unreachable(pod: &Value, part: &str) -> Refusal {
     match text(pod, "/spec/nodeName").as_str() {
-        "" => Refusal::BadRequest(format!("pod {} does not have a host assigned", text(pod, "/metadata/name"))),
-        node if part == "proxy" => {
-            Refusal::Unavailable(format!("error trying to reach service: the node {node:?} is not connected"))
-        }
-        node => Refusal::Internal(format!(
-            "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {part}"
-        )),
+        "" => Refusal::BadRequest(BadRequest::NoHost { pod: text(pod, "/metadata/name") }),
+        node if part == "proxy" => Refusal::Unavailable(Unavailable::NodeNotConnected { node: node.into() }),
+        node => Refusal::Internal(Internal::UnreachableNode { node: node.into(), part: part.into() }),
     }
 }
 

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{PATCH, bad, no_merge_key};
+use super::{PATCH, bad_directive, fault, no_merge_key};
 use crate::Refusal;
+use crate::refusal::Merging;
 
 /// Arranges `merged`. Elements found in `named` are the patch's and follow `patch_order`.
 pub(super) fn arrange(
@@ -60,11 +61,7 @@ pub(super) fn check(patch: &[Value], wanted: &[Value], merge_key: Option<&str>) 
         }
         if !found {
             let shown = |items: &[Value]| super::go_value(&Value::Array(items.to_vec()));
-            return Err(Refusal::Unreasoned(format!(
-                "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                shown(patch),
-                shown(wanted)
-            )));
+            return Err(fault(Merging::OtherOrder { patch: shown(patch), wanted: shown(wanted) }));
         }
     }
     Ok(())
@@ -74,7 +71,7 @@ fn keyed<'v>(item: &'v Value, merge_key: Option<&str>) -> Result<&'v Value, Refu
     match (merge_key, item) {
         (None, item) => Ok(item),
         (Some(merge_key), Value::Object(map)) => map.get(merge_key).ok_or_else(|| no_merge_key(map, merge_key)),
-        (Some(_), _) => Err(bad("invalid patch format of setElementOrder list")),
+        (Some(_), _) => Err(bad_directive("setElementOrder list")),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, keep_old, text};
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Unavailable};
 use serde_json::{Map, Value};
 
 pub fn kind() -> Kind {
@@ -27,8 +27,7 @@ pub fn kind() -> Kind {
         .allocate(allocate::allocate)
         .export(export)
         .unreachable(|service, _| {
-            let name = text(service, "/metadata/name");
-            Refusal::Unavailable(format!("no endpoints available for service {name:?}"))
+            Refusal::Unavailable(Unavailable::NoEndpoints { service: text(service, "/metadata/name") })
         })
         .create_on_update()
         .proxy("ServiceProxyOptions")

@@ -1,0 +1,551 @@
+//! The sentences of refusals: the only place that has them. Clients match on many, so they are Kubernetes' to the
+//! letter.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::*;
+use crate::authz::quoted;
+
+const METHOD_NOT_ALLOWED: &str = "the server does not allow this method on the requested resource";
+const RECREATED: &str = "The object might have been deleted and then recreated";
+
+impl Refusal {
+    /// The message of the `Status` that tells of this.
+    pub fn message(&self) -> String {
+        match self {
+            Self::BadRequest(why) => why.to_string(),
+            Self::Unauthorized => "Unauthorized".into(),
+            Self::Forbidden { subject, why } => match (subject.resource.is_empty(), subject.name.is_empty()) {
+                (true, _) => format!("forbidden: {why}"),
+                (false, true) => format!("{} is forbidden: {why}", subject.qualified()),
+                (false, false) => format!("{subject} is forbidden: {why}"),
+            },
+            Self::NotFound(subject) => format!("{subject} not found"),
+            Self::NoSuchPath => "the server could not find the requested resource".into(),
+            Self::MethodNotAllowed(why) => why.to_string(),
+            Self::AlreadyExists(subject) => format!("{subject} already exists"),
+            Self::Conflict { subject, why } => {
+                format!("Operation cannot be fulfilled on {subject}: {}", why.words(&subject.name))
+            }
+            Self::ApplyConflict(owned) => apply_conflict(owned),
+            Self::Invalid { subject, causes } => {
+                format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes))
+            }
+            Self::Unprocessable => "the server rejected our request due to an error in our request".into(),
+            Self::NotAcceptable { offered } => format!("only the following media types are accepted: {offered}"),
+            Self::UnsupportedMediaType { accepted } => {
+                format!("the body of the request was in an unknown format - accepted media types include: {accepted}")
+            }
+            Self::TooLarge(why) => why.to_string(),
+            Self::Expired(why) => why.to_string(),
+            Self::TooManyRequests { what, .. } => what.to_string(),
+            Self::DisruptionBudget { .. } => "Cannot evict pod as it would violate the pod's disruption budget.".into(),
+            Self::Timeout(why) => format!("Timeout: {why}"),
+            Self::Internal(why) => format!("Internal error occurred: {why}"),
+            Self::Unreasoned(why) => why.to_string(),
+            Self::Unavailable(why) => why.to_string(),
+            Self::InsufficientStorage(why) => format!(
+                "Internal error occurred: {why}: nothing was written; reads go on, and writes will once there is room"
+            ),
+        }
+    }
+
+    /// What a `Status` tells of one by one: mostly fields.
+    pub fn causes(&self) -> Vec<Cause> {
+        let told = |reason, message: String| vec![Cause { reason, field: String::new(), message }];
+        match self {
+            Self::Invalid { causes, .. } => causes.clone(),
+            Self::Forbidden { why: Forbidden::NamespaceTerminating { namespace }, .. } => vec![Cause {
+                reason: CauseReason::NamespaceTerminating,
+                field: "metadata.namespace".into(),
+                message: format!("namespace {namespace} is being terminated"),
+            }],
+            Self::ApplyConflict(owned) => field_conflicts(owned),
+            Self::DisruptionBudget { budget, why, .. } => {
+                let message = match why {
+                    Withheld::Unprocessed => {
+                        format!("The disruption budget {budget} is still being processed by the server.")
+                    }
+                    Withheld::Needed { healthy_needed, healthy } => format!(
+                        "The disruption budget {budget} needs {healthy_needed} healthy pods and has {healthy} currently"
+                    ),
+                };
+                told(CauseReason::DisruptionBudget, message)
+            }
+            Self::Timeout(Timeout::Version { .. }) => {
+                told(CauseReason::ResourceVersionTooLarge, "Too large resource version".into())
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// One error as it is, several in brackets, each once.
+fn aggregate(causes: &[Cause]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for cause in causes {
+        let text = cause.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+fn field_conflicts(owned: &[OwnedFields]) -> Vec<Cause> {
+    let of = |OwnedFields { owner, fields }: &OwnedFields| -> Vec<Cause> {
+        let cause = |field: &String| Cause {
+            reason: CauseReason::FieldManagerConflict,
+            field: field.clone(),
+            message: format!("conflict with {owner}"),
+        };
+        fields.iter().map(cause).collect()
+    };
+    owned.iter().flat_map(of).collect()
+}
+
+fn apply_conflict(owned: &[OwnedFields]) -> String {
+    let causes = field_conflicts(owned);
+    if let [one] = causes.as_slice() {
+        return format!("Apply failed with 1 conflict: {}: {}", one.message, one.field);
+    }
+    let mut lines = Vec::new();
+    for OwnedFields { owner, fields } in owned {
+        lines.push(format!("conflicts with {owner}:"));
+        lines.extend(fields.iter().map(|field| format!("- {field}")));
+    }
+    format!("Apply failed with {} conflicts: {}", causes.len(), lines.join("\n"))
+}
+
+impl Display for BadRequest {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => write!(f, "{fault}"),
+            Self::Unmarshal(fault) => write!(f, "{fault}"),
+            Self::Unrecognized { wanted, why } => {
+                write!(f, "the object provided is unrecognized (must be of type {wanted}): {why}")
+            }
+            Self::Unfit { kind, version, wanted, why } => {
+                write!(f, "{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}")
+            }
+            Self::OtherVersion { found, expected } => {
+                write!(f, "the API version in the data ({found}) does not match the expected API version ({expected})")
+            }
+            Self::Unconvertible { kind, from, to, fault } => {
+                write!(f, "{kind} in version \"{from}\" cannot be converted to \"{to}\": {fault}")
+            }
+            Self::TooDeep { subject, depth_max } => write!(f, "{subject} is nested deeper than {depth_max} levels"),
+            Self::VersionOnCreate => f.write_str("resourceVersion should not be set on objects to be created"),
+            Self::OtherNamespace => {
+                f.write_str("the namespace of the provided object does not match the namespace sent on the request")
+            }
+            Self::NoName { path } => {
+                write!(f, "the name of the object ({path} based on URL) was undeterminable: name must be provided")
+            }
+            Self::OtherName { body, path } => {
+                write!(f, "the name of the object ({body}) does not match the name on the URL ({path})")
+            }
+            Self::Patch(fault) => write!(f, "error decoding patch: {fault}"),
+            Self::Directive(what) => write!(f, "invalid patch format of {what}"),
+            Self::NotAnObjectToMerge => f.write_str("invalid JSON document"),
+            Self::Apply(fault) => write!(f, "{fault}"),
+            Self::UnselectableField { field, only_metadata: true } => {
+                write!(f, "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+            Self::UnselectableField { field, only_metadata: false } => {
+                write!(f, "field label not supported: {field}")
+            }
+            Self::Continue(fault) => write!(f, "continue key is not valid: {fault}"),
+            Self::VersionWithContinue => f.write_str("specifying resource version is not allowed when using continue"),
+            Self::NoNamespace => f.write_str("no namespace on request"),
+            Self::NoToken => f.write_str("token is required for TokenReview in authentication"),
+            Self::OtherAccount { account } => write!(
+                f,
+                "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name."
+            ),
+            Self::NotBindable { kind } => write!(f, "cannot bind token to object of type {kind}"),
+            Self::NoHost { pod } => write!(f, "pod {pod} does not have a host assigned"),
+            Self::BrokenBody(fault) => write!(f, "the body cannot be read: {fault}"),
+            Self::OtherNameInEviction => f.write_str("name in URL does not match name in Eviction object"),
+            Self::OtherOptions { wanted, version, kind } => {
+                write!(f, "decoded object cannot be converted to {wanted}: {version}, Kind={kind}")
+            }
+            Self::DeleteOptionsField(field) => write!(
+                f,
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal into Go \
+                 struct field DeleteOptions.{field}"
+            ),
+            Self::DryRunDisabled => f.write_str("the dryRun feature is disabled"),
+            Self::UnknownIncludeObject(value) => write!(f, "unrecognized includeObject value: {value:?}"),
+            Self::NotANumber(text) => write!(f, "strconv.ParseInt: parsing \"{text}\": invalid syntax"),
+            Self::MissingParameter(name) => write!(f, "the parameter {name} is missing"),
+            Self::NoCount { parameter, text } => write!(f, "{parameter}: {text:?} is no number"),
+            Self::TooManyOffsets { found, count_max } => write!(f, "offsets: {found} are more than {count_max}"),
+            Self::WebSocket(fault) => write!(f, "the WebSocket cannot be opened: {fault}"),
+            Self::Fork(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for Unmarshal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Unmarshal { found, field, expected } = self;
+        match *field {
+            "" => write!(f, "json: cannot unmarshal {found} into Go value of type {expected}"),
+            field => write!(f, "json: cannot unmarshal {found} into Go struct field {field} of type {expected}"),
+        }
+    }
+}
+
+impl Display for Unrecognized {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        const STAGE: &str = "couldn't get version/kind; json parse error: ";
+        match self {
+            Self::Body { is_json: true, fault, shown } => write!(f, "{STAGE}{fault} ({shown})"),
+            Self::Body { is_json: false, fault, shown } => write!(f, "{fault} ({shown})"),
+            Self::TypeMeta(fault) => write!(f, "{STAGE}{fault}"),
+            Self::Options(fault) => write!(f, "{fault}"),
+            Self::OptionsAreNoObject => f.write_str("it is not an object"),
+        }
+    }
+}
+
+impl Display for Unfit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnObject => f.write_str("the body is not an object"),
+            Self::Layout(fault) => write!(f, "{fault}"),
+            Self::Strict(complaints) => write!(f, "strict decoding error: {}", complaints.join(", ")),
+            Self::Kind(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for KindFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unregistered { kind, api_version } => {
+                write!(f, "no kind \"{kind}\" is registered for version \"{api_version}\"")
+            }
+            Self::NoConversion { from: (version, kind), to: (group, wanted) } => {
+                write!(f, "converting ({version}.{kind}) to ({group}.{wanted}): unknown conversion")
+            }
+        }
+    }
+}
+
+impl Display for PatchFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => write!(f, "{fault}"),
+            Self::Unmarshal(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for ApplyFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => write!(f, "error decoding YAML: {fault}"),
+            Self::Unmarshal(fault) => {
+                write!(f, "error decoding YAML: error unmarshaling JSON: while decoding JSON: {fault}")
+            }
+            Self::NotAnObject => f.write_str("error decoding YAML: the applied configuration is not an object"),
+            Self::OtherKind { kind } => write!(f, "invalid object type: {kind}"),
+            Self::Strict(complaints) => write!(f, "error strict decoding YAML: {}", complaints.join(", ")),
+            Self::OtherVersion { found, expected } => write!(
+                f,
+                "Incorrect version specified in apply patch. Specified patch version: {found}, expected: {expected}"
+            ),
+            Self::ManagedFields => f.write_str("metadata.managedFields must be nil"),
+        }
+    }
+}
+
+impl Display for ContinueFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotBase64 => "it is not base64",
+            Self::TooShort => "it is too short",
+            Self::Unreadable => "its content cannot be read",
+            Self::OtherRelease => "it is of another release",
+        })
+    }
+}
+
+impl Display for WebSocketFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoUpgrade => "this connection cannot be upgraded",
+            Self::OtherVersion => "Sec-WebSocket-Version must be 13",
+            Self::NoKey => "Sec-WebSocket-Key is missing",
+        })
+    }
+}
+
+impl Display for ForkFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => {
+                write!(f, "expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {fault}")
+            }
+            Self::RelativeFolder(folder) => {
+                write!(f, "{folder} is no absolute path: the server has a folder of its own")
+            }
+            Self::Folder(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for Forbidden {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Access(denied) => write!(f, "{denied}"),
+            Self::Author(why) => write!(f, "{why}"),
+            Self::NamespaceTerminating { namespace } => {
+                write!(f, "unable to create new content in namespace {namespace} because it is being terminated")
+            }
+            Self::Undeletable { kind } => write!(f, "this {kind} may not be deleted"),
+            Self::NegativeBudget => f.write_str("pdb disruptions allowed is negative"),
+            Self::TooManyEvictions => {
+                f.write_str("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
+            }
+            Self::Past { at, newest } => write!(
+                f,
+                "this is a read-only view of the cluster as it was at version {at}, of {newest} now: write to the server \
+                 itself, or fork the cluster at that version (holdfast fork)"
+            ),
+        }
+    }
+}
+
+impl Display for Denied {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "User {} cannot {} ", quoted(&self.user), self.verb)?;
+        match &self.target {
+            DeniedTarget::Path(path) => write!(f, "path {}", quoted(path))?,
+            DeniedTarget::Resource { group, resource, subresource, namespace } => {
+                let resource = match subresource.as_str() {
+                    "" => quoted(resource),
+                    subresource => quoted(&format!("{resource}/{subresource}")),
+                };
+                write!(f, "resource {resource} in API group {} ", quoted(group))?;
+                match namespace.as_str() {
+                    "" => f.write_str("at the cluster scope")?,
+                    namespace => write!(f, "in the namespace {}", quoted(namespace))?,
+                }
+            }
+        }
+        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
+    }
+}
+
+impl Display for MethodNotAllowed {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OnResource => f.write_str(METHOD_NOT_ALLOWED),
+            Self::OnSubresource { verb, subresource } => {
+                write!(f, "{verb} is not supported on resources of kind \"{subresource}\"")
+            }
+            Self::DefinitionTerminating => {
+                f.write_str("create not allowed while custom resource definition is terminating")
+            }
+        }
+    }
+}
+
+impl Conflict {
+    /// What follows the name of the object in the message.
+    pub fn words(&self, name: &str) -> String {
+        let preconditions = |Mismatch { wanted, found }: &Mismatch| {
+            format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}")
+        };
+        match self {
+            Self::Modified => {
+                "the object has been modified; please apply your changes to the latest version and try again".into()
+            }
+            Self::Uid(uids) => preconditions(uids),
+            Self::StoredUid { key, uids } => format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {}",
+                preconditions(uids)
+            ),
+            Self::NoObjectWithUid(uid) => {
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found")
+            }
+            Self::UidPrecondition(uids) => {
+                let Mismatch { wanted, found } = &**uids;
+                format!(
+                    "the UID in the precondition ({wanted}) does not match the UID in record ({found}). {RECREATED}"
+                )
+            }
+            Self::VersionPrecondition(versions) => {
+                let Mismatch { wanted, found } = &**versions;
+                format!(
+                    "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+                     ({found}). The object might have been modified"
+                )
+            }
+            Self::BoundUid(uid) => {
+                format!("the UID in the bound object reference ({uid}) does not match the UID in record. {RECREATED}")
+            }
+            Self::PodDeleting => format!("pod {name} is being deleted, cannot be assigned to a host"),
+            Self::PodAssigned { node } => format!("pod {name} is already assigned to node \"{node}\""),
+        }
+    }
+}
+
+impl Display for TooLarge {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Body { bytes_max } => write!(f, "Request entity too large: limit is {bytes_max}"),
+            Self::PatchOperations { found, count_max } => {
+                write!(f, "The allowed maximum operations in a JSON patch is {count_max}, got {found}")
+            }
+        }
+    }
+}
+
+impl Display for Expired {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(version) => write!(f, "The provided resource version {version} is too old to be listed at."),
+            Self::LetGo { asked, oldest } => write!(
+                f,
+                "too old resource version: {asked} ({oldest}): what was before version {oldest} has been let go, so ask \
+                 for that one or a later one"
+            ),
+            Self::BeforeNamespace { asked, namespace, start } => write!(
+                f,
+                "too old resource version: {asked} ({start}): the namespace {namespace:?} of now began at version {start}"
+            ),
+            Self::ForeignContinue => f.write_str(
+                "The provided continue parameter is not one that this server gave out: start a new list without the \
+                 continue parameter.",
+            ),
+            Self::Inconsistent { .. } => f.write_str(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                 list without the continue parameter, or use the continue token in this response to retrieve the \
+                 remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
+                 that were created, modified, or deleted between the time the first chunk was returned and now may show \
+                 up in the list.",
+            ),
+            Self::Forgotten(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl Display for Plenty {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requests => "Too many requests, please try again later.",
+            Self::Watches => "this user has too many watches, please try again later",
+        })
+    }
+}
+
+impl Display for Timeout {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { asked, newest } => write!(f, "Too large resource version: {asked}, current: {newest}"),
+            Self::Body { seconds } => write!(f, "the body of the request did not come within {seconds} seconds"),
+            Self::Backend => f.write_str("request did not complete within the allotted timeout"),
+        }
+    }
+}
+
+impl Display for Internal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault(fault) | Self::Exhausted(fault) => write!(f, "{fault}"),
+            Self::Panicked => f.write_str("this request caused the server to panic: look in its log for details"),
+            Self::NoMessage { message } => write!(f, "the schema has no message {message}"),
+            Self::NoReview { kind } => write!(f, "{kind} is no review of access"),
+            Self::NotStored { kind } => write!(f, "{kind} is not stored, so nothing is decided on it"),
+            Self::NoDecision { verb } => write!(f, "{verb} is not a decision"),
+            Self::NobodyToAsk { what } => write!(f, "nobody is there to {what}"),
+            Self::BodyIsNoObject => f.write_str("a checked body is no object"),
+            Self::StoredIsNoDocument => f.write_str("a stored object is no document"),
+            Self::SeveralBudgets => f.write_str(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ),
+            Self::NoReplicas { path } => write!(f, "the spec replicas field \".{path}\" does not exist"),
+            Self::NoSigningKey => f.write_str("the server has no key to sign tokens with"),
+            Self::NothingConverted => f.write_str("the webhook converted nothing"),
+            Self::StaleDecision => f.write_str("a stale decision is decided again"),
+            Self::UnknownBuiltIn { name } => write!(f, "no kind for the built-in object {name}"),
+            Self::ImpersonationWithoutUser { header } => {
+                write!(f, "requested {header} without impersonating a user")
+            }
+            Self::UnreachableNode { node, part } => write!(
+                f,
+                "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {part}"
+            ),
+        }
+    }
+}
+
+impl Display for Unreasoned {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAVersion(text) => write!(f, "strconv.ParseUint: parsing \"{text}\": invalid syntax"),
+            Self::Untyped { object, kind, faults } => {
+                write!(f, "failed to create typed patch object ({object}; {kind}): ")?;
+                match faults.as_slice() {
+                    [fault] => write!(f, "{fault}"),
+                    faults => write!(f, "errors:\n  {}", faults.join("\n  ")),
+                }
+            }
+            Self::Unconverted { object, kind, fault } => write!(
+                f,
+                "failed to convert new object ({object}; {kind}) to proper version: unable to convert unstructured \
+                 object to {}: {fault}",
+                kind.trim_start_matches('/')
+            ),
+            Self::Webhook { api_version, kind, why } => {
+                write!(f, "conversion webhook for {api_version}, Kind={kind} failed: {why}")
+            }
+            Self::Merge(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for WebhookFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NobodyToCall => f.write_str("no webhook can be called from here"),
+            Self::Call(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for Merging {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ListsWithoutKey => f.write_str("cannot merge lists without merge key for type struct"),
+            Self::MergeDirective => f.write_str("merging lists cannot yet be specified in the patch"),
+            Self::UnknownDirective { directive, map } => write!(f, "unknown patch type: {directive} in map: {map}"),
+            Self::MixedTypes { first, other } => write!(f, "list element types are not identical: {first} {other}"),
+            Self::NotAList { found } => write!(f, "expected a []interface {{}}, but received a {found}"),
+            Self::NoMergeKey { map, key } => write!(f, "map: {map} does not contain declared merge key: {key}"),
+            Self::OtherOrder { patch, wanted } => {
+                write!(f, "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{wanted}\n")
+            }
+        }
+    }
+}
+
+impl Display for Unavailable {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redefined => f.write_str("the resource is being redefined; please try again"),
+            Self::NodeNotConnected { node } => {
+                write!(f, "error trying to reach service: the node {node:?} is not connected")
+            }
+            Self::NoEndpoints { service } => write!(f, "no endpoints available for service {service:?}"),
+            Self::Log(fault) => write!(f, "{fault}"),
+        }
+    }
+}
