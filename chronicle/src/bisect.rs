@@ -2,12 +2,12 @@
 
 use crate::at::{Base, command};
 use crate::history::diff::{Filters, versions};
-use crate::history::{Report, Shown, View, by, change_value, shown_time};
+use crate::history::{LogView, Report, Shown, by, change_value, shown_time};
 use crate::remote::Source;
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::render::{Colour, Paint, unified};
-use holdfast_core::history::{Change, difference};
+use holdfast_core::history::{FieldChange, difference};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -46,7 +46,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let ground = Ground::of(args)?;
     let log = args.source.open()?;
-    let view = View::new(log.as_ref(), Timestamp::now(), false)?;
+    let view = LogView::new(log.as_ref(), Timestamp::now(), false)?;
     let (good, bad) = (view.version(&args.good)?, view.version(&args.bad)?);
     if good >= bad {
         bail!("the good version {good} is not before the bad version {bad}: the good one comes first");
@@ -220,11 +220,11 @@ struct Event {
     title: String,
     what: &'static str,
     record: Record,
-    changes: Vec<Change>,
+    changes: Vec<FieldChange>,
 }
 
 impl Found {
-    fn new(view: &View, suspects: &[Offset]) -> Result<Found> {
+    fn new(view: &LogView, suspects: &[Offset]) -> Result<Found> {
         let mut events = Vec::new();
         for version in suspects {
             // A repair may have left a gap, in which nothing changed.

@@ -216,7 +216,7 @@ pub fn structural(bytes: &[u8]) {
     let (object, old) = line(rest);
     let (Some(schema), Some(object)) = (document(schema), document(object)) else { return };
     if let Ok(schema) = Structural::parse(&schema) {
-        settle(&schema, object.clone(), document(old).as_ref());
+        admit(&schema, object.clone(), document(old).as_ref());
     }
     define(&schema, &[object]);
 }
@@ -231,12 +231,12 @@ pub fn structural_made(bytes: &[u8]) {
         .map(|_| json!({"spec": fitting(&mut choices, &schema["properties"]["spec"]), "status": choices.anything(8)}))
         .collect();
     if let Ok(schema) = Structural::parse(&schema) {
-        settle(&schema, objects[0].clone(), Some(&objects[1]));
+        admit(&schema, objects[0].clone(), Some(&objects[1]));
     }
     define(&schema, &objects);
 }
 
-fn settle(schema: &Structural, mut object: Value, old: Option<&Value>) {
+fn admit(schema: &Structural, mut object: Value, old: Option<&Value>) {
     schema.validate(&object, old);
     schema.prune(&mut object);
     schema.apply_defaults(&mut object);

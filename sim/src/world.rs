@@ -241,7 +241,7 @@ impl World {
             let order = workload::bootstrap(&self.server.engine.snapshot(), name);
             self.ask(order);
         }
-        self.settle()?;
+        self.drain()?;
         for _ in 0..self.plan.watchers {
             self.followers.push(Follower::draw(&mut self.dice, &self.server.engine, &self.twin));
         }

@@ -218,7 +218,7 @@ impl Listing {
 
 /// Makes a log of its own of a copy: what came after the version goes, and it gets a name and a secret.
 fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
-    let version = settle(db, folder, at)?;
+    let version = newest_up_to(db, folder, at)?;
     if version < last(db, folder)? {
         take_out(db, folder, version)?;
     }
@@ -240,7 +240,7 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
 }
 
 /// The newest version up to the one asked for: where events were lost or let go there is none at the number itself.
-fn settle(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
+fn newest_up_to(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(key::offset(at.next()));
     let newest = db.iterator_cf_opt(family(db, EVENTS)?, bounds, IteratorMode::End).next();

@@ -2,7 +2,7 @@
 
 pub mod kubeconfig;
 
-use crate::history::View;
+use crate::history::LogView;
 use crate::remote::Server;
 use crate::remote::client::{Client, Failure};
 use crate::remote::log::RemoteLog;
@@ -38,7 +38,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let base = Base::find(&args.server)?;
     let log = RemoteLog::open(args.server.connect()?)?;
-    let view = View::new(&log, Timestamp::now(), false)?;
+    let view = LogView::new(&log, Timestamp::now(), false)?;
     let version = view.version(&args.moment)?;
     base.check(&args.server.connect()?, version)?;
     let name = base.name(version);

@@ -1,6 +1,6 @@
 //! `holdfast blame`: every field of an object, with the event that set it last.
 
-use super::{Common, Named, Report, View, by, dash, shown_time, table};
+use super::{Common, LogView, Named, Report, by, dash, shown_time, table};
 use anyhow::{Result, bail};
 use holdfast_core::event::Record;
 use holdfast_core::history::render::{Colour, Paint, printable};
@@ -32,7 +32,7 @@ struct Blamed {
     fields: Vec<Set>,
 }
 
-fn look(view: &View, named: &Named) -> Result<Blamed> {
+fn look(view: &LogView, named: &Named) -> Result<Blamed> {
     let place = view.place(named)?;
     let title = view.title(&place.storage, &place.key);
     let offsets = view.versions(&place)?;

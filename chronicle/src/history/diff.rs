@@ -1,10 +1,10 @@
 //! `holdfast diff`: what changed in the cluster between two moments.
 
-use super::{Common, Report, View, by, change_value, shown_time};
+use super::{Common, LogView, Report, by, change_value, shown_time};
 use anyhow::{Result, bail};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::render::{Colour, Paint, unified};
-use holdfast_core::history::{Change, difference};
+use holdfast_core::history::{FieldChange, difference};
 use holdfast_core::object::meta::split_key;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ impl Filters {
     }
 
     /// Visits the events after one version up to another that are on such objects, whoever wrote them.
-    fn events(&self, view: &View, from: Offset, to: Offset, visit: &mut dyn FnMut(Record)) -> Result<()> {
+    fn events(&self, view: &LogView, from: Offset, to: Offset, visit: &mut dyn FnMut(Record)) -> Result<()> {
         let kinds = self.kind.iter().map(|kind| Ok(view.kind(kind)?.storage.clone())).collect::<Result<Vec<_>>>()?;
         let only = if let [kind] = kinds.as_slice() { Some(kind.as_str()) } else { None };
         let mut after = from;
@@ -73,7 +73,7 @@ impl Filters {
 }
 
 /// The versions after one up to another that are events on such objects by such users.
-pub fn versions(view: &View, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
+pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
     let mut versions = Vec::new();
     filters.events(view, from, to, &mut |record| {
         if filters.user.as_ref().is_none_or(|user| *user == record.actor.user) {
@@ -107,7 +107,7 @@ struct Object {
     /// Its newest event up to the second moment, without the object.
     newest: Record,
     users: BTreeSet<String>,
-    changes: Vec<Change>,
+    changes: Vec<FieldChange>,
 }
 
 #[derive(Default)]
@@ -132,7 +132,7 @@ struct Touched {
     events: usize,
 }
 
-fn look(view: &View, from: &str, to: Option<&str>, filters: &Filters) -> Result<Diff> {
+fn look(view: &LogView, from: &str, to: Option<&str>, filters: &Filters) -> Result<Diff> {
     let from_version = view.version(from)?;
     let to_version = to.map_or(Ok(view.last), |to| view.version(to))?;
     if from_version > to_version {
@@ -155,7 +155,7 @@ fn look(view: &View, from: &str, to: Option<&str>, filters: &Filters) -> Result<
 }
 
 /// The objects that have events in between, by resource and key.
-fn touched(view: &View, from: Offset, to: Offset, filters: &Filters) -> Result<BTreeMap<(String, String), Touched>> {
+fn touched(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<BTreeMap<(String, String), Touched>> {
     let mut found: BTreeMap<(String, String), Touched> = BTreeMap::new();
     filters.events(view, from, to, &mut |record| {
         let user = record.actor.user.clone();
@@ -173,7 +173,7 @@ fn touched(view: &View, from: Offset, to: Offset, filters: &Filters) -> Result<B
 }
 
 impl Diff {
-    fn add(&mut self, view: &View, storage: &str, key: String, touched: Touched) -> Result<()> {
+    fn add(&mut self, view: &LogView, storage: &str, key: String, touched: Touched) -> Result<()> {
         let Touched { replaces, mut newest, users, .. } = touched;
         let before = match replaces {
             Offset::ZERO => None,

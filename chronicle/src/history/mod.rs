@@ -2,7 +2,7 @@
 //! `restore` and `undo`, which put back what it tells.
 //!
 //! One file a subcommand. Each reads through [`LogRead`](holdfast_engine::LogRead), makes a report, and writes it as
-//! text, JSON or YAML. What they have in common is here: the options, the [`View`] of a log, and how kinds, objects and
+//! text, JSON or YAML. What they have in common is here: the options, the [`LogView`] of a log, and how kinds, objects and
 //! moments are found.
 
 pub mod blame;
@@ -18,10 +18,10 @@ use clap::ValueEnum;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::render::{self, Paint};
-use holdfast_core::history::{Change, Shape, What, find, without_bookkeeping};
+use holdfast_core::history::{FieldChange, Shape, What, find, without_bookkeeping};
 use holdfast_core::kinds::{Kind, Registry, Scope, registry};
 use holdfast_core::object::meta::{key, split_key};
-use holdfast_core::state::{Change as Event, State};
+use holdfast_core::state::{Change, State};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -83,9 +83,9 @@ pub trait Report {
 
 impl Common {
     /// Has a subcommand look at the log, and writes what it found.
-    fn run<R: Report>(&self, look: impl FnOnce(&View) -> Result<R>) -> Result<()> {
+    fn run<R: Report>(&self, look: impl FnOnce(&LogView) -> Result<R>) -> Result<()> {
         let log = self.source.open()?;
-        let report = look(&View::new(log.as_ref(), Timestamp::now(), self.show_managed_fields)?)?;
+        let report = look(&LogView::new(log.as_ref(), Timestamp::now(), self.show_managed_fields)?)?;
         self.shown.write(&report)
     }
 }
@@ -114,7 +114,7 @@ impl Shown {
 }
 
 /// A log as it is now.
-pub struct View<'l> {
+pub struct LogView<'l> {
     log: &'l dyn Readable,
     /// The kinds, with those that definitions make.
     registry: Arc<Registry>,
@@ -131,10 +131,10 @@ struct Place {
     key: String,
 }
 
-impl<'l> View<'l> {
-    pub fn new(log: &'l dyn Readable, now: Timestamp, bookkeeping: bool) -> Result<View<'l>> {
+impl<'l> LogView<'l> {
+    pub fn new(log: &'l dyn Readable, now: Timestamp, bookkeeping: bool) -> Result<LogView<'l>> {
         let (last, oldest) = (log.last()?, log.oldest()?);
-        Ok(View { log, last, oldest, registry: kinds(log)?, now, bookkeeping })
+        Ok(LogView { log, last, oldest, registry: kinds(log)?, now, bookkeeping })
     }
 
     fn kind(&self, asked: &str) -> Result<&Kind> {
@@ -278,7 +278,7 @@ fn kinds(log: &dyn Readable) -> Result<Arc<Registry>> {
         definitions.map(|storage| present(log, &storage)).transpose()?.unwrap_or_default().into_values().collect();
     records.sort_by_key(|record| record.offset);
     for record in &records {
-        let event = Event::from_record(&state.registry, record).map_err(|unknown| anyhow!("{unknown}"))?;
+        let event = Change::from_record(&state.registry, record).map_err(|unknown| anyhow!("{unknown}"))?;
         hold(&mut state, &event);
     }
     Ok(state.registry)
@@ -312,7 +312,7 @@ pub fn shown_time(time_ms: i64) -> String {
 }
 
 /// A change as it stands in JSON and YAML.
-pub fn change_value(change: &Change) -> Value {
+pub fn change_value(change: &FieldChange) -> Value {
     let path = change.path.to_string();
     match &change.what {
         What::Added(new) => json!({"path": path, "change": "added", "new": new}),
@@ -385,8 +385,8 @@ mod tests {
 
     const NOW_SECONDS: i64 = 1_795_000_000;
 
-    pub fn view(log: &MemoryLog) -> View<'_> {
-        View::new(log, Timestamp::from_second(NOW_SECONDS).expect("a time"), false).expect("a state")
+    pub fn view(log: &MemoryLog) -> LogView<'_> {
+        LogView::new(log, Timestamp::from_second(NOW_SECONDS).expect("a time"), false).expect("a state")
     }
 
     pub fn named(object: &str) -> Named {

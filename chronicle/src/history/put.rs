@@ -4,11 +4,11 @@
 //! through the subresource where the kind has one. What only the server sets is left to it, and owners that are gone
 //! are left out.
 
-use super::{Place, Report, View, change_value};
+use super::{LogView, Place, Report, change_value};
 use crate::remote::client::{Client, Failure, escaped};
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::history::render::{Colour, Paint, unified};
-use holdfast_core::history::{Change, Conflict, Shape, difference, settable};
+use holdfast_core::history::{Conflict, FieldChange, Shape, difference, settable};
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::meta::split_key;
 use http::Method;
@@ -29,7 +29,7 @@ pub struct Writing {
 /// One object that is written through a server's API.
 pub struct Put<'a> {
     client: &'a Client,
-    view: &'a View<'a>,
+    view: &'a LogView<'a>,
     kind: &'a Kind,
     /// Of the kind's versions, the one that the documents are in.
     version: usize,
@@ -51,7 +51,7 @@ pub struct Outcome {
     /// The versions before and after.
     pub before: Option<u64>,
     pub after: Option<u64>,
-    pub changes: Vec<Change>,
+    pub changes: Vec<FieldChange>,
     pub notes: Vec<String>,
     pub conflicts: Vec<Told>,
 }
@@ -68,7 +68,7 @@ impl<'a> Put<'a> {
     /// `api_version` is the one that the documents are in.
     pub fn new(
         client: &'a Client,
-        view: &'a View<'a>,
+        view: &'a LogView<'a>,
         place: &'a Place,
         api_version: &str,
         writing: Writing,

@@ -1,7 +1,7 @@
 //! `holdfast restore`: an object is put back to what it was, as a new event.
 
 use super::put::{Outcome, Put, Writing};
-use super::{Named, Place, Shown, View, by, shown_time};
+use super::{LogView, Named, Place, Shown, by, shown_time};
 use crate::remote::Source;
 use crate::remote::client::Client;
 use anyhow::{Result, bail};
@@ -25,7 +25,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let log = args.source.open()?;
-    let view = View::new(log.as_ref(), Timestamp::now(), false)?;
+    let view = LogView::new(log.as_ref(), Timestamp::now(), false)?;
     let goal = Goal::find(&view, &args.named, &args.to)?;
     let api = args.source.api()?;
     args.shown.write(&restore(&view, api.client(), &goal, args.writing)?)
@@ -38,7 +38,7 @@ struct Goal {
 }
 
 impl Goal {
-    fn find(view: &View, named: &Named, to: &str) -> Result<Goal> {
+    fn find(view: &LogView, named: &Named, to: &str) -> Result<Goal> {
         let place = view.place(named)?;
         let title = view.title(&place.storage, &place.key);
         let version = view.version(to)?;
@@ -68,7 +68,7 @@ impl Goal {
     }
 }
 
-fn restore(view: &View, client: &Client, goal: &Goal, writing: Writing) -> Result<Outcome> {
+fn restore(view: &LogView, client: &Client, goal: &Goal, writing: Writing) -> Result<Outcome> {
     let Goal { place, record } = goal;
     let wanted = view.document(record)?;
     let api_version = wanted["apiVersion"].as_str().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `holdfast undo`: what one event changed is taken back, as a new event.
 
 use super::put::{Outcome, Put, Told, Writing};
-use super::{Place, Shown, View, by, shown_time};
+use super::{LogView, Place, Shown, by, shown_time};
 use crate::remote::Source;
 use crate::remote::client::Client;
 use anyhow::{Result, bail};
@@ -24,7 +24,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let log = args.source.open()?;
-    let view = View::new(log.as_ref(), Timestamp::now(), false)?;
+    let view = LogView::new(log.as_ref(), Timestamp::now(), false)?;
     let event = Event::find(&view, args.version)?;
     let api = args.source.api()?;
     let outcome = undo(&view, api.client(), &event, args.writing)?;
@@ -42,7 +42,7 @@ struct Event {
 }
 
 impl Event {
-    fn find(view: &View, version: u64) -> Result<Event> {
+    fn find(view: &LogView, version: u64) -> Result<Event> {
         if version == 0 {
             bail!("version 0 is the beginning, before any event: give the version of an event");
         }
@@ -78,7 +78,7 @@ impl Event {
     }
 }
 
-fn undo(view: &View, client: &Client, event: &Event, writing: Writing) -> Result<Outcome> {
+fn undo(view: &LogView, client: &Client, event: &Event, writing: Writing) -> Result<Outcome> {
     let Event { record, place, before, after, api_version } = event;
     let put = Put::new(client, view, place, api_version, writing, "holdfast-undo")?;
     let now = put.now()?;
@@ -96,7 +96,7 @@ fn undo(view: &View, client: &Client, event: &Event, writing: Writing) -> Result
 }
 
 /// What the object is to be, and which later changes speak against it.
-fn wanted(view: &View, put: &Put, event: &Event, now: Option<&Value>) -> Result<(Option<Value>, Vec<Conflict>)> {
+fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Result<(Option<Value>, Vec<Conflict>)> {
     let Event { record, place, before, after, .. } = event;
     let uid = |document: &Value| document["metadata"]["uid"].clone();
     // What the kind's controller reports is nobody's intention.
@@ -156,7 +156,7 @@ fn whole(before: Option<&Value>, after: Option<&Value>, now: Option<&Value>) -> 
 }
 
 /// Finds who set each field last, after the event.
-fn told(view: &View, place: &Place, event: Offset, put: &Put, conflicts: Vec<Conflict>) -> Result<Vec<Told>> {
+fn told(view: &LogView, place: &Place, event: Offset, put: &Put, conflicts: Vec<Conflict>) -> Result<Vec<Told>> {
     let mut told: Vec<Told> =
         conflicts.into_iter().map(|conflict| Told { conflict, since: None, version: None }).collect();
     let versions = view.versions(place)?;

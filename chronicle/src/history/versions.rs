@@ -1,10 +1,10 @@
 //! `holdfast history`: the versions of one object.
 
-use super::{Common, Named, Report, View, change_value, dash, shown_time, table};
+use super::{Common, LogView, Named, Report, change_value, dash, shown_time, table};
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::render::{Colour, Paint, unified};
-use holdfast_core::history::{Change, What, difference};
+use holdfast_core::history::{FieldChange, What, difference};
 use holdfast_core::object::meta::split_key;
 use serde_json::{Value, json};
 
@@ -42,11 +42,11 @@ struct Version {
     record: Record,
     event: &'static str,
     /// `None` where the version before was let go.
-    changes: Option<Vec<Change>>,
+    changes: Option<Vec<FieldChange>>,
     before: Option<u64>,
 }
 
-fn look(view: &View, named: &Named, limit: Option<usize>, diff: bool) -> Result<History> {
+fn look(view: &LogView, named: &Named, limit: Option<usize>, diff: bool) -> Result<History> {
     let place = view.place(named)?;
     let offsets = view.versions(&place)?;
     let left_out = offsets.len().saturating_sub(limit.unwrap_or(usize::MAX));
@@ -86,7 +86,7 @@ impl Version {
     fn counts(&self) -> String {
         let Some(changes) = &self.changes else { return "?".into() };
         let count = |sign: char, is: fn(&What) -> bool| {
-            let fields: usize = changes.iter().filter(|change| is(&change.what)).map(Change::fields).sum();
+            let fields: usize = changes.iter().filter(|change| is(&change.what)).map(FieldChange::fields).sum();
             (fields > 0).then(|| format!("{sign}{fields}"))
         };
         let counts = [
@@ -161,7 +161,7 @@ impl Report for History {
                 "user": actor.user,
                 "manager": actor.manager,
                 "requestID": actor.request_id,
-                "fields": version.changes.as_ref().map(|changes| changes.iter().map(Change::fields).sum::<usize>()),
+                "fields": version.changes.as_ref().map(|changes| changes.iter().map(FieldChange::fields).sum::<usize>()),
                 "changes": version.changes.as_ref().map(|changes| changes.iter().map(change_value).collect::<Vec<_>>()),
             })
         };

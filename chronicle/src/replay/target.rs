@@ -24,8 +24,8 @@ pub struct Target {
     client: kube::Client,
     pub server: String,
     known: Mutex<Known>,
-    /// Told of every object that is settled.
-    settled: Notify,
+    /// Told whenever the work on an object is finished.
+    finished: Notify,
 }
 
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl Target {
             let server = Server { kubeconfig: Some(file), context: context.map(str::to_owned) };
             client::connect(&server).await?
         };
-        let target = Target { client, server, known: Mutex::default(), settled: Notify::new() };
+        let target = Target { client, server, known: Mutex::default(), finished: Notify::new() };
         target.is_kubernetes().await?;
         Ok(target)
     }
@@ -145,7 +145,7 @@ impl Target {
                 known.uids.remove(&work.uid);
             }
         }
-        self.settled.notify_waiters();
+        self.finished.notify_waiters();
         match done {
             Ok(true) => Outcome::Done,
             Ok(false) => Outcome::Gone,
@@ -421,13 +421,13 @@ impl Target {
     /// Waits for an owner that is on its way: its event came before, so that nothing there waits for this one.
     async fn stand_in(&self, uid: &str) -> Option<String> {
         loop {
-            let settled = self.settled.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
+            let finished = self.finished.notified();
+            tokio::pin!(finished);
+            finished.as_mut().enable();
             if let Some(found) = self.known().uids.get(uid)?.clone() {
                 return Some(found);
             }
-            settled.await;
+            finished.await;
         }
     }
 

@@ -179,14 +179,14 @@ fn a_gathering_role_acts_on_what_it_gathers_and_says_what_to_write() {
 
 /// One change of the documents, from small alphabets so that names collide.
 #[derive(Debug, Clone)]
-struct Change {
+struct RoleWrite {
     kind: &'static str,
     namespace: &'static str,
     name: &'static str,
     document: Option<Value>,
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
+fn changes() -> impl Strategy<Value = Vec<RoleWrite>> {
     let namespace = || prop::sample::select(vec!["n1", "n2"]);
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let list = |items: &'static [&'static str]| prop::sample::subsequence(items, 0..=items.len());
@@ -235,7 +235,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
             ][kind]
                 .clone();
             let namespace = if kind.starts_with("Cluster") { "" } else { namespace };
-            Change { kind, namespace, name, document: (deletes > 0).then_some(document) }
+            RoleWrite { kind, namespace, name, document: (deletes > 0).then_some(document) }
         },
     );
     prop::collection::vec(change, 0..40)

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Shape<'s>(Option<Typed<'s>>);
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct FieldChange {
     pub path: Path,
     pub what: What,
 }
@@ -61,7 +61,7 @@ impl<'s> Shape<'s> {
     }
 }
 
-impl Change {
+impl FieldChange {
     /// How many fields it touches: those of a whole part that came or went are counted one by one.
     pub fn fields(&self) -> usize {
         match &self.what {
@@ -84,7 +84,7 @@ impl What {
 }
 
 /// The changes that lead from `old` to `new`, in the order of the fields' names.
-pub fn difference(shape: Shape, old: &Value, new: &Value) -> Vec<Change> {
+pub fn difference(shape: Shape, old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare(shape, shape.root(), &Path::default(), old, new, &mut changes);
     changes
@@ -106,7 +106,14 @@ pub fn leaves<'v>(shape: Shape, document: &'v Value) -> BTreeMap<Path, &'v Value
     found
 }
 
-fn compare<'s>(shape: Shape<'s>, node: Option<Node<'s>>, path: &Path, old: &Value, new: &Value, out: &mut Vec<Change>) {
+fn compare<'s>(
+    shape: Shape<'s>,
+    node: Option<Node<'s>>,
+    path: &Path,
+    old: &Value,
+    new: &Value,
+    out: &mut Vec<FieldChange>,
+) {
     if old == new {
         return;
     }
@@ -131,7 +138,7 @@ fn compare<'s>(shape: Shape<'s>, node: Option<Node<'s>>, path: &Path, old: &Valu
         }
         (old, new) => {
             let what = What::Changed { old: old.clone(), new: new.clone() };
-            out.push(Change { path: path.clone(), what });
+            out.push(FieldChange { path: path.clone(), what });
         }
     }
 }
@@ -142,7 +149,7 @@ fn either<'s>(
     path: Path,
     old: Option<&Value>,
     new: Option<&Value>,
-    out: &mut Vec<Change>,
+    out: &mut Vec<FieldChange>,
 ) {
     let what = match (old, new) {
         (Some(old), Some(new)) => return compare(shape, node, &path, old, new, out),
@@ -150,7 +157,7 @@ fn either<'s>(
         (Some(old), None) => What::Removed(old.clone()),
         (None, None) => return,
     };
-    out.push(Change { path, what });
+    out.push(FieldChange { path, what });
 }
 
 type KeyedList<'a> = (&'a [Value], &'a [String]);
@@ -161,7 +168,7 @@ fn compare_keyed<'s>(
     path: &Path,
     (old, old_keys): KeyedList,
     (new, new_keys): KeyedList,
-    out: &mut Vec<Change>,
+    out: &mut Vec<FieldChange>,
 ) {
     let olds: BTreeMap<&String, &Value> = old_keys.iter().zip(old).collect();
     let news: BTreeMap<&String, &Value> = new_keys.iter().zip(new).collect();
@@ -170,7 +177,7 @@ fn compare_keyed<'s>(
     };
     let (before, after) = (stayed(old_keys), stayed(new_keys));
     if before != after {
-        out.push(Change { path: path.clone(), what: What::Reordered { old: before, new: after } });
+        out.push(FieldChange { path: path.clone(), what: What::Reordered { old: before, new: after } });
     }
     let gone = old_keys.iter().filter(|key| !news.contains_key(key));
     for key in gone.chain(new_keys) {
@@ -227,7 +234,7 @@ pub(super) mod tests {
 
     fn told(old: Value, new: Value) -> Vec<String> {
         with_kind("", "v1", "pods", |shape| {
-            let line = |change: Change| match change.what {
+            let line = |change: FieldChange| match change.what {
                 What::Added(value) => format!("+ {} {value}", change.path),
                 What::Removed(value) => format!("- {} {value}", change.path),
                 What::Changed { old, new } => format!("~ {} {old} {new}", change.path),
@@ -310,7 +317,7 @@ pub(super) mod tests {
 
     #[test]
     fn parts_are_counted_by_their_fields() {
-        let change = |what| Change { path: Path::default(), what }.fields();
+        let change = |what| FieldChange { path: Path::default(), what }.fields();
         assert_eq!(change(What::Added(json!({"a": 1, "b": [1, 2], "c": {}, "d": []}))), 5);
         assert_eq!(change(What::Removed(json!("x"))), 1);
         assert_eq!(change(What::Changed { old: json!({"a": 1, "b": 2}), new: json!(1) }), 1);

@@ -13,6 +13,6 @@ pub mod render;
 mod revert;
 
 pub use blame::{Blame, Origin, Set};
-pub use difference::{Change, Shape, What, difference, leaves, without_bookkeeping};
+pub use difference::{FieldChange, Shape, What, difference, leaves, without_bookkeeping};
 pub use path::{Path, Step};
 pub use revert::{Conflict, Reverted, revert, settable};

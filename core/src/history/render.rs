@@ -1,6 +1,6 @@
 //! Differences as text: like a unified diff, with a hunk for each place in the document.
 
-use super::difference::{Change, What};
+use super::difference::{FieldChange, What};
 use super::path::{Path, Step};
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -35,7 +35,7 @@ impl Paint {
 }
 
 /// The hunks of a difference; `titles` are what the old and the new document are called.
-pub fn unified(titles: (&str, &str), changes: &[Change], paint: Paint) -> String {
+pub fn unified(titles: (&str, &str), changes: &[FieldChange], paint: Paint) -> String {
     let mut out = String::new();
     line(&mut out, paint, Colour::Bold, &format!("--- {}", titles.0));
     line(&mut out, paint, Colour::Bold, &format!("+++ {}", titles.1));

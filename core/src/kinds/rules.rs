@@ -471,7 +471,7 @@ pub(crate) mod testing {
     use crate::schema::schema;
 
     /// The object with the defaults of its version.
-    pub fn settled(object: &Value) -> (Value, Option<Validate>) {
+    pub fn defaulted(object: &Value) -> (Value, Option<Validate>) {
         let api_version = object["apiVersion"].as_str().expect("an apiVersion");
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let (id, at) = registry().find_kind(group, version, object["kind"].as_str().expect("a kind")).expect("a kind");
@@ -498,7 +498,7 @@ pub(crate) mod testing {
 
     /// What the rules hold against a new object.
     pub fn faults(object: &Value) -> Vec<String> {
-        let (mut document, rules) = settled(object);
+        let (mut document, rules) = defaulted(object);
         if document["metadata"]["uid"].is_null() {
             document["metadata"]["uid"] = "u".into();
         }
@@ -524,7 +524,7 @@ pub(crate) mod testing {
 
     /// The same for changes of an object that exists.
     pub fn check_updates(good: &Value, rows: &[(&str, Value, &str)]) {
-        let (_, rules) = settled(good);
+        let (_, rules) = defaulted(good);
         check_changes(good, rules.expect("the kind has rules"), rows);
     }
 
@@ -535,10 +535,10 @@ pub(crate) mod testing {
     }
 
     fn check_changes(good: &Value, rules: Validate, rows: &[(&str, Value, &str)]) {
-        let (old, _) = settled(good);
+        let (old, _) = defaulted(good);
         assert_eq!(rules(&old, Some(&old)), [], "no change");
         for (pointer, value, expected) in rows {
-            let (new, _) = settled(&with(good, pointer, value));
+            let (new, _) = defaulted(&with(good, pointer, value));
             let found: Vec<String> = rules(&new, Some(&old)).iter().map(Cause::to_string).collect();
             if expected.is_empty() {
                 assert_eq!(found, [""; 0], "{pointer} = {value}");

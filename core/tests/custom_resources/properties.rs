@@ -240,19 +240,19 @@ fn is_there(value: &Value, path: &str, missing: bool) -> bool {
 
 /// One change somewhere in a document.
 #[derive(Debug, Clone)]
-enum Change {
+enum Edit {
     Replace(Value),
     Remove,
     Repeat,
     Add(Value),
 }
 
-fn change() -> impl Strategy<Value = (prop::sample::Index, Change)> {
+fn change() -> impl Strategy<Value = (prop::sample::Index, Edit)> {
     let change = prop_oneof![
-        3 => anything().prop_map(Change::Replace),
-        2 => Just(Change::Remove),
-        1 => Just(Change::Repeat),
-        1 => anything().prop_map(Change::Add),
+        3 => anything().prop_map(Edit::Replace),
+        2 => Just(Edit::Remove),
+        1 => Just(Edit::Repeat),
+        1 => anything().prop_map(Edit::Add),
     ];
     (any::<prop::sample::Index>(), change)
 }
@@ -271,7 +271,7 @@ fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
 }
 
 /// Changes below `within`.
-fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Change)]) -> Value {
+fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Edit)]) -> Value {
     let mut document = document.clone();
     for (index, change) in changes {
         let mut all = Vec::new();
@@ -285,16 +285,16 @@ fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Chan
         let value = document.pointer(pointer).cloned().unwrap_or_default();
         let Some(parent) = document.pointer_mut(parent) else { continue };
         match (parent, change) {
-            (Value::Object(fields), Change::Replace(value)) => _ = fields.insert(last, value.clone()),
-            (Value::Object(fields), Change::Remove) => _ = fields.remove(&last),
-            (Value::Object(fields), Change::Repeat) => _ = fields.insert(format!("{last}2"), value),
-            (Value::Object(fields), Change::Add(value)) => _ = fields.insert("added".into(), value.clone()),
-            (Value::Array(items), Change::Replace(value)) => {
+            (Value::Object(fields), Edit::Replace(value)) => _ = fields.insert(last, value.clone()),
+            (Value::Object(fields), Edit::Remove) => _ = fields.remove(&last),
+            (Value::Object(fields), Edit::Repeat) => _ = fields.insert(format!("{last}2"), value),
+            (Value::Object(fields), Edit::Add(value)) => _ = fields.insert("added".into(), value.clone()),
+            (Value::Array(items), Edit::Replace(value)) => {
                 items[last.parse::<usize>().expect("an index")] = value.clone()
             }
-            (Value::Array(items), Change::Remove) => _ = items.remove(last.parse().expect("an index")),
-            (Value::Array(items), Change::Repeat) => items.push(value),
-            (Value::Array(items), Change::Add(value)) => items.insert(last.parse().expect("an index"), value.clone()),
+            (Value::Array(items), Edit::Remove) => _ = items.remove(last.parse().expect("an index")),
+            (Value::Array(items), Edit::Repeat) => items.push(value),
+            (Value::Array(items), Edit::Add(value)) => items.insert(last.parse().expect("an index"), value.clone()),
             _ => {}
         }
     }

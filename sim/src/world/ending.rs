@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Lets everything that is under way end.
-    pub fn settle(&mut self) -> Verdict {
+    pub fn drain(&mut self) -> Verdict {
         for _ in 0..1000 {
             if self.pending.is_empty() {
                 return Ok(());
@@ -144,7 +144,7 @@ impl World {
 
     /// No more requests: the janitor finishes, watchers catch up, and after one more crash all is as it was.
     pub fn rest(&mut self) -> Verdict {
-        self.settle()?;
+        self.drain()?;
         for round in 0.. {
             self.commit(1)?;
             self.seen.clear();
@@ -152,9 +152,9 @@ impl World {
                 break;
             }
             ensure(round < 400, || "the janitor never ends".into())?;
-            self.settle()?;
+            self.drain()?;
         }
-        self.settle()?;
+        self.drain()?;
         oracle::check_rest(&self.twin)?;
         let published = self.server.engine.snapshot();
         let (offset, last) = (published.offset.0, self.twin.last());

@@ -35,7 +35,7 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Vec<Cause>) {
         causes.push(tolerations.forbidden("existing toleration can not be modified except its tolerationSeconds"));
     }
     only_fewer_gates(spec.get("schedulingGates"), &old["schedulingGates"], causes);
-    if !same(&settled(spec, old, causes), old) {
+    if !same(&with_changeable_restored(spec, old, causes), old) {
         causes.push(spec.forbidden(FIXED));
     }
 }
@@ -80,7 +80,7 @@ fn only_fewer_gates(gates: At, old: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// The new spec with everything that may change put back.
-fn settled(at: At, old: &Value, causes: &mut Vec<Cause>) -> Value {
+fn with_changeable_restored(at: At, old: &Value, causes: &mut Vec<Cause>) -> Value {
     let new = at.value;
     let mut spec = new.clone();
     for list in ["initContainers", "containers"] {
