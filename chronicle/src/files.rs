@@ -5,8 +5,8 @@
 
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{Error, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Who may read a file.
@@ -48,11 +48,15 @@ impl Writing {
 }
 
 /// Opens a file that grows over time, for its owner alone; one that is to be `new` must not be there yet. A link is not
-/// followed.
+/// followed, and a file of another user not written to.
 pub fn open_private(path: &Path, new: bool) -> std::io::Result<File> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(new).mode(0o600).custom_flags(no_follow).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Error::new(ErrorKind::PermissionDenied, "it is no file of this user"));
+    }
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
@@ -72,7 +76,7 @@ pub fn keep_others_out() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     fn mode(path: &Path) -> u32 {
         std::fs::metadata(path).expect("a file").mode() & 0o777

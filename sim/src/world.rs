@@ -1,15 +1,14 @@
 //! The simulated world: one server, its disk, clients, watchers and readers, and one small step after another.
 
-use crate::act::Act;
 use crate::clock::SimulatedClock;
 use crate::coverage::{self, Coverage, Mark, saw};
-use crate::disk::{Disk, Planned, Sabotage};
+use crate::disk::{Disk, Sabotage};
 use crate::follower::Follower;
 use crate::fuse::Fuse;
 use crate::oracle::{History, Verdict, ensure};
 use crate::past;
 use crate::random::{Dice, step_seed};
-use crate::reader::{self, Lister, Sight};
+use crate::reader::{Lister, Sight};
 use crate::server::Server;
 use crate::twin::Twin;
 use crate::workload::{self, NAMESPACES, Order};
@@ -43,6 +42,7 @@ macro_rules! sight {
 
 mod asking;
 mod ending;
+mod steps;
 
 use asking::Pending;
 
@@ -266,124 +266,6 @@ impl World {
         self.dice = Dice::new(seed);
         self.clock.enter(seed);
         (self.step, self.named) = (step, 0);
-    }
-
-    fn take(&mut self, step: Step) -> Verdict {
-        match step {
-            Step::Ask if self.pending.len() < self.plan.clients => {
-                let seen = self.some_snapshot();
-                let id = self.id("c");
-                let order = workload::order(&mut self.dice, &seen, &self.twin, id);
-                let mass = matches!(order.act, Act::DeleteAll { .. });
-                self.ask(order);
-                // Mostly it is decided at once; else the decision comes later than others'.
-                if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
-            }
-            Step::AskDirectly if self.pending.len() < self.plan.clients => {
-                let seen = self.some_snapshot();
-                let id = self.id("d");
-                let order = workload::order(&mut self.dice, &seen, &self.twin, id);
-                self.ask_directly(order, seen)
-            }
-            Step::Ask | Step::AskDirectly | Step::Poll => {
-                if self.pending.is_empty() {
-                    return Ok(());
-                }
-                let at = self.dice.below(self.pending.len());
-                self.poll(at)
-            }
-            Step::Commit => {
-                let count = 1 + self.dice.below(5);
-                if self.dice.chance(10) {
-                    let at = self.dice.below(self.followers.len());
-                    self.followers[at].wait(&self.fuse.waker());
-                }
-                self.commit(count)
-            }
-            Step::Get => {
-                self.commands += 1;
-                self.fresh()?;
-                let sight = sight!(self);
-                reader::get(&mut self.dice, sight, &mut self.history)
-            }
-            Step::Read => {
-                let at = self.dice.below(self.followers.len());
-                let count = 1 + self.dice.below(6);
-                self.note(|_| format!("watcher {at} reads up to {count} events"));
-                self.followers[at].read(&self.twin, count).map(drop)
-            }
-            Step::Bookmark => {
-                let at = self.dice.below(self.followers.len());
-                self.note(|_| format!("watcher {at} asks for a bookmark"));
-                self.followers[at].bookmark(&self.twin)
-            }
-            Step::NewFollower => {
-                let at = self.dice.below(self.plan.watchers);
-                self.commands += 1;
-                self.followers[at] = Follower::draw(&mut self.dice, &self.server.engine, &self.twin);
-                self.note(|world| {
-                    let Follower { sort, pick, .. } = &world.followers[at];
-                    format!("watcher {at} starts: {sort:?} {pick:?}")
-                });
-                Ok(())
-            }
-            Step::Cut => {
-                let at = self.dice.below(self.followers.len());
-                if self.followers[at].is_cut() {
-                    self.commands += 1;
-                    self.followers[at].resume(&self.server.engine);
-                } else {
-                    self.followers[at].cut();
-                }
-                self.note(|world| format!("watcher {at} is cut: {}", world.followers[at].is_cut()));
-                Ok(())
-            }
-            Step::List => self.list(),
-            Step::Await => self.wait_for_version(),
-            Step::PastWhole => {
-                self.commands += 1;
-                self.note(|_| "somebody reads all of a past version".into());
-                past::check_whole(&mut self.dice, sight!(self))
-            }
-            Step::PastWatch => {
-                self.commands += 1;
-                self.note(|_| "somebody watches the past".into());
-                past::check_watch(&mut self.dice, sight!(self))
-            }
-            Step::PastTime => {
-                self.commands += 1;
-                self.note(|_| "somebody asks for a time".into());
-                past::check_time(&mut self.dice, sight!(self))
-            }
-            Step::Janitor => {
-                self.tidy();
-                Ok(())
-            }
-            Step::Others => self.others(),
-            Step::Wait => {
-                let milliseconds = match self.dice.below(20) {
-                    0 | 1 => 400_000,
-                    // Somebody set the clock back.
-                    2 | 3 => -(self.dice.below(900_000) as i64),
-                    _ => 1 + self.dice.below(20_000) as i64,
-                };
-                saw(if milliseconds < 0 { Mark::ClockBack } else { Mark::ClockForward });
-                self.clock.advance(milliseconds);
-                self.note(|_| format!("{milliseconds} ms pass"));
-                Ok(())
-            }
-            Step::Fault => {
-                let fault =
-                    self.dice.pick(&[Planned::Full, Planned::WriteFails, Planned::SyncFails, Planned::SyncSaysItFails]);
-                // A full disk may stay full for a while.
-                let recoveries = if self.dice.chance(20) { self.dice.below(20) } else { self.dice.below(4) };
-                self.disk.plan(fault, recoveries, self.dice.number());
-                self.note(|_| format!("the next append meets {fault:?}, and {recoveries} recoveries fail"));
-                Ok(())
-            }
-            Step::Forget => self.forget(),
-            Step::Crash => self.crash_somewhere(),
-        }
     }
 
     fn id(&mut self, who: &str) -> String {

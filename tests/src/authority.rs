@@ -2,6 +2,7 @@
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::path::{Path, PathBuf};
+use time::{Duration, OffsetDateTime};
 
 pub struct Authority {
     pem: String,
@@ -31,13 +32,13 @@ impl Authority {
 
     /// A client's certificate: the name is the user, the organizations are its groups.
     pub fn client(&self, name: &str, groups: &[&str]) -> Pair {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
-        }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(client(name, groups))
+    }
+
+    /// The same for so long from now on.
+    pub fn client_for(&self, name: &str, groups: &[&str], valid: Duration) -> Pair {
+        let mut params = client(name, groups);
+        params.not_after = OffsetDateTime::now_utc() + valid;
         self.sign(params)
     }
 
@@ -54,6 +55,17 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
         Pair { certificate, key: key.serialize_pem() }
     }
+}
+
+fn client(name: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    for group in groups {
+        params.distinguished_name.push(DnType::OrganizationName, *group);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
 }
 
 impl Pair {

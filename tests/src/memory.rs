@@ -1,6 +1,5 @@
 //! The whole server in this process: no socket, no disk unless the log has one.
 
-use bytes::Bytes;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
@@ -13,12 +12,8 @@ use holdfast_service::housekeeping::{self, bootstrap, registrar};
 use holdfast_transport_http::authenticate::Authenticator;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Transport, memory};
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use kube::client::Body;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use tower::ServiceExt;
 
 /// A server without a socket, to be asked by as many users as a test wants.
 #[derive(Clone)]
@@ -76,16 +71,6 @@ impl Memory {
 
     /// A client whom the server takes for this user.
     pub fn client(&self, user: User) -> kube::Client {
-        let service = memory::service(self.transport.clone(), Arc::new(user));
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let service = service.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body: Bytes = body.collect().await?.to_bytes();
-                let answer = service.oneshot(Request::from_parts(parts, Full::new(body))).await;
-                Ok::<_, kube::Error>(answer.unwrap_or_else(|never| match never {}))
-            }
-        });
-        kube::Client::new(service, "default")
+        kube::Client::new(memory::service(self.transport.clone(), Arc::new(user)), "default")
     }
 }

@@ -170,8 +170,8 @@ async fn request_ids_are_short() {
     assert_eq!(given.header("audit-id"), "mine-1");
     for strange in ["x".repeat(60 << 10), "x".repeat(65), "a b".into(), "\"".into()] {
         let headers = [JSON, ("audit-id", strange.as_str())];
-        let answer = admin.send(Method::POST, &format!("{MAPS}?dryRun=All"), &headers, config_map("a").to_string());
-        let answer = answer.await.expect(201);
+        let path = format!("{MAPS}?dryRun=All");
+        let answer = admin.send(Method::POST, &path, &headers, config_map("a").to_string()).await.expect(201);
         let id = answer.header("audit-id");
         assert!(id != strange && !id.is_empty() && id.len() <= 64, "{id}");
     }

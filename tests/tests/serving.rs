@@ -108,6 +108,35 @@ async fn client_certificates() {
 }
 
 #[tokio::test]
+async fn a_client_certificate_ends_although_its_connection_lives() {
+    let folder = Folder::new();
+    let authority = Authority::new("users");
+    let file = folder.join("users.crt");
+    std::fs::write(&file, authority.pem()).unwrap();
+    let server = Server::start(&folder.join("data"), &["--client-ca-file", text(&file)]);
+    let short = authority.client_for("root", &["system:masters"], time::Duration::seconds(10));
+    let wire = Wire { http2: false, ..Wire::anonymous(&server).with_identity(short) };
+    let stream = hyper_util::rt::TokioIo::new(wire.connect().await.expect("a connection"));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.expect("a connection");
+    tokio::spawn(connection);
+    let mut ask = async || {
+        let request = http::Request::get(MAPS).header("host", "localhost").body(String::new()).expect("a request");
+        let answer = sender.send_request(request).await.expect("an answer");
+        let code = answer.status().as_u16();
+        answer.into_body().collect().await.expect("a body");
+        code
+    };
+    assert_eq!(ask().await, 200);
+    let mut code = 200;
+    while code == 200 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        code = ask().await;
+    }
+    assert_eq!(code, 401);
+    server.stop();
+}
+
+#[tokio::test]
 async fn static_tokens() {
     let folder = Folder::new();
     let file = folder.join("tokens.csv");

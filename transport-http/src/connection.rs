@@ -18,7 +18,7 @@ use hyper::service::HttpService;
 use hyper_util::rt::TokioIo;
 use std::cell::Cell;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -169,8 +169,7 @@ pub struct Connection<C, T> {
     wire: Wire<T>,
     waiting: FuturesUnordered<Stream>,
     streams: Streams,
-    /// What the waiting streams wake, and what that wakes in turn.
-    waker: Option<(Waker, Waker)>,
+    held: Option<Arc<Held>>,
     idle_max: Duration,
     /// Since there is no stream.
     idle: Option<Pin<Box<Sleep>>>,
@@ -200,20 +199,19 @@ impl<C, T> Connection<C, T> {
             wire,
             waiting: FuturesUnordered::new(),
             streams,
-            waker: None,
+            held: None,
             idle_max: bounds.idle,
             idle: None,
         }
     }
 
     /// What streams wake: the task, but held back while an event is being handed to many of them.
-    fn waker(&mut self, task: &Waker) -> Waker {
-        match &self.waker {
-            Some((ours, wakes)) if wakes.will_wake(task) => ours.clone(),
+    fn held(&mut self, task: &Waker) -> Arc<Held> {
+        match &self.held {
+            Some(held) if held.task.will_wake(task) => held.clone(),
             _ => {
-                let ours = Waker::from(Arc::new(Held(task.clone())));
-                self.waker = Some((ours.clone(), task.clone()));
-                ours
+                let held = Held { task: task.clone(), polling: AtomicBool::new(false), woken: AtomicBool::new(false) };
+                self.held.insert(Arc::new(held)).clone()
             }
         }
     }
@@ -233,15 +231,24 @@ where
     }
 }
 
-struct Held(Waker);
+/// What waiting streams wake.
+struct Held {
+    task: Waker,
+    /// The streams are being polled, and whoever polls them looks whether any was woken meanwhile.
+    polling: AtomicBool,
+    woken: AtomicBool,
+}
 
 impl Wake for Held {
     fn wake(self: Arc<Self>) {
-        wakes::wake(&self.0);
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        wakes::wake(&self.0);
+        self.woken.store(true, Ordering::SeqCst);
+        if !self.polling.load(Ordering::SeqCst) {
+            wakes::wake(&self.task);
+        }
     }
 }
 
@@ -261,9 +268,22 @@ where
         if let Some(arrivals) = &mut *self.streams.arrivals.lock() {
             self.waiting.extend(arrivals.drain(..));
         }
-        let waker = self.waker(context.waker());
+        let held = self.held(context.waker());
+        let waker = Waker::from(held.clone());
         let mut context = Context::from_waker(&waker);
-        while let Poll::Ready(Some(())) = pin!(&mut self.waiting).poll_next(&mut context) {}
+        held.polling.store(true, Ordering::SeqCst);
+        // A stream that writes wakes itself, and the set stops after a few of those: it is asked until all were polled.
+        for _ in 0..=self.waiting.len() {
+            held.woken.store(false, Ordering::SeqCst);
+            while let Poll::Ready(Some(())) = pin!(&mut self.waiting).poll_next(&mut context) {}
+            if !held.woken.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+        held.polling.store(false, Ordering::SeqCst);
+        if held.woken.load(Ordering::SeqCst) {
+            wakes::wake(&held.task);
+        }
     }
 
     fn poll_idle(&mut self, context: &mut Context<'_>) {

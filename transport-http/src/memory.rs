@@ -6,26 +6,31 @@ use crate::authenticate::Peer;
 use crate::respond::Response;
 use crate::serve::filter;
 use crate::transport::Transport;
-use bytes::Buf;
 use holdfast_core::authz::User;
 use http::Request;
-use std::convert::Infallible;
+use http_body_util::{BodyExt, Full};
 use std::sync::Arc;
 use tower::{Service, ServiceExt};
 
-/// The server as seen by `user`, who needs no credentials.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The server as seen by `user`, who needs no credentials. A request's body is read whole before it is sent.
 pub fn service<B>(
     transport: Arc<Transport>,
     user: Arc<User>,
-) -> impl Service<Request<B>, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static
+) -> impl Service<Request<B>, Response = Response, Error = BoxError, Future: Send> + Clone + Send + 'static
 where
-    B: http_body::Body + Send + Sync + Unpin + 'static,
-    B::Data: Buf + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    let peer = Peer::Internal(user);
-    warp::service(filter(transport)).map_request(move |mut request: Request<B>| {
-        request.extensions_mut().insert(peer.clone());
-        request
+    let (service, peer) = (warp::service(filter(transport)), Peer::Internal(user));
+    tower::service_fn(move |request: Request<B>| {
+        let (service, peer) = (service.clone(), peer.clone());
+        async move {
+            let (mut parts, body) = request.into_parts();
+            parts.extensions.insert(peer);
+            let body = body.collect().await.map_err(Into::into)?.to_bytes();
+            let answer = service.oneshot(Request::from_parts(parts, Full::new(body))).await;
+            Ok(answer.unwrap_or_else(|never| match never {}))
+        }
     })
 }

@@ -87,6 +87,17 @@ fn undo(view: &View, client: &Client, event: &Event, writing: Writing) -> Result
         (None, Some(_)) => format!("gone, as before version {}", record.offset),
         (Some(_), Some(_)) => format!("without what version {} changed", record.offset),
     };
+    let (wanted, conflicts) = wanted(view, &put, event, now.as_ref())?;
+    if conflicts.is_empty() || writing.force {
+        return put.write(now.as_ref(), wanted, goal);
+    }
+    let conflicts = told(view, place, record.offset(), &put, conflicts)?;
+    Ok(put.refusal(now.as_ref(), goal, conflicts))
+}
+
+/// What the object is to be, and which later changes speak against it.
+fn wanted(view: &View, put: &Put, event: &Event, now: Option<&Value>) -> Result<(Option<Value>, Vec<Conflict>)> {
+    let Event { record, place, before, after, .. } = event;
     let uid = |document: &Value| document["metadata"]["uid"].clone();
     // What the kind's controller reports is nobody's intention.
     let intended = |document: &Value| {
@@ -96,7 +107,7 @@ fn undo(view: &View, client: &Client, event: &Event, writing: Writing) -> Result
         }
         document
     };
-    let (wanted, conflicts) = match (before, after, &now) {
+    let wanted = match (before, after, now) {
         (Some(before), None, None) => (Some(before.clone()), Vec::new()),
         (Some(before), None, Some(now)) => {
             let is_same = intended(before) == intended(now);
@@ -136,11 +147,7 @@ fn undo(view: &View, client: &Client, event: &Event, writing: Writing) -> Result
         (None, _, None) => (None, Vec::new()),
         (None, None, Some(_)) => bail!("{} deleted what was never there", event.told(&put.title)),
     };
-    if conflicts.is_empty() || writing.force {
-        return put.write(now.as_ref(), wanted, goal);
-    }
-    let conflicts = told(view, place, record.offset(), &put, conflicts)?;
-    Ok(put.refusal(now.as_ref(), goal, conflicts))
+    Ok(wanted)
 }
 
 /// A conflict about the object itself.

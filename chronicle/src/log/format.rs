@@ -45,7 +45,7 @@ pub struct Forked {
     pub version: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footer {
     pub events: u64,
     /// The last event's offset, 0 where there is none.

@@ -1,6 +1,6 @@
 //! `holdfast log import`: a data folder from an export, resumable, and never half-made without a mark.
 
-use super::format::{self, FOOTER, FooterLine, Header};
+use super::format::{self, FOOTER, Footer, FooterLine, Header};
 use super::progress::Progress;
 use super::{Folder, LINE_MAX, PIECE};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -85,33 +85,15 @@ fn read(import: &Import, header: &Header, lines: &mut Lines) -> Result<u64> {
         })?;
         let number = lines.number;
         if line.starts_with(FOOTER) {
-            let footer: FooterLine =
-                serde_json::from_slice(&line).map_err(|error| anyhow!("line {number} is damaged: {error}"))?;
-            let footer = footer.footer;
-            ensure!(
-                footer.digest == digest() && footer.events == events && footer.last == last,
-                "line {number}: the footer is of other lines ({} events up to {}): the export was changed or damaged",
-                footer.events,
-                footer.last
-            );
+            let found = Footer { events, last, digest: digest() };
+            check_footer(&line, &found).with_context(|| format!("line {number}"))?;
             ensure!(lines.next()?.is_none(), "line {}: there is more behind the footer", lines.number);
             import.append(&batch)?;
             ensure!(last >= durable.0, "the folder holds events up to {durable}, and the export ends with {last}");
             return Ok(events);
         }
         let record = format::parse_event(&line).map_err(|error| anyhow!("line {number} is damaged: {error:#}"))?;
-        ensure!(
-            record.offset == last + 1 || record.offset > last && last < gaps_end,
-            "line {number}: event {} comes after event {last}: lines are missing or in another order",
-            record.offset
-        );
-        ensure!(
-            is_storage(&record.resource) || registry().by_storage(&record.resource).is_some(),
-            "line {number}: event {} is on {:?}, which this release does not know: import it with the release that \
-             wrote it, or a newer one",
-            record.offset,
-            record.resource
-        );
+        check_event(&record, last, gaps_end).with_context(|| format!("line {number}"))?;
         last = record.offset;
         events += 1;
         if record.offset() <= durable {
@@ -127,6 +109,33 @@ fn read(import: &Import, header: &Header, lines: &mut Lines) -> Result<u64> {
         }
         progress.at(events, lines.read, lines.size);
     }
+}
+
+/// Whether an event may follow the one at `last`. Up to `gaps_end` some were let go.
+fn check_event(record: &Record, last: u64, gaps_end: u64) -> Result<()> {
+    let Record { offset, resource, .. } = record;
+    ensure!(
+        *offset == last + 1 || *offset > last && last < gaps_end,
+        "event {offset} comes after event {last}: lines are missing or in another order"
+    );
+    ensure!(
+        is_storage(resource) || registry().by_storage(resource).is_some(),
+        "event {offset} is on {resource:?}, which this release does not know: import it with the release that wrote \
+         it, or a newer one"
+    );
+    Ok(())
+}
+
+/// Whether the last line tells what was found before it.
+fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
+    let FooterLine { footer } = serde_json::from_slice(line).map_err(|error| anyhow!("it is damaged: {error}"))?;
+    ensure!(
+        footer == *found,
+        "the footer is of other lines ({} events up to {}): the export was changed or damaged",
+        footer.events,
+        footer.last
+    );
+    Ok(())
 }
 
 /// What an import that is resumed finds there: the same events, or it is another log's export.

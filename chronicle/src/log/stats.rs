@@ -5,6 +5,7 @@ use super::{each, format, quietly};
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
+use holdfast_engine::LogRead;
 use holdfast_engine::log::Identity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,71 +36,106 @@ impl Count {
 
 pub fn run(args: Args) -> Result<()> {
     let reader = args.source.open()?;
-    let mut all = Count::default();
-    let mut kinds: BTreeMap<String, Count> = BTreeMap::new();
-    let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();
-    let mut hours: BTreeMap<i64, Count> = BTreeMap::new();
-    let (mut at, mut first) = (Offset::ZERO, None);
-    let mut progress = Progress::new("counting");
-    let last = reader.last()?;
-    each(reader.as_ref(), at, |record| {
-        let bytes = record.encoded_bytes() as u64;
-        at = record.offset();
-        first.get_or_insert(record.offset);
-        all.add(bytes);
-        kinds.entry(record.resource.clone()).or_default().add(bytes);
-        actors.entry((record.actor.user.clone(), record.actor.manager.clone())).or_default().add(bytes);
-        hours.entry(record.time_ms.div_euclid(3_600_000)).or_default().add(bytes);
-        progress.at(all.events, at.0, Some(last.0));
-        Ok(ControlFlow::Continue(()))
-    })?;
-    drop(progress);
-    let first = first.unwrap_or(0);
-    let Identity { id, origin } = reader.identity()?;
-    let origin = origin.map(format::Forked::from);
-    let hours: Vec<_> = hours.into_iter().map(|(hour, count)| (hour_name(hour), count)).collect();
-    let kinds = largest_first(kinds);
-    let actors = largest_first(actors);
+    let counted = Counted::read(reader.as_ref())?;
     let mut out = std::io::stdout().lock();
-    if args.json {
-        let counted = |name: Value, count: &Count| {
+    match args.json {
+        true => quietly(writeln!(out, "{:#}", counted.json())),
+        false => quietly(write!(out, "{}", counted.text())),
+    }
+}
+
+/// A log by what is in it.
+struct Counted {
+    id: Option<String>,
+    origin: Option<format::Forked>,
+    oldest: Offset,
+    all: Count,
+    first: u64,
+    last: Offset,
+    kinds: Vec<(String, Count)>,
+    /// By user and field manager.
+    actors: Vec<((String, String), Count)>,
+    hours: Vec<(String, Count)>,
+}
+
+impl Counted {
+    fn read(reader: &dyn LogRead) -> Result<Counted> {
+        let mut all = Count::default();
+        let mut kinds: BTreeMap<String, Count> = BTreeMap::new();
+        let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();
+        let mut hours: BTreeMap<i64, Count> = BTreeMap::new();
+        let (mut at, mut first) = (Offset::ZERO, None);
+        let mut progress = Progress::new("counting");
+        let last = reader.last()?;
+        each(reader, at, |record| {
+            let bytes = record.encoded_bytes() as u64;
+            at = record.offset();
+            first.get_or_insert(record.offset);
+            all.add(bytes);
+            kinds.entry(record.resource.clone()).or_default().add(bytes);
+            actors.entry((record.actor.user.clone(), record.actor.manager.clone())).or_default().add(bytes);
+            hours.entry(record.time_ms.div_euclid(3_600_000)).or_default().add(bytes);
+            progress.at(all.events, at.0, Some(last.0));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        drop(progress);
+        let Identity { id, origin } = reader.identity()?;
+        Ok(Counted {
+            id,
+            origin: origin.map(format::Forked::from),
+            oldest: reader.oldest()?,
+            all,
+            first: first.unwrap_or(0),
+            last: at,
+            kinds: largest_first(kinds),
+            actors: largest_first(actors),
+            hours: hours.into_iter().map(|(hour, count)| (hour_name(hour), count)).collect(),
+        })
+    }
+
+    fn json(&self) -> Value {
+        let row = |name: Value, count: &Count| {
             let mut row = name;
             row["events"] = count.events.into();
             row["bytes"] = count.bytes.into();
             row
         };
-        let stats = json!({
-            "id": id,
-            "origin": origin,
-            "oldest": reader.oldest()?.0,
-            "events": all.events,
-            "bytes": all.bytes,
-            "first": first,
-            "last": at.0,
-            "kinds": kinds.iter().map(|(name, count)| counted(json!({"resource": name}), count)).collect::<Vec<_>>(),
-            "actors": actors
-                .iter()
-                .map(|((user, manager), count)| counted(json!({"user": user, "manager": manager}), count))
-                .collect::<Vec<_>>(),
-            "hours": hours.iter().map(|(hour, count)| counted(json!({"hour": hour}), count)).collect::<Vec<_>>(),
-        });
-        return quietly(writeln!(out, "{stats:#}"));
-    }
-    let actors: Vec<_> = actors
-        .into_iter()
-        .map(|((user, manager), count)| {
-            (format!("{user} ({})", if manager.is_empty() { "-" } else { &manager }), count)
+        let kinds = self.kinds.iter().map(|(name, count)| row(json!({"resource": name}), count));
+        let actors = self.actors.iter();
+        let actors = actors.map(|((user, manager), count)| row(json!({"user": user, "manager": manager}), count));
+        let hours = self.hours.iter().map(|(hour, count)| row(json!({"hour": hour}), count));
+        json!({
+            "id": self.id,
+            "origin": self.origin,
+            "oldest": self.oldest.0,
+            "events": self.all.events,
+            "bytes": self.all.bytes,
+            "first": self.first,
+            "last": self.last.0,
+            "kinds": kinds.collect::<Vec<_>>(),
+            "actors": actors.collect::<Vec<_>>(),
+            "hours": hours.collect::<Vec<_>>(),
         })
-        .collect();
-    let mut text = format!("{} events, {} bytes, offsets {first} to {at}\n", all.events, all.bytes);
-    text.push_str(&format!("log {}\n", id.as_deref().unwrap_or("without an id: no server has opened it yet")));
-    if let Some(format::Forked { id, version }) = origin {
-        text.push_str(&format!("forked from {} at {version}\n", id.as_deref().unwrap_or("a log without an id")));
     }
-    for (title, rows) in [("KIND", &kinds), ("ACTOR", &actors), ("HOUR", &hours)] {
-        text.push_str(&table(title, rows));
+
+    fn text(&self) -> String {
+        let Count { events, bytes } = self.all;
+        let mut text = format!("{events} events, {bytes} bytes, offsets {} to {}\n", self.first, self.last);
+        let id = self.id.as_deref().unwrap_or("without an id: no server has opened it yet");
+        text.push_str(&format!("log {id}\n"));
+        if let Some(format::Forked { id, version }) = &self.origin {
+            text.push_str(&format!("forked from {} at {version}\n", id.as_deref().unwrap_or("a log without an id")));
+        }
+        let actor = |(user, manager): &(String, String)| match manager.as_str() {
+            "" => format!("{user} (-)"),
+            manager => format!("{user} ({manager})"),
+        };
+        let actors: Vec<_> = self.actors.iter().map(|(who, count)| (actor(who), *count)).collect();
+        for (title, rows) in [("KIND", &self.kinds), ("ACTOR", &actors), ("HOUR", &self.hours)] {
+            text.push_str(&table(title, rows));
+        }
+        text
     }
-    quietly(write!(out, "{text}"))
 }
 
 fn largest_first<K: Ord>(counts: BTreeMap<K, Count>) -> Vec<(K, Count)> {

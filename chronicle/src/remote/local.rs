@@ -6,7 +6,6 @@
 use super::client::Client;
 use crate::clock::SystemClock;
 use anyhow::{Result, anyhow};
-use bytes::Bytes;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
@@ -14,12 +13,8 @@ use holdfast_core::pipeline::Settings;
 use holdfast_engine::{Engine, Fault, Options};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::{Builder, memory};
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use kube::client::Body;
 use std::path::Path;
 use std::sync::Arc;
-use tower::ServiceExt;
 
 /// An opened folder; what was written is whole when this is dropped.
 pub struct Local {
@@ -58,17 +53,7 @@ fn client(engine: Arc<Engine>) -> kube::Client {
     transport.be_ready();
     // Whoever may write the folder's files may do anything with them.
     let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
-    let service = memory::service(transport, Arc::new(user));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let service = service.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body: Bytes = body.collect().await?.to_bytes();
-            let answer = service.oneshot(Request::from_parts(parts, Full::new(body))).await;
-            Ok::<_, kube::Error>(answer.unwrap_or_else(|never| match never {}))
-        }
-    });
-    kube::Client::new(service, "default")
+    kube::Client::new(memory::service(transport, Arc::new(user)), "default")
 }
 
 /// As which the events of the folder's own user are told.

@@ -5,9 +5,10 @@
 
 use super::LoggingArgs;
 use super::choices::Severity;
+use holdfast_chronicle::files::open_private;
 use jiff::Zoned;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -179,9 +180,17 @@ fn open_named(path: &Path, keep: bool) -> io::Result<File> {
     File::options().create(true).write(!keep).append(keep).truncate(!keep).mode(OWNER).open(path)
 }
 
-/// Makes a file in a directory that others may write into, too: what is there under its name is another's.
+/// Makes a file in a directory that others may write into, too. What is there under its name can be of an earlier
+/// process, which is gone on with, but not another user's.
 fn create(path: &Path) -> io::Result<File> {
-    File::options().append(true).create_new(true).mode(OWNER).open(path)
+    match open_private(path, true) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut file = open_private(path, false)?;
+            file.seek(io::SeekFrom::End(0))?;
+            Ok(file)
+        }
+        made => made,
+    }
 }
 
 /// The newest file is found under a name that stays the same. Nothing is lost where links do not exist.

@@ -19,6 +19,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
@@ -103,7 +104,7 @@ impl Server {
 
     /// Ends the server, which waits until its connections have ended.
     async fn ended(self) {
-        self.stop.send(true).unwrap();
+        self.stop.send_replace(true);
         self.accepting.await.unwrap().wait().await;
     }
 }
@@ -124,12 +125,15 @@ fn get(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | 1, stream, &head)
 }
 
-/// The type and the stream of the next frame; `None` when the connection has ended.
+/// The type and the stream of the next frame; `None` when the connection has ended. A ping is answered.
 async fn next_frame(connection: &mut ClientStream<TcpStream>) -> Option<(u8, u32, Vec<u8>)> {
     let mut head = [0; 9];
     connection.read_exact(&mut head).await.ok()?;
     let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
     connection.read_exact(&mut payload).await.ok()?;
+    if head[3] == PING && head[4] == 0 {
+        connection.write_all(&frame(PING, 1, 0, &payload)).await.ok()?;
+    }
     Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
 }
 
@@ -234,6 +238,7 @@ async fn an_idle_connection_ends() {
     let server = Server::start(Bounds { idle: SHORT, ..bounds() }).await;
     let mut connection = server.begin(1 << 16).await;
     wait_for(&mut connection, GOAWAY).await;
+    while next_frame(&mut connection).await.is_some() {}
     let mut busy = server.begin(1 << 16).await;
     busy.write_all(&[get(1, "/wait"), get(3, "/never")].concat()).await.unwrap();
     assert_eq!(wait_for(&mut busy, HEADERS).await.0, 1);
@@ -284,7 +289,7 @@ async fn who_reads_nothing_is_let_go() {
         connection.write_all(&request).await.unwrap();
         connection.flush().await.unwrap();
         // Not reading, the client learns of the end by writing.
-        let note: &[u8] = if protocol == "h2" { &frame(6, 1, 0, &[0; 8]) } else { b"GET / HTTP/1.1\r\n" };
+        let note: &[u8] = if protocol == "h2" { &frame(PING, 1, 0, &[0; 8]) } else { b"GET / HTTP/1.1\r\n" };
         while connection.write_all(note).await.is_ok() && connection.flush().await.is_ok() {
             tokio::time::sleep(SHORT).await;
         }
@@ -303,9 +308,9 @@ async fn requests_in_progress_end_before_the_server() {
     let mut buffer = [0; 12];
     other.read_exact(&mut buffer).await.unwrap();
     assert_eq!(&buffer, b"HTTP/1.1 200");
-    server.stop.send(true).unwrap();
+    server.stop.send_replace(true);
     wait_for(&mut connection, GOAWAY).await;
-    wait_for_end(&mut connection).await;
+    while next_frame(&mut connection).await.is_some() {}
     wait_for_end(&mut other).await;
     drop((connection, other));
     server.ended().await;

@@ -1,0 +1,151 @@
+//! What happens in one step, each kind of step a function.
+
+use super::{Step, World};
+use crate::act::Act;
+use crate::coverage::{Mark, saw};
+use crate::disk::Planned;
+use crate::follower::Follower;
+use crate::oracle::Verdict;
+use crate::reader::{self, Sight};
+use crate::{past, workload};
+
+impl World {
+    pub fn take(&mut self, step: Step) -> Verdict {
+        match step {
+            Step::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
+            Step::AskDirectly if self.pending.len() < self.plan.clients => self.ask_something_directly(),
+            Step::Ask | Step::AskDirectly | Step::Poll => self.poll_somebody(),
+            Step::Commit => self.commit_some(),
+            Step::Get => self.get(),
+            Step::Read => self.read_on(),
+            Step::Bookmark => self.bookmark(),
+            Step::NewFollower => self.replace_follower(),
+            Step::Cut => self.cut_or_resume(),
+            Step::List => self.list(),
+            Step::Await => self.wait_for_version(),
+            Step::PastWhole => {
+                self.commands += 1;
+                self.note(|_| "somebody reads all of a past version".into());
+                past::check_whole(&mut self.dice, sight!(self))
+            }
+            Step::PastWatch => {
+                self.commands += 1;
+                self.note(|_| "somebody watches the past".into());
+                past::check_watch(&mut self.dice, sight!(self))
+            }
+            Step::PastTime => {
+                self.commands += 1;
+                self.note(|_| "somebody asks for a time".into());
+                past::check_time(&mut self.dice, sight!(self))
+            }
+            Step::Janitor => {
+                self.tidy();
+                Ok(())
+            }
+            Step::Others => self.others(),
+            Step::Wait => self.let_time_pass(),
+            Step::Fault => self.plan_fault(),
+            Step::Forget => self.forget(),
+            Step::Crash => self.crash_somewhere(),
+        }
+    }
+
+    fn ask_something(&mut self) -> Verdict {
+        let seen = self.some_snapshot();
+        let id = self.id("c");
+        let order = workload::order(&mut self.dice, &seen, &self.twin, id);
+        let mass = matches!(order.act, Act::DeleteAll { .. });
+        self.ask(order);
+        // Mostly it is decided at once; else the decision comes later than others'.
+        if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
+    }
+
+    fn ask_something_directly(&mut self) -> Verdict {
+        let seen = self.some_snapshot();
+        let id = self.id("d");
+        let order = workload::order(&mut self.dice, &seen, &self.twin, id);
+        self.ask_directly(order, seen)
+    }
+
+    fn poll_somebody(&mut self) -> Verdict {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(self.pending.len());
+        self.poll(at)
+    }
+
+    fn commit_some(&mut self) -> Verdict {
+        let count = 1 + self.dice.below(5);
+        if self.dice.chance(10) {
+            let at = self.dice.below(self.followers.len());
+            self.followers[at].wait(&self.fuse.waker());
+        }
+        self.commit(count)
+    }
+
+    fn get(&mut self) -> Verdict {
+        self.commands += 1;
+        self.fresh()?;
+        let sight = sight!(self);
+        reader::get(&mut self.dice, sight, &mut self.history)
+    }
+
+    fn read_on(&mut self) -> Verdict {
+        let at = self.dice.below(self.followers.len());
+        let count = 1 + self.dice.below(6);
+        self.note(|_| format!("watcher {at} reads up to {count} events"));
+        self.followers[at].read(&self.twin, count).map(drop)
+    }
+
+    fn bookmark(&mut self) -> Verdict {
+        let at = self.dice.below(self.followers.len());
+        self.note(|_| format!("watcher {at} asks for a bookmark"));
+        self.followers[at].bookmark(&self.twin)
+    }
+
+    fn replace_follower(&mut self) -> Verdict {
+        let at = self.dice.below(self.plan.watchers);
+        self.commands += 1;
+        self.followers[at] = Follower::draw(&mut self.dice, &self.server.engine, &self.twin);
+        self.note(|world| {
+            let Follower { sort, pick, .. } = &world.followers[at];
+            format!("watcher {at} starts: {sort:?} {pick:?}")
+        });
+        Ok(())
+    }
+
+    fn cut_or_resume(&mut self) -> Verdict {
+        let at = self.dice.below(self.followers.len());
+        if self.followers[at].is_cut() {
+            self.commands += 1;
+            self.followers[at].resume(&self.server.engine);
+        } else {
+            self.followers[at].cut();
+        }
+        self.note(|world| format!("watcher {at} is cut: {}", world.followers[at].is_cut()));
+        Ok(())
+    }
+
+    fn let_time_pass(&mut self) -> Verdict {
+        let milliseconds = match self.dice.below(20) {
+            0 | 1 => 400_000,
+            // Somebody set the clock back.
+            2 | 3 => -(self.dice.below(900_000) as i64),
+            _ => 1 + self.dice.below(20_000) as i64,
+        };
+        saw(if milliseconds < 0 { Mark::ClockBack } else { Mark::ClockForward });
+        self.clock.advance(milliseconds);
+        self.note(|_| format!("{milliseconds} ms pass"));
+        Ok(())
+    }
+
+    fn plan_fault(&mut self) -> Verdict {
+        let fault = self.dice.pick(&[Planned::Full, Planned::WriteFails, Planned::SyncFails, Planned::SyncSaysItFails]);
+        // A full disk may stay full for a while.
+        let recoveries = if self.dice.chance(20) { self.dice.below(20) } else { self.dice.below(4) };
+        self.disk.plan(fault, recoveries, self.dice.number());
+        self.note(|_| format!("the next append meets {fault:?}, and {recoveries} recoveries fail"));
+        Ok(())
+    }
+}
