@@ -1,0 +1,185 @@
+//! The sentences for requests that contradict themselves or cannot be understood.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::super::*;
+
+impl Display for BadRequest {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => write!(f, "{fault}"),
+            Self::Unmarshal(fault) => write!(f, "{fault}"),
+            Self::Unrecognized { wanted, why } => {
+                write!(f, "the object provided is unrecognized (must be of type {wanted}): {why}")
+            }
+            Self::Unfit { kind, version, wanted, why } => {
+                write!(f, "{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}")
+            }
+            Self::OtherVersion { found, expected } => {
+                write!(f, "the API version in the data ({found}) does not match the expected API version ({expected})")
+            }
+            Self::Unconvertible { kind, from, to, fault } => {
+                write!(f, "{kind} in version \"{from}\" cannot be converted to \"{to}\": {fault}")
+            }
+            Self::TooDeep { subject, depth_max } => write!(f, "{subject} is nested deeper than {depth_max} levels"),
+            Self::VersionOnCreate => f.write_str("resourceVersion should not be set on objects to be created"),
+            Self::OtherNamespace => {
+                f.write_str("the namespace of the provided object does not match the namespace sent on the request")
+            }
+            Self::NoName { path } => {
+                write!(f, "the name of the object ({path} based on URL) was undeterminable: name must be provided")
+            }
+            Self::OtherName { body, path } => {
+                write!(f, "the name of the object ({body}) does not match the name on the URL ({path})")
+            }
+            Self::Patch(fault) => write!(f, "error decoding patch: {fault}"),
+            Self::Directive(what) => write!(f, "invalid patch format of {what}"),
+            Self::NotAnObjectToMerge => f.write_str("invalid JSON document"),
+            Self::Apply(fault) => write!(f, "{fault}"),
+            Self::UnselectableField { field, only_metadata: true } => {
+                write!(f, "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+            Self::UnselectableField { field, only_metadata: false } => {
+                write!(f, "field label not supported: {field}")
+            }
+            Self::Continue(fault) => write!(f, "continue key is not valid: {fault}"),
+            Self::VersionWithContinue => f.write_str("specifying resource version is not allowed when using continue"),
+            Self::NoNamespace => f.write_str("no namespace on request"),
+            Self::NoToken => f.write_str("token is required for TokenReview in authentication"),
+            Self::OtherAccount { account } => write!(
+                f,
+                "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name."
+            ),
+            Self::NotBindable { kind } => write!(f, "cannot bind token to object of type {kind}"),
+            Self::NoHost { pod } => write!(f, "pod {pod} does not have a host assigned"),
+            Self::BrokenBody(fault) => write!(f, "the body cannot be read: {fault}"),
+            Self::OtherNameInEviction => f.write_str("name in URL does not match name in Eviction object"),
+            Self::OtherOptions { wanted, version, kind } => {
+                write!(f, "decoded object cannot be converted to {wanted}: {version}, Kind={kind}")
+            }
+            Self::DeleteOptionsField(field) => write!(
+                f,
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal into Go \
+                 struct field DeleteOptions.{field}"
+            ),
+            Self::DryRunDisabled => f.write_str("the dryRun feature is disabled"),
+            Self::UnknownIncludeObject(value) => write!(f, "unrecognized includeObject value: {value:?}"),
+            Self::NotANumber(text) => write!(f, "strconv.ParseInt: parsing \"{text}\": invalid syntax"),
+            Self::MissingParameter(name) => write!(f, "the parameter {name} is missing"),
+            Self::NoCount { parameter, text } => write!(f, "{parameter}: {text:?} is no number"),
+            Self::TooManyOffsets { found, count_max } => write!(f, "offsets: {found} are more than {count_max}"),
+            Self::WebSocket(fault) => write!(f, "the WebSocket cannot be opened: {fault}"),
+            Self::Fork(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for Unmarshal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Unmarshal { found, field, expected } = self;
+        match *field {
+            "" => write!(f, "json: cannot unmarshal {found} into Go value of type {expected}"),
+            field => write!(f, "json: cannot unmarshal {found} into Go struct field {field} of type {expected}"),
+        }
+    }
+}
+
+impl Display for Unrecognized {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        const STAGE: &str = "couldn't get version/kind; json parse error: ";
+        match self {
+            Self::Body { is_json: true, fault, shown } => write!(f, "{STAGE}{fault} ({shown})"),
+            Self::Body { is_json: false, fault, shown } => write!(f, "{fault} ({shown})"),
+            Self::TypeMeta(fault) => write!(f, "{STAGE}{fault}"),
+            Self::Options(fault) => write!(f, "{fault}"),
+            Self::OptionsAreNoObject => f.write_str("it is not an object"),
+        }
+    }
+}
+
+impl Display for Unfit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnObject => f.write_str("the body is not an object"),
+            Self::Layout(fault) => write!(f, "{fault}"),
+            Self::Strict(complaints) => write!(f, "strict decoding error: {}", complaints.join(", ")),
+            Self::Kind(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for KindFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unregistered { kind, api_version } => {
+                write!(f, "no kind \"{kind}\" is registered for version \"{api_version}\"")
+            }
+            Self::NoConversion { from: (version, kind), to: (group, wanted) } => {
+                write!(f, "converting ({version}.{kind}) to ({group}.{wanted}): unknown conversion")
+            }
+        }
+    }
+}
+
+impl Display for PatchFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => write!(f, "{fault}"),
+            Self::Unmarshal(fault) => write!(f, "{fault}"),
+        }
+    }
+}
+
+impl Display for ApplyFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => write!(f, "error decoding YAML: {fault}"),
+            Self::Unmarshal(fault) => {
+                write!(f, "error decoding YAML: error unmarshaling JSON: while decoding JSON: {fault}")
+            }
+            Self::NotAnObject => f.write_str("error decoding YAML: the applied configuration is not an object"),
+            Self::OtherKind { kind } => write!(f, "invalid object type: {kind}"),
+            Self::Strict(complaints) => write!(f, "error strict decoding YAML: {}", complaints.join(", ")),
+            Self::OtherVersion { found, expected } => write!(
+                f,
+                "Incorrect version specified in apply patch. Specified patch version: {found}, expected: {expected}"
+            ),
+            Self::ManagedFields => f.write_str("metadata.managedFields must be nil"),
+        }
+    }
+}
+
+impl Display for ContinueFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotBase64 => "it is not base64",
+            Self::TooShort => "it is too short",
+            Self::Unreadable => "its content cannot be read",
+            Self::OtherRelease => "it is of another release",
+        })
+    }
+}
+
+impl Display for WebSocketFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoUpgrade => "this connection cannot be upgraded",
+            Self::OtherVersion => "Sec-WebSocket-Version must be 13",
+            Self::NoKey => "Sec-WebSocket-Key is missing",
+        })
+    }
+}
+
+impl Display for ForkFault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undecodable(fault) => {
+                write!(f, "expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {fault}")
+            }
+            Self::RelativeFolder(folder) => {
+                write!(f, "{folder} is no absolute path: the server has a folder of its own")
+            }
+            Self::Folder(fault) => write!(f, "{fault}"),
+        }
+    }
+}
