@@ -11,6 +11,7 @@ use std::fmt;
 
 pub use cause::{Cause, CauseReason};
 pub use reasons::*;
+pub(crate) use words::quoted;
 
 /// The resource that a refusal speaks of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

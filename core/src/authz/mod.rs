@@ -22,6 +22,7 @@ pub use rbac::RbacIndex;
 pub use rule::PolicyRule;
 pub use user::{PRIVILEGED_GROUP, User, service_account_user};
 
+pub(crate) use crate::refusal::quoted;
 use crate::refusal::{Denied, DeniedTarget};
 
 /// What is asked for.
@@ -94,28 +95,6 @@ pub fn denied(user: &User, attributes: &Attributes<'_>, reason: &str) -> Denied 
         },
     };
     Denied { user: user.name.clone(), verb: attributes.verb.to_owned(), target, reason: reason.to_owned() }
-}
-
-/// `text` in double quotes, escaped the way clients know it from Go.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            control if (control as u32) < 0x20 || control as u32 == 0x7f => {
-                out.push_str(&format!("\\x{:02x}", control as u32));
-            }
-            control if control.is_control() => out.push_str(&format!("\\u{:04x}", control as u32)),
-            plain => out.push(plain),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// `["a" "b"]`: a list as clients know it from Go.

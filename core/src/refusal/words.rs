@@ -6,9 +6,7 @@ mod bad_request;
 use std::fmt::{self, Display, Formatter};
 
 use super::*;
-use crate::authz::quoted;
 
-const METHOD_NOT_ALLOWED: &str = "the server does not allow this method on the requested resource";
 const RECREATED: &str = "The object might have been deleted and then recreated";
 
 impl Refusal {
@@ -80,6 +78,28 @@ impl Refusal {
             _ => Vec::new(),
         }
     }
+}
+
+/// `text` in double quotes, escaped the way clients know it from Go.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            control if (control as u32) < 0x20 || control as u32 == 0x7f => {
+                out.push_str(&format!("\\x{:02x}", control as u32));
+            }
+            control if control.is_control() => out.push_str(&format!("\\u{:04x}", control as u32)),
+            plain => out.push(plain),
+        }
+    }
+    out.push('"');
+    out
 }
 
 /// One error as it is, several in brackets, each once.
@@ -168,7 +188,7 @@ impl Display for Denied {
 impl Display for MethodNotAllowed {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OnResource => f.write_str(METHOD_NOT_ALLOWED),
+            Self::OnResource => f.write_str("the server does not allow this method on the requested resource"),
             Self::OnSubresource { verb, subresource } => {
                 write!(f, "{verb} is not supported on resources of kind \"{subresource}\"")
             }
