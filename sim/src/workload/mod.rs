@@ -7,17 +7,16 @@ use crate::act::Act;
 use crate::custom;
 use crate::pick::{Pick, kind_of};
 use crate::random::Dice;
+use crate::rights;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Place, Twin};
 use draft::draft;
 use fresh::{expected, fresh_document};
-use holdfast_core::authz::User;
 use holdfast_core::namespace::Step;
 use holdfast_core::object::meta;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use serde_json::Value;
-use std::sync::{Arc, OnceLock};
 
 /// Clients make, fill and delete these; `default` is there from the beginning and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
@@ -37,6 +36,8 @@ pub struct Order {
     pub request: Request,
     /// The version of the cluster that the client had looked at.
     pub seen: u64,
+    /// A namespace that the path leads through, though the object is not in it.
+    pub through: Option<&'static str>,
 }
 
 impl Order {
@@ -49,14 +50,27 @@ impl Order {
         (self.sort.storage().to_owned(), meta::key(self.namespace(), name))
     }
 
+    /// The same by somebody who may do everything, on the straight path.
+    pub fn of_admin(self) -> Order {
+        let request = Request { user: rights::admin(), ..self.request };
+        Order { request, through: None, ..self }
+    }
+
+    /// The namespace whose roles decide about the request.
+    pub fn judged_in(&self) -> &str {
+        self.through.unwrap_or_else(|| rights::namespace_of(self.sort, &self.request))
+    }
+
     pub fn describe(&self) -> String {
-        let Request { id, verb, options, .. } = &self.request;
+        let Request { id, user, verb, options, .. } = &self.request;
         let dry = if options.dry_run { " (dry run)" } else { "" };
-        format!("{id} {}{dry} {} {} {:?}", verb.as_str(), self.place.0, self.place.1, self.act)
+        let through = self.through.map(|home| format!(" through {home}")).unwrap_or_default();
+        let (user, verb) = (&user.name, verb.as_str());
+        format!("{id} by {user}: {verb}{dry} {} {}{through} {:?}", self.place.0, self.place.1, self.act)
     }
 }
 
-const WEIGHTS: [(usize, Sort); 8] = [
+const WEIGHTS: [(usize, Sort); 9] = [
     (22, Sort::ConfigMap),
     (16, Sort::Deployment),
     (18, Sort::Service),
@@ -65,6 +79,7 @@ const WEIGHTS: [(usize, Sort); 8] = [
     (7, Sort::Namespace),
     (3, Sort::CustomResourceDefinition),
     (14, Sort::Widget),
+    (9, Sort::RoleBinding),
 ];
 
 /// Draws a request of a client that looks at `seen`, whose documents the twin has.
@@ -119,7 +134,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let target = Target { kind, version, namespace, name: named.then_some(name), subresource };
     let bytes = if draft.body.is_null() { Vec::new() } else { draft.body.to_string().into_bytes() };
     let request = Request {
-        user: user(),
+        user: rights::draw(dice),
         verb: draft.verb,
         target,
         options: draft.options,
@@ -127,13 +142,8 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
         id,
     };
     let place = (sort.storage().to_owned(), if generated { String::new() } else { key });
-    Order { sort, place, act: draft.act, request, seen: seen.offset.0 }
-}
-
-/// Who all clients are.
-fn user() -> Arc<User> {
-    static USER: OnceLock<Arc<User>> = OnceLock::new();
-    USER.get_or_init(|| Arc::new(User::new("sim", &[]))).clone()
+    let through = (sort == Sort::Namespace && named && dice.chance(10)).then(|| dice.pick(&NAMESPACES));
+    Order { sort, place, act: draft.act, request, seen: seen.offset.0, through }
 }
 
 /// A whole selection is to go.
@@ -152,12 +162,12 @@ fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order
         _ => None,
     };
     let limit = dice.chance(30).then(|| 1 + dice.below(3) as u64);
-    let mut request = Request { user: user(), id, ..request };
+    let mut request = Request { user: rights::draw(dice), id, ..request };
     request.options.limit = limit;
     request.options.dry_run = dice.chance(10);
     request.options.delete.propagation_policy = policy.map(str::to_owned);
     let act = Act::DeleteAll { pick, limit, policy };
-    Order { sort, place: (sort.storage().to_owned(), String::new()), act, request, seen: seen.offset.0 }
+    Order { sort, place: (sort.storage().to_owned(), String::new()), act, request, seen: seen.offset.0, through: None }
 }
 
 /// A request that makes a namespace at the very beginning.
@@ -166,7 +176,7 @@ pub fn bootstrap(state: &State, name: &str) -> Order {
     let document = fresh_document(sort, None, name, "red", "bootstrap");
     let (kind, version) = kind_of(state, sort).unwrap_or_else(|| panic!("namespaces are built in"));
     let request = Request {
-        user: user(),
+        user: rights::admin(),
         verb: Verb::Create,
         target: Target { kind, version, namespace: None, name: None, subresource: None },
         options: Options::default(),
@@ -174,7 +184,7 @@ pub fn bootstrap(state: &State, name: &str) -> Order {
         id: format!("bootstrap-{name}"),
     };
     let act = Act::Create { wanted: expected(sort, &document), generated: false };
-    Order { sort, place: (sort.storage().into(), name.into()), act, request, seen: state.offset.0 }
+    Order { sort, place: (sort.storage().into(), name.into()), act, request, seen: state.offset.0, through: None }
 }
 
 /// The janitor's request as an order; `None` for kinds that clients do not use.
@@ -191,7 +201,10 @@ pub fn house(state: &State, step: Step, id: String) -> Option<Order> {
         (Some("finalize"), _) => Act::Finalize { version: version() },
         (Some(_), _) => Act::Tell { version: version() },
         (None, Verb::Update) => Act::Release { version: version() },
-        (None, _) => Act::Delete { grace: None, policy: None, uid: None, version: None },
+        (None, _) => {
+            let background = request.options.delete.propagation_policy.as_deref() == Some("Background");
+            Act::Delete { grace: None, policy: background.then_some("Background"), uid: None, version: None }
+        }
     };
-    Some(Order { sort, place: (storage.clone(), request.key()), act, request, seen: state.offset.0 })
+    Some(Order { sort, place: (storage.clone(), request.key()), act, request, seen: state.offset.0, through: None })
 }
