@@ -9,7 +9,7 @@ use crate::random::Dice;
 use crate::rights;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
-use crate::workload::{NAMES, NAMESPACES};
+use crate::workload::{LET, NAMES, NAMESPACES};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::kinds::Kind;
@@ -273,20 +273,45 @@ enum Naming {
     View,
 }
 
+/// Which object somebody asks for.
+struct Asking {
+    user: Arc<User>,
+    sort: Sort,
+    namespace: Option<&'static str>,
+    name: &'static str,
+    exact: Option<u64>,
+}
+
+impl Asking {
+    fn draw(dice: &mut Dice, newest: u64) -> Asking {
+        let (user, sort) = (rights::draw(dice), dice.pick(&SORTS));
+        let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES));
+        let name = match sort {
+            Sort::Namespace => dice.pick(&NAMESPACES),
+            Sort::CustomResourceDefinition => custom::DEFINITION,
+            _ => dice.pick(&NAMES),
+        };
+        let exact = dice.chance(30).then(|| past(dice, newest));
+        Asking { user, sort, namespace, name, exact }
+    }
+
+    /// The owner of a namespace that had others before looks at what it was.
+    fn as_new_owner(dice: &mut Dice, newest: u64) -> Asking {
+        let sort = dice.pick(&[Sort::ConfigMap, Sort::RoleBinding, Sort::Namespace]);
+        let (namespace, name) = if sort == Sort::Namespace { (None, LET) } else { (Some(LET), NAMES[0]) };
+        Asking { user: rights::first_owner(), sort, namespace, name, exact: Some(past(dice, newest)) }
+    }
+}
+
 /// One object, newest or as it was.
 pub fn get(dice: &mut Dice, sight: Sight, history: &mut History) -> Verdict {
     let began = history.now();
-    let (user, sort, verb) = (rights::draw(dice), dice.pick(&SORTS), Verb::Get);
-    let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES));
-    let name = match sort {
-        Sort::Namespace => dice.pick(&NAMESPACES),
-        Sort::CustomResourceDefinition => custom::DEFINITION,
-        _ => dice.pick(&NAMES),
-    };
-    let key = meta::key(namespace, name);
     let newest = sight.newest();
+    let Asking { user, sort, namespace, name, exact } =
+        if dice.chance(6) { Asking::as_new_owner(dice, newest) } else { Asking::draw(dice, newest) };
+    let verb = Verb::Get;
+    let key = meta::key(namespace, name);
     let naming = dice.pick(&[Naming::Exact, Naming::Exact, Naming::Parameter, Naming::View]);
-    let exact = dice.chance(30).then(|| past(dice, newest));
     let judged_in = namespace.unwrap_or(if sort == Sort::Namespace { name } else { "" });
     let reading = Reading { user: &user, verb, sort, namespace: judged_in, asked: exact };
     let blame = |why: &str| format!("a get of {sort:?} {key} at {exact:?} ({naming:?}) of {newest}: {why}");

@@ -40,6 +40,11 @@ pub fn draw(dice: &mut Dice) -> Arc<User> {
     users()[at].clone()
 }
 
+/// Whoever owns the namespaces that have a RoleBinding of the first name.
+pub fn first_owner() -> Arc<User> {
+    users()[2].clone()
+}
+
 /// How names begin that the server makes up.
 pub const GENERATED: &str = "gen-";
 

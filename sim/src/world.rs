@@ -163,6 +163,8 @@ enum Step {
     Ask,
     /// A decision of a moment ago comes to the writer.
     AskBehind,
+    /// A namespace gets on its way from one owner to the next.
+    HandOver,
     Poll,
     Commit,
     Get,
@@ -183,9 +185,10 @@ enum Step {
     Crash,
 }
 
-const STEPS: [(usize, Step); 20] = [
+const STEPS: [(usize, Step); 21] = [
     (220, Step::Ask),
     (50, Step::AskBehind),
+    (20, Step::HandOver),
     (140, Step::Poll),
     (200, Step::Commit),
     (440, Step::Get),

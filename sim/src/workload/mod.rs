@@ -20,6 +20,8 @@ use serde_json::Value;
 
 /// Clients make, fill and delete these; `default` is there from the beginning and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
+/// One that is given from one owner to the next, with little in it, so that it often goes and comes again.
+pub const LET: &str = "let";
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 pub const FINALIZERS: [&str; 2] = ["sim.dev/a", "sim.dev/b"];
 pub const VALUES: [&str; 3] = ["red", "green", "blue"];
@@ -172,19 +174,47 @@ fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order
 
 /// A request that makes a namespace at the very beginning.
 pub fn bootstrap(state: &State, name: &str) -> Order {
-    let sort = Sort::Namespace;
-    let document = fresh_document(sort, None, name, "red", "bootstrap");
-    let (kind, version) = kind_of(state, sort).unwrap_or_else(|| panic!("namespaces are built in"));
-    let request = Request {
-        user: rights::admin(),
-        verb: Verb::Create,
-        target: Target { kind, version, namespace: None, name: None, subresource: None },
-        options: Options::default(),
-        body: Body { bytes: document.to_string().into_bytes().into(), format: Format::Json },
-        id: format!("bootstrap-{name}"),
-    };
+    create(state, Sort::Namespace, None, name, format!("bootstrap-{name}"))
+}
+
+fn create(state: &State, sort: Sort, namespace: Option<&str>, name: &str, id: String) -> Order {
+    let document = fresh_document(sort, namespace, name, "red", &id);
+    let body = Body { bytes: document.to_string().into_bytes().into(), format: Format::Json };
     let act = Act::Create { wanted: expected(sort, &document), generated: false };
-    Order { sort, place: (sort.storage().into(), name.into()), act, request, seen: state.offset.0, through: None }
+    by_admin(state, (sort, namespace, name), act, Verb::Create, body, id)
+}
+
+fn by_admin(
+    state: &State,
+    (sort, namespace, name): (Sort, Option<&str>, &str),
+    act: Act,
+    verb: Verb,
+    body: Body,
+    id: String,
+) -> Order {
+    let (kind, version) = kind_of(state, sort).unwrap_or_else(|| panic!("{sort:?} is built in"));
+    let named = (verb != Verb::Create).then(|| name.to_owned());
+    let target = Target { kind, version, namespace: namespace.map(str::to_owned), name: named, subresource: None };
+    let request = Request { user: rights::admin(), verb, target, options: Options::default(), body, id };
+    let place = (sort.storage().to_owned(), meta::key(namespace, name));
+    Order { sort, place, act, request, seen: state.offset.0, through: None }
+}
+
+/// The next step in the life of [`LET`]: it is made, gets an owner and something in it, and is deleted. `None` while it
+/// goes away.
+pub fn hand_over(seen: &State, twin: &Twin, id: String) -> Option<Order> {
+    let there = |sort: Sort, key: &str| twin.version_at(sort.storage(), key, seen.offset.0);
+    let content = [Sort::RoleBinding, Sort::ConfigMap];
+    let missing = content.into_iter().find(|sort| there(*sort, &meta::key(Some(LET), NAMES[0])).is_none());
+    match (there(Sort::Namespace, LET), missing) {
+        (None, _) => Some(create(seen, Sort::Namespace, None, LET, id)),
+        (Some(home), _) if home.is_deleting() => None,
+        (Some(_), Some(sort)) => Some(create(seen, sort, Some(LET), NAMES[0], id)),
+        (Some(_), None) => {
+            let act = Act::Delete { grace: None, policy: None, uid: None, version: None };
+            Some(by_admin(seen, (Sort::Namespace, None, LET), act, Verb::Delete, Body::default(), id))
+        }
+    }
 }
 
 /// The janitor's request as an order; `None` for kinds that clients do not use.

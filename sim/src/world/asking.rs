@@ -153,10 +153,10 @@ impl World {
     pub fn last_answers(&mut self) -> Vec<(Pending, Outcome)> {
         let mut answered = Vec::new();
         for mut pending in std::mem::take(&mut self.pending) {
-            if pending.mass {
+            // Who had not come to the door yet finds nobody there.
+            if pending.mass || pending.judged_at.is_none() {
                 continue;
             }
-            pending.judged_at.get_or_insert(self.server.engine.snapshot().offset.0);
             let polled = pending.future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             match polled {
                 Poll::Ready(Outcome::Refusal(Refusal::Internal(_)) | Outcome::Rejection(Rejection::Failed(_))) => {}

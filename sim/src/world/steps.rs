@@ -14,7 +14,8 @@ impl World {
         match step {
             Step::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
             Step::AskBehind if self.pending.len() < self.plan.clients => self.ask_something_behind(),
-            Step::Ask | Step::AskBehind | Step::Poll => self.poll_somebody(),
+            Step::HandOver if self.pending.len() < self.plan.clients => self.hand_over(),
+            Step::Ask | Step::AskBehind | Step::HandOver | Step::Poll => self.poll_somebody(),
             Step::Commit => self.commit_some(),
             Step::Get => self.get(),
             Step::Read => self.read_on(),
@@ -65,6 +66,14 @@ impl World {
         let id = self.id("d");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id).of_admin();
         self.ask_behind(order, seen)
+    }
+
+    fn hand_over(&mut self) -> Verdict {
+        let seen = self.server.engine.snapshot();
+        let id = self.id("h");
+        let Some(order) = workload::hand_over(&seen, &self.twin, id) else { return Ok(()) };
+        self.ask(order, &seen);
+        self.poll(self.pending.len() - 1)
     }
 
     fn poll_somebody(&mut self) -> Verdict {
