@@ -56,6 +56,10 @@ impl World {
         let id = self.id("c");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id);
         let mass = matches!(order.act, Act::DeleteAll { .. });
+        // The kind may be redefined between the door and the engine, which here only happens behind the door.
+        if mass && self.dice.chance(60) {
+            return self.ask_behind(order.of_admin(), seen);
+        }
         self.ask(order, &seen);
         // Mostly it is decided at once; else the decision comes later than others'.
         if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
