@@ -8,10 +8,14 @@ use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata};
-use crate::refusal::{BadRequest, Refusal};
+use crate::refusal::{BadRequest, Refusal, TooLarge};
 use crate::state::Index;
 use serde_json::Value;
 use std::sync::Arc;
+
+/// How large an object may grow: what the largest body brings, and who manages each field of it. Patches would add to one
+/// without end, and every watcher and every list would carry it.
+const OBJECT_BYTES_MAX: usize = 8 << 20;
 
 /// A write of the object, or the removal that it completes, or nothing when nothing changes.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
@@ -23,6 +27,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let write = context.write(key, old.as_ref().map(|old| old.entry.offset), new, gone)?;
+    check_size(&write, old.as_ref())?;
     let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
     let answer = match endpoint.answer {
         Form::Success => Answer::Success { code: 201 },
@@ -39,6 +44,15 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let fixed = fixed && !writes.is_empty();
     let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
     Ok(Decision { writes, expects, answer, fixed, warnings })
+}
+
+/// What has been larger before may still become smaller, and go.
+fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
+    let (size, before) = (write.draft.size(), old.map_or(0, |old| old.entry.json.len()));
+    if size <= OBJECT_BYTES_MAX || write.delete || size <= before {
+        return Ok(());
+    }
+    Err(Refusal::TooLarge(TooLarge::Object { bytes: size, bytes_max: OBJECT_BYTES_MAX }))
 }
 
 fn shown(form: Form, unchanged: Option<&Old>, code: u16) -> Answer {

@@ -308,8 +308,18 @@ pub struct OwnedFields {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooLarge {
-    Body { bytes_max: usize },
-    PatchOperations { found: usize, count_max: usize },
+    Body {
+        bytes_max: usize,
+    },
+    /// The object that a write, which may be small, would make.
+    Object {
+        bytes: usize,
+        bytes_max: usize,
+    },
+    PatchOperations {
+        found: usize,
+        count_max: usize,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]

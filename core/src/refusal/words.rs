@@ -243,6 +243,9 @@ impl Display for TooLarge {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Body { bytes_max } => write!(f, "Request entity too large: limit is {bytes_max}"),
+            Self::Object { bytes, bytes_max } => {
+                write!(f, "the object would be too large: it may have {bytes_max} bytes, and would have {bytes}")
+            }
             Self::PatchOperations { found, count_max } => {
                 write!(f, "The allowed maximum operations in a JSON patch is {count_max}, got {found}")
             }
