@@ -1,4 +1,4 @@
-//! Deliberate bugs, one at a time, for proving that the simulation finds each. Never in a normal build.
+//! Deliberate bugs of the engine and of the door, one at a time, for proving that the simulation finds each. Never in a normal build.
 //!
 //! A bug is active in the thread that planted it. Where one is planted the code asks `planted(Bug::…)`, which is
 //! `false` at compile time without the feature `planted`, so that nothing of it is left. Bugs in the order of a commit
@@ -67,10 +67,16 @@ pub enum Bug {
     PastOffByOne,
     /// Past versions are shown under the definitions of now.
     PastKindsOfNow,
+    /// A path that is judged in one namespace acts on another.
+    AuthorizedElsewhere,
+    /// The new owner of a namespace is shown its past of before.
+    PastOfOthers,
+    /// A refused request never gives back its place among those in progress.
+    PlaceKept,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 32] = [
         Bug::AnswerBeforeAppend,
         Bug::PublishBeforeAppend,
         Bug::AnswerBeforePublish,
@@ -100,6 +106,9 @@ impl Bug {
         Bug::TokenOfNewest,
         Bug::PastOffByOne,
         Bug::PastKindsOfNow,
+        Bug::AuthorizedElsewhere,
+        Bug::PastOfOthers,
+        Bug::PlaceKept,
     ];
 }
 
@@ -116,12 +125,12 @@ pub fn plant(bug: Option<Bug>) {
 
 /// Whether this bug is planted in this thread.
 #[cfg(feature = "planted")]
-pub(crate) fn planted(bug: Bug) -> bool {
+pub fn planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 
 #[cfg(not(feature = "planted"))]
-pub(crate) const fn planted(_: Bug) -> bool {
+pub const fn planted(_: Bug) -> bool {
     false
 }
 

@@ -12,6 +12,7 @@ use holdfast_core::authz::chain::Authorizer;
 use holdfast_core::kinds::Kind;
 use holdfast_core::state::State;
 use holdfast_engine::Engine;
+use holdfast_engine::planted::{Bug, planted};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Default for Options {
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
-        let flow = Arc::new(FlowControl::new(options.limits, metrics.clone()));
+        let flow = Arc::new(FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed));
         let layers = layers::all(&metrics, &flow);
         Arc::new(Service { engine, layers, metrics, flow, tokens: options.tokens })
     }
@@ -60,7 +61,10 @@ impl Service {
             passage.record.outcome(Err(&refusal));
             Err(refusal)
         });
-        let Passage { id, warnings, record, place, .. } = passage;
+        let Passage { id, warnings, record, mut place, .. } = passage;
+        if planted(Bug::PlaceKept) && reply.is_err() {
+            std::mem::forget(place.take());
+        }
         Answer { reply, warnings, id: id.unwrap_or_else(|| self.new_id()), record, place }
     }
 

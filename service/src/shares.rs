@@ -5,7 +5,7 @@
 //! slots by a hash that strangers cannot know; two who meet in one slot share a share.
 
 use holdfast_core::authz::User;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,8 @@ struct Inner {
     /// How many slots hold places.
     active: AtomicU64,
     slots: Box<[AtomicU64]>,
-    hasher: RandomState,
+    /// What strangers cannot know.
+    seed: u64,
 }
 
 /// Places of one user, given back when this is dropped.
@@ -37,20 +38,21 @@ pub struct Share {
 impl Shares {
     /// So many places; any number, when it is zero.
     pub fn new(max: u64) -> Shares {
+        Shares::seeded(max, RandomState::new().hash_one(max))
+    }
+
+    /// The same, with users in slots by this number, which must be a secret.
+    pub fn seeded(max: u64, seed: u64) -> Shares {
         let slots = if max == 0 { 0 } else { SLOTS };
         let slots = (0..slots).map(|_| AtomicU64::new(0)).collect();
-        let inner =
-            Inner { max, taken: AtomicU64::new(0), active: AtomicU64::new(0), slots, hasher: RandomState::new() };
+        let inner = Inner { max, taken: AtomicU64::new(0), active: AtomicU64::new(0), slots, seed };
         Shares { inner: Arc::new(inner) }
     }
 
     /// Places for a user, unless there are none left for this one.
     pub fn take(&self, user: &User, count: u64) -> Option<Share> {
         let of = self.inner.clone();
-        let slot = match of.slots.len() {
-            0 => 0,
-            slots => of.hasher.hash_one(&user.name) as usize % slots,
-        };
+        let slot = of.slot(user);
         let mut share = Share { of, slot, count: 0 };
         share.grow(count).then_some(share)
     }
@@ -61,6 +63,13 @@ impl Shares {
 }
 
 impl Inner {
+    fn slot(&self, user: &User) -> usize {
+        match self.slots.len() {
+            0 => 0,
+            slots => BuildHasherDefault::<DefaultHasher>::new().hash_one((self.seed, &user.name)) as usize % slots,
+        }
+    }
+
     fn take(&self, slot: usize, count: u64) -> bool {
         let taken = self.taken.fetch_add(count, Ordering::Relaxed) + count;
         let Some(held) = self.slots.get(slot) else { return true };
@@ -153,7 +162,7 @@ mod tests {
         }
         // Two may meet in a slot, and then share.
         for user in &users {
-            let slot = shares.inner.hasher.hash_one(&user.name) as usize % SLOTS;
+            let slot = shares.inner.slot(user);
             assert!(held.iter().filter(|share| share.slot == slot).count() >= 10, "{}", user.name);
         }
     }

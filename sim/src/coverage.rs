@@ -42,10 +42,11 @@ marks! {
 
     // Commands that were refused.
     NotFound AlreadyExists Conflict ApplyConflict Forbidden Invalid Unprocessable UnsupportedMediaType BadRequest
+    Unauthorized LedAstray TooManyRequests
     RedefinedMeanwhile MethodNotAllowed InsufficientStorage Unavailable OutcomeUnknown Stale
 
     // Reads.
-    GotNewest GotNothing GotPast GotExpired
+    GotNewest GotNothing GotPast GotExpired PastHidden EverythingDenied
     ListedWhole ListedInPages ListedAcrossWrites ListedAcrossCrash ListedSelection ListedPast ListExpired
     WaitedForVersion ReadAtTime PastWhole PastExpired PastWatched
 

@@ -1,18 +1,21 @@
 //! A simulated watcher: lists or starts anew, follows at its own pace, resumes after cuts, and notices any gap.
 
 use crate::coverage::{Mark, saw};
-use crate::custom::DEFINITIONS;
+use crate::custom::{self, DEFINITIONS};
+use crate::door;
 use crate::oracle::Verdict;
 use crate::pick::{Pick, picked};
 use crate::random::Dice;
-use crate::reader::{at_once, past};
+use crate::reader::{Reading, Sight, past};
+use crate::rights;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
 use crate::world::QUEUE_EVENTS;
 use holdfast_core::Refusal;
-use holdfast_core::event::Offset;
-use holdfast_core::list::page;
-use holdfast_engine::{ChangeType, Delivery, Engine, Fault, View, Watch, WatchStart};
+use holdfast_core::authz::User;
+use holdfast_core::request::Verb;
+use holdfast_engine::{ChangeType, Delivery, Fault, Watch};
+use holdfast_service::{Call, Reply};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -20,6 +23,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 pub struct Follower {
+    user: Arc<User>,
     pub sort: Sort,
     pub pick: Pick,
     watch: Option<Watch>,
@@ -51,8 +55,9 @@ struct Expected<'a> {
 
 impl Follower {
     fn new(dice: &mut Dice) -> Follower {
-        let sort = dice.pick(&SORTS);
+        let (user, sort) = (rights::draw(dice), dice.pick(&SORTS));
         Follower {
+            user,
             sort,
             pick: Pick::draw(dice, sort),
             watch: None,
@@ -67,18 +72,18 @@ impl Follower {
         }
     }
 
-    pub fn draw(dice: &mut Dice, engine: &Arc<Engine>, twin: &Twin) -> Follower {
+    pub fn draw(dice: &mut Dice, sight: Sight) -> Result<Follower, String> {
         let mut follower = Follower::new(dice);
-        let newest = engine.snapshot().offset.0;
+        let newest = sight.newest();
         if dice.chance(15) && newest > 0 {
             // Somebody who has been away for long comes back.
-            follower.remembers(twin, past(dice, newest));
-            follower.resume(engine);
+            follower.remembers(sight.twin, past(dice, newest));
+            follower.resume(sight)?;
             saw(Mark::WatchStartedInThePast);
         } else {
-            follower.start(dice.chance(40), engine);
+            follower.start(dice.chance(40), sight)?;
         }
-        follower
+        Ok(follower)
     }
 
     /// It knows what was there at a version.
@@ -89,47 +94,103 @@ impl Follower {
         (self.blank, self.position) = (false, offset);
     }
 
-    /// One that follows what the view is of, from its beginning or from some version before it; none where the kind was
-    /// not there.
-    pub fn of_past(
-        dice: &mut Dice,
-        engine: &Arc<Engine>,
-        twin: &Twin,
-        view: View,
-    ) -> Result<Option<Follower>, Refusal> {
+    /// One that follows what a past version is of, from its beginning or from some version before it; none where the kind
+    /// was not there, or not for this user.
+    pub fn of_past(dice: &mut Dice, sight: Sight, at: u64) -> Result<Result<Option<Follower>, Refusal>, String> {
         let mut follower = Follower::new(dice);
-        let at = view.offset();
-        let Some(selection) = follower.pick.selection(follower.sort, view.state()) else { return Ok(None) };
-        let start = if dice.chance(50) {
-            (follower.blank, follower.position, follower.initial) = (false, at.0, Some(BTreeMap::new()));
-            WatchStart::Now
+        let from = if dice.chance(50) {
+            (follower.blank, follower.position, follower.initial) = (false, at, Some(BTreeMap::new()));
+            None
         } else {
-            follower.remembers(twin, at.0.saturating_sub(dice.below(30) as u64).max(1));
-            WatchStart::After(Offset(follower.position))
+            follower.remembers(sight.twin, at.saturating_sub(dice.below(30) as u64).max(1));
+            Some(follower.position)
         };
-        follower.opened = at.0;
-        follower.watch = Some(at_once(engine.watch_past(view, selection, start))?);
-        Ok(Some(follower))
+        follower.opened = at;
+        let asked = from.unwrap_or(at);
+        let call = Call { at: Some(at.to_string()), ..follower.call(Verb::Watch, from) };
+        match door::ask(sight.service, call) {
+            Err(refusal) if follower.explains(sight, Verb::Watch, Some(asked.min(at)), &refusal)? => Ok(Ok(None)),
+            // The kind was not there then.
+            Err(Refusal::NoSuchPath) if follower.sort.is_custom() && custom::law(sight.twin, at).is_none() => {
+                Ok(Ok(None))
+            }
+            Err(refusal) => Ok(Err(refusal)),
+            Ok(reply) => {
+                follower.watch = Some(follower.opened(sight, Some(asked), reply)?);
+                Ok(Ok(Some(follower)))
+            }
+        }
+    }
+
+    /// The call for what it looks at, from a version on if there is one.
+    fn call(&self, verb: Verb, from: Option<u64>) -> Call {
+        let (mut options, namespace) = self.pick.terms();
+        options.watch = verb == Verb::Watch;
+        options.allow_watch_bookmarks = options.watch;
+        options.resource_version = from.map(|from| from.to_string());
+        door::read(&self.user, self.sort, verb, (namespace.as_deref(), None), options)
+    }
+
+    /// Whether its rights, or a kind that is not served, explain a refusal.
+    fn explains(&self, sight: Sight, verb: Verb, asked: Option<u64>, refusal: &Refusal) -> Result<bool, String> {
+        let (_, namespace) = self.pick.terms();
+        let namespace = namespace.as_deref().unwrap_or("");
+        let reading = Reading { user: &self.user, verb, sort: self.sort, namespace, asked };
+        reading.explains(sight, refusal).map_err(|why| self.blame(&why))
+    }
+
+    /// The watch of a reply, to which it has a right.
+    fn opened(&self, sight: Sight, asked: Option<u64>, reply: Reply) -> Result<Watch, String> {
+        let (_, namespace) = self.pick.terms();
+        let namespace = namespace.as_deref().unwrap_or("");
+        let reading = Reading { user: &self.user, verb: Verb::Watch, sort: self.sort, namespace, asked };
+        reading.check_right(sight).and_then(|()| reading.check_shown(sight)).map_err(|why| self.blame(&why))?;
+        match reply {
+            Reply::Watch(watched) => Ok(watched.watch),
+            other => Err(self.blame(&format!("it is answered with {other:?}"))),
+        }
+    }
+
+    /// Opens the watch. False when the user or the kind has lost what it takes, which may come again.
+    fn open(&mut self, sight: Sight, from: Option<u64>) -> Result<bool, String> {
+        match door::ask(sight.service, self.call(Verb::Watch, from)) {
+            Ok(reply) => {
+                self.opened = sight.newest();
+                self.watch = Some(self.opened(sight, from, reply)?);
+                Ok(true)
+            }
+            Err(refusal) if self.explains(sight, Verb::Watch, from, &refusal)? => {
+                // Where it knows of a namespace of before, it has to list the one of now.
+                self.blank |= matches!(refusal, Refusal::Expired { .. });
+                Ok(false)
+            }
+            Err(refusal) => Err(self.blame(&format!("it cannot be opened: {refusal:?}"))),
+        }
     }
 
     /// Lists and then watches, or lets the watch itself tell what is there.
-    fn start(&mut self, now: bool, engine: &Arc<Engine>) {
-        let snapshot = engine.snapshot();
-        let Some(selection) = self.pick.selection(self.sort, &snapshot) else { return };
+    fn start(&mut self, now: bool, sight: Sight) -> Verdict {
+        let mut held = BTreeMap::new();
+        let mut from = None;
+        if !now {
+            let listed = match door::ask(sight.service, self.call(Verb::List, None)) {
+                Ok(Reply::List(listed)) => listed,
+                Err(refusal) if self.explains(sight, Verb::List, None, &refusal)? => return Ok(()),
+                other => return Err(self.blame(&format!("it cannot list: {other:?}"))),
+            };
+            held.extend(listed.page.entries.iter().map(|entry| (key_of(&entry.document()), entry.offset.0)));
+            from = Some(listed.page.offset.0);
+        }
+        if !self.open(sight, from)? {
+            return Ok(());
+        }
         saw(if now { Mark::WatchTold } else { Mark::WatchStarted });
-        self.held.clear();
+        self.held = held;
         self.bookmarked = false;
         self.blank = false;
         self.initial = now.then(BTreeMap::new);
-        self.position = snapshot.offset.0;
-        self.opened = snapshot.offset.0;
-        let start = if now { WatchStart::Now } else { WatchStart::After(snapshot.offset) };
-        if !now {
-            for entry in page(&snapshot, &selection, None, None).entries {
-                self.held.insert(key_of(&entry.document()), entry.offset.0);
-            }
-        }
-        self.watch = Some(engine.watch(selection, start));
+        self.position = from.unwrap_or(self.opened);
+        Ok(())
     }
 
     /// The connection breaks.
@@ -139,16 +200,16 @@ impl Follower {
         self.last_words.clear();
     }
 
-    /// Goes on from the last version that it knows, if the kind is served.
-    pub fn resume(&mut self, engine: &Arc<Engine>) {
+    /// Goes on from the last version that it knows, if the kind is served and the user may.
+    pub fn resume(&mut self, sight: Sight) -> Verdict {
         if self.blank || self.initial.is_some() {
-            return self.start(self.initial.is_some(), engine);
+            return self.start(self.initial.is_some(), sight);
         }
-        let snapshot = engine.snapshot();
-        let Some(selection) = self.pick.selection(self.sort, &snapshot) else { return };
-        saw(if self.bookmarked { Mark::WatchResumedFromBookmark } else { Mark::WatchResumed });
-        self.opened = snapshot.offset.0;
-        self.watch = Some(engine.watch(selection, WatchStart::After(Offset(self.position))));
+        let bookmarked = self.bookmarked;
+        if self.open(sight, Some(self.position))? {
+            saw(if bookmarked { Mark::WatchResumedFromBookmark } else { Mark::WatchResumed });
+        }
+        Ok(())
     }
 
     /// It has no watch, and knows why.

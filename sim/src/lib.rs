@@ -5,8 +5,9 @@
 //! Everything random comes from [`Dice`](random::Dice), so a seed that fails fails again; each step draws from a seed of
 //! its own, so that steps can be left out to find those that matter.
 //!
-//! What is deliberately absent: threads, sleeps and real time. The engine is assembled without its writer
-//! thread, and its futures are polled by hand.
+//! Requests come through the door, as they do in a server, by users whom roles let do more or less. What is
+//! deliberately absent: threads, sleeps and real time. The engine is assembled without its writer thread, and the door's
+//! futures are polled by hand.
 
 mod act;
 mod clock;
@@ -14,6 +15,7 @@ mod command;
 mod coverage;
 mod custom;
 mod disk;
+mod door;
 mod file;
 mod follower;
 mod fuse;
@@ -23,6 +25,7 @@ mod past;
 mod pick;
 mod random;
 mod reader;
+mod rights;
 mod server;
 mod shape;
 mod shrink;

@@ -1,20 +1,36 @@
 //! Reads of the past beyond lists and gets: whole states, moments in time, watches that end at a version.
 
 use crate::coverage::{Mark, saw};
+use crate::door;
 use crate::follower::Follower;
 use crate::oracle::{self, Verdict, ensure};
 use crate::random::Dice;
 use crate::reader::{Sight, at_once, past};
+use crate::rights;
+use crate::shape::Sort;
 use crate::twin::{Twin, Version};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::DISORDER_MS;
+use holdfast_core::request::{Options, Verb};
+use holdfast_service::Reply;
 use jiff::Timestamp;
 
 /// A past state, whole, is what it was.
 pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { engine, twin, .. } = sight;
-    let offset = past(dice, engine.snapshot().offset.0);
+    let user = rights::draw(dice);
+    let offset = past(dice, sight.newest());
+    let granted = match door::ask(sight.service, door::everything(&user)) {
+        Ok(Reply::Granted(_)) => true,
+        Err(Refusal::Forbidden { .. }) => false,
+        other => return Err(format!("{} asks for everything: {other:?}", user.name)),
+    };
+    ensure(granted == rights::sees_all(&user), || format!("everything is granted to {}: {granted}", user.name))?;
+    if !granted {
+        saw(Mark::EverythingDenied);
+        return Ok(());
+    }
     match at_once(engine.state_at(Offset(offset))) {
         Ok(state) => {
             saw(Mark::PastWhole);
@@ -31,8 +47,8 @@ pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
 
 /// A time is taken for the version before the first event that is later.
 pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
-    let Sight { engine, twin, now_ms, .. } = sight;
-    let newest = engine.snapshot().offset.0;
+    let Sight { twin, now_ms, .. } = sight;
+    let newest = sight.newest();
     // Being asked takes a millisecond of simulated time.
     let now_ms = now_ms + 1;
     let (text, time_ms) = if dice.chance(30) {
@@ -44,8 +60,10 @@ pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
         (Timestamp::from_millisecond(time_ms).unwrap_or_default().to_string(), time_ms)
     };
     let blame = |why: String| format!("the moment {text} of {newest}: {why}");
-    match at_once(engine.moment(&text)) {
-        Ok(found) => {
+    let list = door::read(&rights::admin(), Sort::Namespace, Verb::List, (None, None), Options::default());
+    match door::ask(sight.service, door::at(list, text.clone())) {
+        Ok(Reply::List(listed)) => {
+            let found = listed.page.offset;
             saw(Mark::ReadAtTime);
             ensure(time_ms <= now_ms, || blame("it is of the future".into()))?;
             ensure(found.0 <= newest && found.0 >= twin.forgotten, || blame(format!("it is said to be {found}")))?;
@@ -59,6 +77,7 @@ pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
         Err(Refusal::BadRequest(_)) => ensure(time_ms > now_ms || found_unpublished(twin, newest), || {
             blame("it is said to be of the future".into())
         }),
+        Ok(other) => Err(blame(format!("{other:?}"))),
         Err(refusal) => Err(blame(format!("{refusal:?}"))),
     }
 }
@@ -88,15 +107,10 @@ pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
 
 /// A watch of a past version tells of what happened up to it, and of nothing behind it.
 pub fn check_watch(dice: &mut Dice, sight: Sight) -> Verdict {
-    let Sight { engine, twin, .. } = sight;
-    let at = past(dice, engine.snapshot().offset.0);
+    let twin = sight.twin;
+    let at = past(dice, sight.newest());
     let forgotten = |from: u64| ensure(from < twin.forgotten, || format!("a watch up to {at} from {from} expired"));
-    let view = match at_once(engine.past(Offset(at))) {
-        Ok(view) => view,
-        Err(Refusal::Expired { .. }) => return forgotten(at),
-        Err(refusal) => return Err(format!("version {at} cannot be watched: {refusal:?}")),
-    };
-    match Follower::of_past(dice, engine, twin, view) {
+    match Follower::of_past(dice, sight, at)? {
         Ok(Some(mut follower)) => {
             while !follower.read(twin, 16)? {}
             follower.bookmark(twin)?;

@@ -5,7 +5,6 @@ use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
 use crate::workload::{NAMES, NAMESPACES, NODES, VALUES};
 use holdfast_core::kinds::KindId;
-use holdfast_core::list::Selection;
 use holdfast_core::request::{Body, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use std::sync::{Arc, OnceLock};
@@ -54,9 +53,8 @@ impl Pick {
         }
     }
 
-    /// The same in the terms of a request; `None` while the kind is not served.
-    pub fn request(&self, sort: Sort, state: &State, verb: Verb) -> Option<Request> {
-        let (kind, version) = kind_of(state, sort)?;
+    /// The same in the terms of a request: options, and the namespace if it is but one.
+    pub fn terms(&self) -> (Options, Option<String>) {
         let mut options = Options::default();
         let mut namespace = None;
         match self {
@@ -76,14 +74,15 @@ impl Pick {
             Pick::Node(node) => options.field_selector = Some(format!("spec.nodeName={node}")),
             Pick::Phase(phase) => options.field_selector = Some(format!("status.phase={phase}")),
         }
-        let target = Target { kind, version, namespace, name: None, subresource: None };
-        Some(Request { user: Arc::default(), verb, target, options, body: Body::default(), id: String::new() })
+        (options, namespace)
     }
 
-    pub fn selection(&self, sort: Sort, state: &State) -> Option<Selection> {
-        let request = self.request(sort, state, Verb::Watch)?;
-        let selection = Selection::new(state, &request);
-        Some(selection.unwrap_or_else(|refusal| panic!("{self:?} is a good selection: {refusal:?}")))
+    /// A request for what is picked; `None` while the kind is not served.
+    pub fn request(&self, sort: Sort, state: &State, verb: Verb) -> Option<Request> {
+        let (kind, version) = kind_of(state, sort)?;
+        let (options, namespace) = self.terms();
+        let target = Target { kind, version, namespace, name: None, subresource: None };
+        Some(Request { user: Arc::default(), verb, target, options, body: Body::default(), id: String::new() })
     }
 
     /// The naive meaning of the pick.

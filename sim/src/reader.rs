@@ -2,18 +2,22 @@
 
 use crate::coverage::{Mark, saw};
 use crate::custom;
-use crate::oracle::{History, Verdict, ensure};
-use crate::pick::{Pick, kind_of, picked};
+use crate::door;
+use crate::oracle::{History, Instant, Verdict, ensure};
+use crate::pick::{Pick, picked};
 use crate::random::Dice;
+use crate::rights;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
-use crate::workload::{NAMES, NAMESPACES};
+use crate::workload::{LET, NAMES, NAMESPACES};
 use holdfast_core::Refusal;
-use holdfast_core::event::Offset;
-use holdfast_core::list::{Continue, Freshness};
+use holdfast_core::authz::User;
+use holdfast_core::kinds::Kind;
 use holdfast_core::object::meta;
+use holdfast_core::request::{Options, Verb};
 use holdfast_core::state::Entry;
-use holdfast_engine::{Engine, View};
+use holdfast_engine::Engine;
+use holdfast_service::{Call, Listed, Reply, Service, Shown};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,6 +30,7 @@ const LIFETIME_MS: i64 = 5 * 60 * 1000;
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
     pub engine: &'a Arc<Engine>,
+    pub service: &'a Arc<Service>,
     pub twin: &'a Twin,
     /// The newest version that anybody was told of.
     pub told: u64,
@@ -33,7 +38,72 @@ pub struct Sight<'a> {
     pub crashes: u64,
 }
 
+impl Sight<'_> {
+    pub fn newest(&self) -> u64 {
+        self.engine.snapshot().offset.0
+    }
+}
+
+/// Who reads what, and where: what decides about the right to it.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    pub user: &'a Arc<User>,
+    pub verb: Verb,
+    pub sort: Sort,
+    /// The namespace that decides about it, empty for all.
+    pub namespace: &'a str,
+    /// The version that it is about, if not the newest.
+    pub asked: Option<u64>,
+}
+
+impl Reading<'_> {
+    fn may(&self, sight: Sight) -> bool {
+        rights::may(sight.twin, self.user, self.verb, self.namespace, sight.newest())
+    }
+
+    fn is_hidden(&self, sight: Sight) -> bool {
+        let newest = sight.newest();
+        rights::is_hidden(sight.twin, self.user, self.namespace, self.asked.unwrap_or(newest), newest)
+    }
+
+    /// Whoever is answered has the right to it.
+    pub fn check_right(&self, sight: Sight) -> Verdict {
+        ensure(self.may(sight), || format!("it is answered to {}, who has no right to it", self.user.name))
+    }
+
+    /// What is shown is none of what others held in the namespace before.
+    pub fn check_shown(&self, sight: Sight) -> Verdict {
+        ensure(!self.is_hidden(sight), || format!("{} is shown what others held before", self.user.name))
+    }
+
+    /// Whether the user's rights explain the refusal; an error when they would have another one.
+    pub fn explains(&self, sight: Sight, refusal: &Refusal) -> Result<bool, String> {
+        match refusal {
+            Refusal::Forbidden { .. } => {
+                saw(Mark::Unauthorized);
+                ensure(!self.may(sight), || format!("{} may read it, and is refused", self.user.name)).map(|()| true)
+            }
+            refusal => {
+                self.check_right(sight)?;
+                let hidden = matches!(refusal, Refusal::Expired { .. }) && self.is_hidden(sight);
+                if hidden {
+                    saw(Mark::PastHidden);
+                }
+                Ok(hidden || matches!(refusal, Refusal::NoSuchPath) && self.is_unserved(sight))
+            }
+        }
+    }
+
+    /// Whether the kind is not served, or was not then.
+    fn is_unserved(&self, sight: Sight) -> bool {
+        let newest = sight.newest();
+        let served = |offset: u64| custom::law(sight.twin, offset).is_some();
+        self.sort.is_custom() && !(served(newest) && served(self.asked.unwrap_or(newest)))
+    }
+}
+
 pub struct Lister {
+    user: Arc<User>,
     sort: Sort,
     pick: Pick,
     limit: u64,
@@ -50,57 +120,80 @@ pub struct Lister {
 
 impl Lister {
     pub fn draw(dice: &mut Dice, newest: u64, crashes: u64) -> Lister {
+        let user = rights::draw(dice);
         let sort = dice.pick(&SORTS);
         let pick = Pick::draw(dice, sort);
         let limit = 1 + dice.below(4) as u64;
         let exact = dice.chance(25).then(|| past(dice, newest));
         let (token, found) = (String::new(), BTreeMap::new());
-        Lister { sort, pick, limit, exact, offset: 0, token, found, pages: 0, crashes }
+        Lister { user, sort, pick, limit, exact, offset: 0, token, found, pages: 0, crashes }
     }
 
     /// Reads one page. True when the list is complete, and was right.
     pub fn turn(&mut self, sight: Sight, history: &mut History) -> Result<bool, String> {
-        let Sight { engine, twin, now_ms, .. } = sight;
         let began = history.now();
-        let from = match self.token.as_str() {
-            "" => None,
-            token => {
-                let opened = Continue::open(token, engine.token_key());
-                Some(opened.map_err(|refusal| self.blame(&format!("{refusal:?}")))?)
-            }
+        let (mut options, namespace) = self.pick.terms();
+        options.limit = Some(self.limit);
+        let asked = if self.token.is_empty() { self.exact } else { Some(self.offset) };
+        if !self.token.is_empty() {
+            options.continue_token = Some(self.token.clone());
+        } else if let Some(exact) = self.exact {
+            options.resource_version = Some(exact.to_string());
+            options.resource_version_match = Some("Exact".into());
+        }
+        let namespace = namespace.as_deref();
+        let user = self.user.clone();
+        let (verb, sort) = (Verb::List, self.sort);
+        let reading = Reading { user: &user, verb, sort, namespace: namespace.unwrap_or(""), asked };
+        let listed = match door::ask(sight.service, door::read(&user, sort, verb, (namespace, None), options)) {
+            Ok(Reply::List(listed)) => listed,
+            Ok(other) => return Err(self.blame(&format!("{other:?}"))),
+            Err(refusal) if reading.explains(sight, &refusal).map_err(|why| self.blame(&why))? => return Ok(true),
+            Err(refusal) => return self.refused(sight, &refusal).map(|()| true),
         };
-        let freshness = self.exact.map_or(Freshness::Newest, |exact| Freshness::Exact(Offset(exact)));
-        let view = match at_once(engine.view_for(freshness, from.as_ref())) {
-            Ok(view) => view,
-            Err(Refusal::Expired { .. }) => {
-                let asked = if self.token.is_empty() { self.exact.unwrap_or(0) } else { self.offset };
-                let old = asked < twin.forgotten || self.exact.is_none() && is_old(twin, asked, now_ms);
-                saw(Mark::ListExpired);
-                return if old { Ok(true) } else { Err(self.blame("it expired too soon")) };
-            }
-            Err(refusal) => return Err(self.blame(&format!("{refusal:?}"))),
-        };
+        reading.check_right(sight).map_err(|why| self.blame(&why))?;
+        if !listed.page.entries.is_empty() {
+            reading.check_shown(sight).map_err(|why| self.blame(&why))?;
+        }
+        self.take(sight, &listed, began, history)?;
+        self.pages += 1;
+        if !listed.continue_token.is_empty() {
+            self.token = listed.continue_token;
+            return Ok(false);
+        }
+        let expected = || picked(sight.twin, self.sort, &self.pick, self.offset);
+        let same = expected()
+            .map(|(key, version)| (key, version.offset))
+            .eq(self.found.iter().map(|(key, offset)| (key.as_str(), *offset)));
+        if !same {
+            let expected: Vec<_> = expected().map(|(key, _)| key).collect();
+            return Err(self.blame(&format!("it lists {:?} and not {expected:?}", self.found)));
+        }
+        self.saw_all(sight);
+        Ok(true)
+    }
+
+    /// A list is refused when what it began with has gone, or what it asks for was let go.
+    fn refused(&self, sight: Sight, refusal: &Refusal) -> Verdict {
+        let Refusal::Expired { .. } = refusal else { return Err(self.blame(&format!("{refusal:?}"))) };
+        let asked = if self.token.is_empty() { self.exact.unwrap_or(0) } else { self.offset };
+        let old = asked < sight.twin.forgotten || self.exact.is_none() && is_old(sight.twin, asked, sight.now_ms);
+        saw(Mark::ListExpired);
+        ensure(old, || self.blame("it expired too soon"))
+    }
+
+    /// Looks at one page.
+    fn take(&mut self, sight: Sight, listed: &Listed, began: Instant, history: &mut History) -> Verdict {
+        let (page, twin) = (&listed.page, sight.twin);
         if self.token.is_empty() {
-            self.offset = view.offset().0;
+            self.offset = page.offset.0;
             ensure(self.exact.is_none_or(|exact| exact == self.offset), || {
                 self.blame("another version was asked for")
             })?;
             if self.exact.is_none() {
-                up_to_date(sight, &view).map_err(|why| self.blame(&why))?;
-            }
-            if view.is_whole() {
-                engine.pin(view.state());
+                up_to_date(sight, self.offset).map_err(|why| self.blame(&why))?;
             }
         }
-        let Some(selection) = self.pick.selection(self.sort, view.state()) else {
-            // Its kind was not there then.
-            let there = custom::law(twin, view.offset().0).is_some();
-            return if there { Err(self.blame("the kind is defined, and not served")) } else { Ok(true) };
-        };
-        let page = match at_once(view.page(&selection, Some(self.limit), from.as_ref())) {
-            Ok(page) => page,
-            Err(refusal) => return Err(self.blame(&format!("{refusal:?}"))),
-        };
         if page.offset.0 != self.offset || page.entries.len() as u64 > self.limit {
             return Err(self.blame(&format!("a page of {} at {}", page.entries.len(), page.offset)));
         }
@@ -114,33 +207,19 @@ impl Lister {
             if last.is_some_and(|last| last >= key) {
                 return Err(self.blame(&format!("{key} comes after {last:?}")));
             }
-            check_shown(twin, &view, self.sort, entry, key)?;
+            check_shown(twin, (&listed.kind, self.offset), self.sort, entry, key)?;
             if self.pages == 0 && self.exact.is_none() {
                 history.read((self.sort.storage(), key), began, entry)?;
             }
             self.found.insert(key.clone(), entry.offset.0);
         }
-        let expected = || picked(twin, self.sort, &self.pick, self.offset);
         if let Some(remaining) = page.remaining {
-            let count = expected().count();
+            let count = picked(twin, self.sort, &self.pick, self.offset).count();
             ensure(remaining == count.saturating_sub(self.found.len()) as u64, || {
                 self.blame(&format!("{remaining} are said to remain of {count}"))
             })?;
         }
-        self.pages += 1;
-        if let Some(next) = page.next {
-            self.token = next.seal(engine.token_key());
-            return Ok(false);
-        }
-        let same = expected()
-            .map(|(key, version)| (key, version.offset))
-            .eq(self.found.iter().map(|(key, offset)| (key.as_str(), *offset)));
-        if !same {
-            let expected: Vec<_> = expected().map(|(key, _)| key).collect();
-            return Err(self.blame(&format!("it lists {:?} and not {expected:?}", self.found)));
-        }
-        self.saw_all(sight);
-        Ok(true)
+        Ok(())
     }
 
     fn saw_all(&self, sight: Sight) {
@@ -164,8 +243,8 @@ impl Lister {
 }
 
 /// Whoever asks for the newest is shown what is durable, and no less than anybody was told of.
-fn up_to_date(sight: Sight, view: &View) -> Verdict {
-    let (shown, told, durable) = (view.offset().0, sight.told, sight.twin.last());
+fn up_to_date(sight: Sight, shown: u64) -> Verdict {
+    let (told, durable) = (sight.told, sight.twin.last());
     ensure((told..=durable).contains(&shown), || {
         format!("version {shown} is shown after {told} was told, and {durable} is durable")
     })
@@ -183,63 +262,122 @@ fn is_old(twin: &Twin, asked: u64, now_ms: i64) -> bool {
     age >= LIFETIME_MS - 1000
 }
 
+/// How a reader names a moment of the past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// `resourceVersion` with `resourceVersionMatch=Exact`.
+    Exact,
+    /// The parameter `at`.
+    Parameter,
+    /// A view of the whole API.
+    View,
+}
+
+/// Which object somebody asks for.
+struct Asking {
+    user: Arc<User>,
+    sort: Sort,
+    namespace: Option<&'static str>,
+    name: &'static str,
+    exact: Option<u64>,
+}
+
+impl Asking {
+    fn draw(dice: &mut Dice, newest: u64) -> Asking {
+        let (user, sort) = (rights::draw(dice), dice.pick(&SORTS));
+        let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES));
+        let name = match sort {
+            Sort::Namespace => dice.pick(&NAMESPACES),
+            Sort::CustomResourceDefinition => custom::DEFINITION,
+            _ => dice.pick(&NAMES),
+        };
+        let exact = dice.chance(30).then(|| past(dice, newest));
+        Asking { user, sort, namespace, name, exact }
+    }
+
+    /// The owner of a namespace that had others before looks at what it was.
+    fn as_new_owner(dice: &mut Dice, newest: u64) -> Asking {
+        let sort = dice.pick(&[Sort::ConfigMap, Sort::RoleBinding, Sort::Namespace]);
+        let (namespace, name) = if sort == Sort::Namespace { (None, LET) } else { (Some(LET), NAMES[0]) };
+        Asking { user: rights::first_owner(), sort, namespace, name, exact: Some(past(dice, newest)) }
+    }
+}
+
 /// One object, newest or as it was.
 pub fn get(dice: &mut Dice, sight: Sight, history: &mut History) -> Verdict {
-    let Sight { engine, twin, .. } = sight;
     let began = history.now();
-    let sort = dice.pick(&SORTS);
-    let namespace = sort.is_namespaced().then(|| dice.pick(&NAMESPACES));
-    let name = match sort {
-        Sort::Namespace => dice.pick(&NAMESPACES),
-        Sort::CustomResourceDefinition => custom::DEFINITION,
-        _ => dice.pick(&NAMES),
-    };
+    let newest = sight.newest();
+    let Asking { user, sort, namespace, name, exact } =
+        if dice.chance(6) { Asking::as_new_owner(dice, newest) } else { Asking::draw(dice, newest) };
+    let verb = Verb::Get;
     let key = meta::key(namespace, name);
-    let newest = engine.snapshot();
-    let exact = dice.chance(30).then(|| past(dice, newest.offset.0));
-    let blame = |why: &str| format!("a get of {sort:?} {key} at {exact:?} of {}: {why}", newest.offset);
-    let freshness = exact.map_or(Freshness::Newest, |exact| Freshness::Exact(Offset(exact)));
-    let view = match at_once(engine.view_for(freshness, None)) {
-        Ok(view) => view,
+    let naming = dice.pick(&[Naming::Exact, Naming::Exact, Naming::Parameter, Naming::View]);
+    let judged_in = namespace.unwrap_or(if sort == Sort::Namespace { name } else { "" });
+    let reading = Reading { user: &user, verb, sort, namespace: judged_in, asked: exact };
+    let blame = |why: &str| format!("a get of {sort:?} {key} at {exact:?} ({naming:?}) of {newest}: {why}");
+    let found = match door::ask(sight.service, call_for(&reading, (namespace, name), naming)) {
+        Ok(Reply::Object(shown)) => Some(shown),
+        Ok(other) => return Err(blame(&format!("{other:?}"))),
+        Err(Refusal::NotFound(_)) => None,
+        Err(refusal) if reading.explains(sight, &refusal).map_err(|why| blame(&why))? => return Ok(()),
         Err(Refusal::Expired { .. }) => {
-            let forgotten = exact.is_some_and(|exact| exact < twin.forgotten);
+            let forgotten = exact.is_some_and(|exact| exact < sight.twin.forgotten);
             saw(Mark::GotExpired);
             return ensure(forgotten, || blame("it expired"));
         }
         Err(refusal) => return Err(blame(&format!("{refusal:?}"))),
     };
-    ensure(exact.is_none_or(|exact| exact == view.offset().0), || blame("another version was asked for"))?;
-    if exact.is_none() {
-        up_to_date(sight, &view).map_err(|why| blame(&why))?;
+    reading.check_right(sight).map_err(|why| blame(&why))?;
+    if found.is_some() {
+        reading.check_shown(sight).map_err(|why| blame(&why))?;
     }
-    let expected = twin.version_at(sort.storage(), &key, view.offset().0);
-    let found = match kind_of(view.state(), sort) {
-        Some((kind, _)) => at_once(view.get(kind, &key)).map_err(|refusal| blame(&format!("{refusal:?}")))?,
-        None => None,
-    };
+    if exact.is_none() {
+        up_to_date(sight, newest).map_err(|why| blame(&why))?;
+    }
     let place = (sort.storage(), key.as_str());
     match (&found, exact) {
         (Some(_), Some(_)) => saw(Mark::GotPast),
         (None, Some(_)) => saw(Mark::GotNothing),
-        (Some(entry), None) => {
+        (Some(shown), None) => {
             saw(Mark::GotNewest);
-            history.read(place, began, entry)?;
+            history.read(place, began, &shown.entry)?;
         }
         (None, None) => {
             saw(Mark::GotNothing);
-            history.missed(place, began, twin)?;
+            history.missed(place, began, sight.twin)?;
         }
     }
+    check_got(sight.twin, sort, &key, exact.unwrap_or(newest), found).map_err(|why| blame(&why))
+}
+
+fn call_for(reading: &Reading, (namespace, name): (Option<&str>, &str), naming: Naming) -> Call {
+    let mut options = Options::default();
+    if let (Some(asked), Naming::Exact) = (reading.asked, naming) {
+        options.resource_version = Some(asked.to_string());
+        options.resource_version_match = Some("Exact".into());
+    }
+    let call = door::read(reading.user, reading.sort, reading.verb, (namespace, Some(name)), options);
+    let moment = reading.asked.map(|asked| asked.to_string());
+    match (moment, naming) {
+        (Some(moment), Naming::Parameter) => door::at(call, moment),
+        (moment, Naming::View) => Call { at: moment, ..call },
+        _ => call,
+    }
+}
+
+/// What is got is what was stored at this version.
+fn check_got(twin: &Twin, sort: Sort, key: &str, offset: u64, found: Option<Shown>) -> Verdict {
+    let expected = twin.version_at(sort.storage(), key, offset);
     match (found, expected) {
         (None, None) => Ok(()),
-        (Some(entry), Some(_)) if sort.is_custom() => check_shown(twin, &view, sort, &entry, &key),
+        (Some(shown), Some(_)) if sort.is_custom() => check_shown(twin, (&shown.kind, offset), sort, &shown.entry, key),
         // Built-in kinds are compared by their bytes, and not parsed.
-        (Some(entry), Some(_)) => check_bytes(expected, &entry).map_err(|why| blame(&why)),
-        (found, expected) => Err(blame(&format!(
+        (Some(shown), Some(_)) => check_bytes(expected, &shown.entry),
+        (found, expected) => Err(format!(
             "it finds {:?} and not {:?}",
-            found.map(|entry| entry.offset),
+            found.map(|shown| shown.entry.offset),
             expected.map(|version| version.offset)
-        ))),
+        )),
     }
 }
 
@@ -252,18 +390,14 @@ fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
 }
 
 /// An object of a list is what was stored; a custom one is what the definition makes of it.
-fn check_shown(twin: &Twin, view: &View, sort: Sort, entry: &Entry, key: &str) -> Verdict {
-    let state = view.state();
-    let expected = twin.version_at(sort.storage(), key, state.offset.0);
-    let blame = |why: String| format!("{sort:?} {key} as of {}: {why}", state.offset);
+fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &Entry, key: &str) -> Verdict {
+    let expected = twin.version_at(sort.storage(), key, offset);
+    let blame = |why: String| format!("{sort:?} {key} as of {offset}: {why}");
     check_bytes(expected, entry).map_err(blame)?;
-    let (Some((kind, _)), Some(version), true) = (kind_of(state, sort), expected, sort.is_custom()) else {
-        return Ok(());
-    };
-    let Some(law) = custom::law(twin, state.offset.0) else {
+    let (Some(version), true) = (expected, sort.is_custom()) else { return Ok(()) };
+    let Some(law) = custom::law(twin, offset) else {
         return Err(blame("its kind is served, and nothing defines it".into()));
     };
-    let kind = state.kind(kind);
     for (at, served) in kind.versions.iter().enumerate() {
         let shown = entry.document_in(kind, at);
         let wanted = custom::shown(law, &version.document, Some(&served.version));

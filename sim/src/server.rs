@@ -5,10 +5,12 @@ use crate::disk::Disk;
 use crate::oracle::NODE_PORTS;
 use crate::world::QUEUE_EVENTS;
 use crossbeam::channel::Receiver;
+use holdfast_core::authz::Mode;
 use holdfast_core::kinds::{Registry, registry};
 use holdfast_core::pipeline::Settings;
 use holdfast_engine::writer::{Command, Input, Writer};
 use holdfast_engine::{Engine, Hub, Options};
+use holdfast_service::{Limits, Service};
 use std::cell::OnceCell;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -17,9 +19,13 @@ use tokio::runtime::Runtime;
 
 /// How many commands may wait for the writer: more than simulated clients ever send, janitor included.
 const QUEUE_COMMANDS: usize = 256;
+/// How many requests may be in progress at once: so few that some are refused for it. Half of them are anybody's.
+pub const PLACES: u32 = 8;
 
 pub struct Server {
     pub engine: Arc<Engine>,
+    /// The door, through which all requests come.
+    pub service: Arc<Service>,
     pub writer: Writer,
     queue: Receiver<Input>,
     /// Runs what the engine spawns, on this thread and only when it is told to.
@@ -34,13 +40,17 @@ impl Server {
         let settings = Settings {
             service_range: "10.0.0.0/29".parse()?,
             node_ports: (30000, 30000 + NODE_PORTS as u16 - 1),
+            modes: vec![Mode::Rbac],
             ..Settings::default()
         };
         let options = Options { settings, clock: clock.clone() };
         let hub = Hub::with_queues(QUEUE_EVENTS);
         let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, hub, QUEUE_COMMANDS)
             .map_err(|fault| format!("the server does not start: {fault}"))?;
-        Ok(Server { engine, writer, queue, runtime: OnceCell::new() })
+        let limits = Limits { reading_max: PLACES, mutating_max: PLACES };
+        let door = holdfast_service::Options { limits, ..Default::default() };
+        let service = Service::new(engine.clone(), door);
+        Ok(Server { engine, service, writer, queue, runtime: OnceCell::new() })
     }
 
     /// For futures that would give up after a while: nobody turns this runtime's clock.

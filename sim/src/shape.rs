@@ -4,6 +4,7 @@
 //! becomes of it, and the oracles hold the core's events against that.
 
 use crate::custom;
+use crate::rights;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -19,9 +20,11 @@ pub enum Sort {
     /// The definition of the kind of widgets, which comes and goes.
     CustomResourceDefinition,
     Widget,
+    /// Makes somebody the owner of its namespace.
+    RoleBinding,
 }
 
-pub const SORTS: [Sort; 8] = [
+pub const SORTS: [Sort; 9] = [
     Sort::ConfigMap,
     Sort::Deployment,
     Sort::Service,
@@ -30,6 +33,7 @@ pub const SORTS: [Sort; 8] = [
     Sort::Namespace,
     Sort::CustomResourceDefinition,
     Sort::Widget,
+    Sort::RoleBinding,
 ];
 
 /// What of an object matters here.
@@ -67,6 +71,7 @@ impl Sort {
             Self::Namespace => ("", "namespaces"),
             Self::CustomResourceDefinition => ("apiextensions.k8s.io", "customresourcedefinitions"),
             Self::Widget => (custom::GROUP, custom::PLURAL),
+            Self::RoleBinding => (rights::GROUP, "rolebindings"),
         }
     }
 
@@ -94,7 +99,7 @@ impl Sort {
 
     /// A PUT to a free name creates.
     pub fn creates_on_update(self) -> bool {
-        matches!(self, Self::Service | Self::Lease)
+        matches!(self, Self::Service | Self::Lease | Self::RoleBinding)
     }
 
     /// A PUT must name the version that it was made from.

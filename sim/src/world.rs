@@ -3,23 +3,27 @@
 use crate::clock::SimulatedClock;
 use crate::coverage::{self, Coverage, Mark, saw};
 use crate::disk::{Disk, Sabotage};
+use crate::door;
 use crate::follower::Follower;
 use crate::fuse::Fuse;
 use crate::oracle::{History, Verdict, ensure};
 use crate::past;
 use crate::random::{Dice, step_seed};
 use crate::reader::{Lister, Sight};
+use crate::rights;
 use crate::server::Server;
+use crate::shape::Sort;
 use crate::twin::Twin;
 use crate::workload::{self, NAMESPACES, Order};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::list::Freshness;
 use holdfast_core::namespace::Emptying;
 use holdfast_core::pipeline;
+use holdfast_core::request::{Options, Verb};
 use holdfast_core::state::State;
 use holdfast_engine::retention::{Retention, pass};
-use holdfast_engine::{Clock, Log, LogRead, View};
+use holdfast_engine::{Clock, Log, LogRead};
+use holdfast_service::{Listed, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -32,6 +36,7 @@ macro_rules! sight {
     ($world:ident) => {
         Sight {
             engine: &$world.server.engine,
+            service: &$world.server.service,
             twin: &$world.twin,
             told: $world.told,
             now_ms: $world.clock.now_ms(),
@@ -145,18 +150,21 @@ struct World {
     trace: Vec<String>,
 }
 
-type Viewed = Pin<Box<dyn Future<Output = Result<View, Refusal>>>>;
+type Listing = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
 
 /// A reader who wants what is no older than some version.
 struct Waiting {
     wanted: u64,
-    future: Viewed,
+    future: Listing,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Ask,
-    AskDirectly,
+    /// A decision of a moment ago comes to the writer.
+    AskBehind,
+    /// A namespace gets on its way from one owner to the next.
+    HandOver,
     Poll,
     Commit,
     Get,
@@ -177,9 +185,10 @@ enum Step {
     Crash,
 }
 
-const STEPS: [(usize, Step); 20] = [
+const STEPS: [(usize, Step); 21] = [
     (220, Step::Ask),
-    (50, Step::AskDirectly),
+    (50, Step::AskBehind),
+    (20, Step::HandOver),
     (140, Step::Poll),
     (200, Step::Commit),
     (440, Step::Get),
@@ -237,13 +246,10 @@ impl World {
     fn live(&mut self) -> Verdict {
         self.enter(0);
         self.fuse.watch(&self.server.engine);
-        for name in NAMESPACES {
-            let order = workload::bootstrap(&self.server.engine.snapshot(), name);
-            self.ask(order);
-        }
-        self.settle()?;
+        self.establish()?;
         for _ in 0..self.plan.watchers {
-            self.followers.push(Follower::draw(&mut self.dice, &self.server.engine, &self.twin));
+            let follower = Follower::draw(&mut self.dice, sight!(self))?;
+            self.followers.push(follower);
         }
         let only = self.plan.only.take();
         let all = 1..=self.plan.steps;
@@ -258,6 +264,31 @@ impl World {
         }
         self.enter(self.plan.steps + 1);
         self.rest()
+    }
+
+    /// Makes the roles and the namespaces that clients count on.
+    fn establish(&mut self) -> Verdict {
+        let seen = self.server.engine.snapshot();
+        let service = self.server.service.clone();
+        let creations = rights::policy().iter().map(|document| door::creation(&seen, document));
+        let mut creations: Vec<_> = creations.map(|call| Box::pin(service.call(call))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for creation in &mut creations {
+            ensure(creation.as_mut().poll(&mut context).is_pending(), || "a role is made before it is durable".into())?;
+        }
+        self.commit(creations.len())?;
+        for mut creation in creations {
+            match creation.as_mut().poll(&mut context) {
+                Poll::Ready(answer) => drop(answer.reply.map_err(|refusal| format!("no roles: {refusal:?}"))?),
+                Poll::Pending => return Err("a role is never made".into()),
+            }
+        }
+        for name in NAMESPACES {
+            let seen = self.server.engine.snapshot();
+            let order = workload::bootstrap(&seen, name);
+            self.ask(order, &seen);
+        }
+        self.settle()
     }
 
     /// From here on everything is drawn from the step's own seed.
@@ -333,7 +364,7 @@ impl World {
         for step in steps.into_iter().skip(from).take(4) {
             let id = self.id("house");
             if let Some(order) = workload::house(&seen, step, id) {
-                self.ask(order);
+                self.keep_house(order);
             }
         }
         count
@@ -379,10 +410,15 @@ impl World {
     fn wait_for_version(&mut self) -> Verdict {
         if self.waiting.len() < 2 {
             self.commands += 1;
-            let engine = self.server.engine.clone();
-            let wanted = engine.snapshot().offset.0 + self.dice.below(4) as u64;
-            let freshness = Freshness::NotOlderThan(Offset(wanted));
-            let future = Box::pin(async move { engine.view_for(freshness, None).await });
+            let service = self.server.service.clone();
+            let wanted = self.server.engine.snapshot().offset.0 + self.dice.below(4) as u64;
+            let options = Options {
+                resource_version: Some(wanted.to_string()),
+                resource_version_match: Some("NotOlderThan".into()),
+                ..Options::default()
+            };
+            let call = door::read(&rights::admin(), Sort::Namespace, Verb::List, (None, None), options);
+            let future = Box::pin(async move { service.call(call).await.reply });
             self.waiting.push(Waiting { wanted, future });
         }
         // Its patience is measured by a clock that stands still.
@@ -391,15 +427,15 @@ impl World {
         let mut verdict = Ok(());
         self.waiting.retain_mut(|Waiting { wanted, future }| {
             let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let Poll::Ready(view) = polled else {
+            let Poll::Ready(reply) = polled else {
                 if *wanted <= shown {
                     verdict = Err(format!("a reader waits for {wanted}, and {shown} is there"));
                 }
                 return true;
             };
             saw(Mark::WaitedForVersion);
-            match view.map(|view| view.offset().0) {
-                Ok(offset) if offset == shown && offset >= *wanted => {}
+            match reply {
+                Ok(Reply::List(Listed { page, .. })) if page.offset.0 == shown && shown >= *wanted => {}
                 other => verdict = Err(format!("a reader who wants {wanted} gets {other:?} of {shown}")),
             }
             false

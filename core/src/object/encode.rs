@@ -42,6 +42,11 @@ impl Draft {
         Draft { json, hole, head }
     }
 
+    /// How many bytes the object takes, but for its version.
+    pub fn size(&self) -> usize {
+        self.json.len()
+    }
+
     /// The final bytes, once the version is known.
     pub fn seal(&self, version: Offset) -> Bytes {
         let mut digits = [0u8; 20];

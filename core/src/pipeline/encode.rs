@@ -13,6 +13,10 @@ use crate::state::Index;
 use serde_json::Value;
 use std::sync::Arc;
 
+/// How large an object may grow: what the largest body brings, and who manages each field of it. Patches would add to one
+/// without end, and every watcher and every list would carry it.
+const OBJECT_BYTES_MAX: usize = 8 << 20;
+
 /// A write of the object, or the removal that it completes, or nothing when nothing changes.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
     let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
@@ -23,6 +27,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let write = context.write(key, old.as_ref().map(|old| old.entry.offset), new, gone)?;
+    check_size(&write, old.as_ref())?;
     let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
     let answer = match endpoint.answer {
         Form::Success => Answer::Success { code: 201 },
@@ -39,6 +44,16 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let fixed = fixed && !writes.is_empty();
     let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
     Ok(Decision { writes, expects, answer, fixed, warnings })
+}
+
+/// What has been larger before may still become smaller, and go.
+fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
+    let (size, before) = (write.draft.size(), old.map_or(0, |old| old.entry.json.len()));
+    if size <= OBJECT_BYTES_MAX || write.delete || size <= before {
+        return Ok(());
+    }
+    let message = format!("the object would be too large: it may have {OBJECT_BYTES_MAX} bytes, and would have {size}");
+    Err(Refusal::TooLarge { message })
 }
 
 fn shown(form: Form, unchanged: Option<&Old>, code: u16) -> Answer {

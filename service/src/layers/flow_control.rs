@@ -30,12 +30,13 @@ enum Needs {
 }
 
 impl FlowControl {
-    pub fn new(limits: Limits, metrics: Arc<Metrics>) -> FlowControl {
+    /// The seed is drawn by the engine's clock, so that nothing here is random where that is not.
+    pub fn new(limits: Limits, metrics: Arc<Metrics>, seed: u64) -> FlowControl {
         FlowControl {
             metrics,
-            reading: Shares::new(limits.reading_max.into()),
-            mutating: Shares::new(limits.mutating_max.into()),
-            waiting: Shares::new(WAITING_MAX),
+            reading: Shares::seeded(limits.reading_max.into(), seed),
+            mutating: Shares::seeded(limits.mutating_max.into(), seed),
+            waiting: Shares::seeded(WAITING_MAX, seed),
         }
     }
 

@@ -26,7 +26,8 @@ pub struct History {
 
 #[derive(Default)]
 struct Register {
-    told: BTreeMap<u64, Arc<Entry>>,
+    /// What each version holds, where somebody was shown it.
+    told: BTreeMap<u64, Option<Arc<Entry>>>,
     written: BTreeSet<u64>,
     /// The newest version that anybody had been told of when so many requests had ended; both grow.
     newest: Vec<(u64, u64)>,
@@ -39,10 +40,12 @@ impl Register {
         known.checked_sub(1).map_or(0, |at| self.newest[at].1)
     }
 
-    fn tell(&mut self, entry: &Arc<Entry>, ended: u64) -> Verdict {
-        let version = entry.offset.0;
-        let known = self.told.entry(version).or_insert_with(|| entry.clone());
-        ensure(known.json == entry.json, || format!("version {version} is not the same for all"))?;
+    fn tell(&mut self, version: u64, shown: Option<&Arc<Entry>>, ended: u64) -> Verdict {
+        let known = self.told.entry(version).or_default();
+        if let Some(entry) = shown {
+            let known = known.get_or_insert_with(|| entry.clone());
+            ensure(known.json == entry.json, || format!("version {version} is not the same for all"))?;
+        }
         if self.newest.last().is_none_or(|(_, newest)| *newest < version) {
             self.newest.push((ended, version));
         }
@@ -66,17 +69,17 @@ impl History {
         (self.ended, register.unwrap_or_else(|| unreachable!("it is there or was just made")))
     }
 
-    /// A client is told that it wrote this version, and had `insisted` on the one before it or not.
+    /// A client is told that it wrote this version, perhaps shown it, and had `insisted` on the one before it or not.
     pub fn wrote(
         &mut self,
         (storage, key): (&str, &str),
         began: Instant,
-        entry: &Arc<Entry>,
+        (version, shown): (u64, Option<&Arc<Entry>>),
         insisted: Option<u64>,
     ) -> Verdict {
         let (ended, register) = self.end(storage, key);
         let blame = |why: String| format!("{storage} {key} is not linearizable: {why}");
-        let (version, floor) = (entry.offset.0, register.floor(began));
+        let floor = register.floor(began);
         ensure(version > floor, || blame(format!("a write got version {version} after {floor} was known")))?;
         ensure(register.written.insert(version), || blame(format!("two writes got version {version}")))?;
         if let Some(insisted) = insisted {
@@ -85,7 +88,7 @@ impl History {
                 blame(format!("a write on version {insisted} got {version}, and {between:?} was in between"))
             })?;
         }
-        register.tell(entry, ended).map_err(blame)
+        register.tell(version, shown, ended).map_err(blame)
     }
 
     /// A client is shown this version as the newest.
@@ -94,7 +97,7 @@ impl History {
         let blame = |why: String| format!("{storage} {key} is not linearizable: {why}");
         let (version, floor) = (entry.offset.0, register.floor(began));
         ensure(version >= floor, || blame(format!("version {version} is shown after {floor} was known")))?;
-        register.tell(entry, ended).map_err(blame)
+        register.tell(version, Some(entry), ended).map_err(blame)
     }
 
     /// A client is told that the object is not there.
@@ -124,7 +127,7 @@ mod tests {
     fn a_stale_read_is_noticed() {
         let mut history = History::default();
         let before = history.now();
-        history.wrote(PLACE, before, &version(5, "five"), None).unwrap();
+        history.wrote(PLACE, before, (5, Some(&version(5, "five"))), None).unwrap();
         // It began before anybody was told of version 5.
         history.read(PLACE, before, &version(3, "three")).unwrap();
         let after = history.now();
@@ -158,10 +161,13 @@ mod tests {
     fn a_lost_update_is_noticed() {
         let mut history = History::default();
         let began = history.now();
-        history.wrote(PLACE, began, &version(5, "five"), Some(4)).unwrap();
-        assert!(history.wrote(PLACE, began, &version(6, "six"), Some(4)).is_err(), "5 is overwritten unseen");
-        assert!(history.wrote(PLACE, began, &version(5, "five"), None).is_err(), "written twice");
+        history.wrote(PLACE, began, (5, Some(&version(5, "five"))), Some(4)).unwrap();
+        assert!(
+            history.wrote(PLACE, began, (6, Some(&version(6, "six"))), Some(4)).is_err(),
+            "5 is overwritten unseen"
+        );
+        assert!(history.wrote(PLACE, began, (5, Some(&version(5, "five"))), None).is_err(), "written twice");
         let after = history.now();
-        assert!(history.wrote(PLACE, after, &version(4, "four"), None).is_err(), "against time");
+        assert!(history.wrote(PLACE, after, (4, Some(&version(4, "four"))), None).is_err(), "against time");
     }
 }

@@ -10,7 +10,7 @@ mod rules;
 pub use linear::{History, Instant};
 pub use record::check as check_record;
 pub use replay::check as check_state;
-pub use reply::{NODE_PORTS, Window, check_count, check_refusal, check_reply};
+pub use reply::{NODE_PORTS, Window, check_count, check_refusal, check_reply, check_rights, version_of};
 pub use rules::{check_addresses, check_gone, check_rest};
 
 /// Fine, or what is wrong.

@@ -84,6 +84,7 @@ fn two_phases(record: &Record, before: &Value, last: &Value) -> Verdict {
 /// The event is just what the request asked for.
 fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>, order: &Order) -> Verdict {
     ensure(!order.request.options.dry_run, || "a dry run was stored".into())?;
+    ensure(order.through.is_none(), || "its path leads nowhere".into())?;
     let earlier = twin.of_request(&order.request.id);
     match order.act {
         Act::DeleteAll { pick, .. } => {

@@ -4,14 +4,19 @@
 use super::rules::held_by;
 use super::{Verdict, ensure};
 use crate::act::{Act, Edit, PatchFormat, lawful, predict};
+use crate::coverage::{Mark, saw};
 use crate::custom::{self, Law};
+use crate::door::Told;
 use crate::owners;
+use crate::rights;
 use crate::shape::{Shape, Sort};
 use crate::twin::{Twin, Version};
 use crate::workload::Order;
+use holdfast_core::object::meta::Document;
+use holdfast_core::request::Request;
 use holdfast_core::{Cause, Refusal};
-use holdfast_engine::Reply;
 use serde_json::Value;
+use std::ops::RangeInclusive;
 
 /// From the newest event when the request was made to the newest when it was answered.
 #[derive(Debug, Clone, Copy)]
@@ -30,17 +35,20 @@ const ADDRESSES: usize = 6;
 pub const NODE_PORTS: usize = 4;
 
 /// Judges an answer that says yes.
-pub fn check_reply(twin: &Twin, order: &Order, reply: &Reply, window: Window) -> Verdict {
+pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
+    if matches!(order.act, Act::DeleteAll { .. }) {
+        return check_mass(twin, order, window);
+    }
     if order.request.options.dry_run {
-        return check_rehearsal(twin, order, reply, window);
+        return check_rehearsal(twin, order, told, window);
     }
     let version = twin.of_request(&order.request.id).first().and_then(|offset| twin.event(*offset));
     if let Some(version) = version {
         let timely = window.from < version.offset && version.offset <= window.to;
         ensure(timely, || format!("event {} did not happen between question and answer", version.offset))?;
     }
-    match reply {
-        Reply::Object { entry, .. } => {
+    match told {
+        Told::Object(entry) => {
             if let Some(version) = version {
                 ensure(version.offset == entry.offset.0, || "the answer has another version than the event".into())?;
                 return ensure(version.record.object == entry.json, || "the answer differs from the event".into());
@@ -66,20 +74,87 @@ pub fn check_reply(twin: &Twin, order: &Order, reply: &Reply, window: Window) ->
             ensure(explained, || why)
         }
         // An eviction of what is on its way already says no more than that.
-        Reply::Success { .. } if version.is_none() => {
+        Told::Success if version.is_none() => {
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let unchanged =
                 |version: &Version| predict(order.sort, &order.act, Some(version), None) == Ok(Some(version.shape()));
             let explained = versions.into_iter().flatten().any(unchanged);
             ensure(explained, || "acknowledged, but there is no event".into())
         }
-        Reply::Success { .. } | Reply::Rehearsed { .. } | Reply::Document { .. } => Ok(()),
-        Reply::Deleted { uid, .. } => {
+        Told::Success => Ok(()),
+        Told::Document(scale) => check_scale(twin, order, scale, version, window),
+        Told::Deleted { uid, .. } => {
             let Some(version) = version else { return Err("said to be deleted, but there is no event".into()) };
             ensure(version.deleted, || "said to be deleted, but it is there".into())?;
             ensure(version.uid() == uid, || "the answer has another uid than the event".into())
         }
     }
+}
+
+/// A scale tells of the event, or of the object as it was already.
+fn check_scale(twin: &Twin, order: &Order, scale: &Document, version: Option<&Version>, window: Window) -> Verdict {
+    let Act::Scale { replicas, .. } = &order.act else { return Err("answered with another document".into()) };
+    let said = &scale["spec"]["replicas"];
+    // Zero replicas are left out.
+    ensure(said.as_i64().unwrap_or(0) == *replicas, || format!("{replicas} replicas were asked for, and not {said}"))?;
+    let told = version_of(scale);
+    let there = || {
+        let versions = twin.versions_within(&order.place, window.from, window.to);
+        versions.into_iter().flatten().any(|version| version.offset == told)
+    };
+    ensure(version.map_or_else(there, |version| version.offset == told), || format!("it tells of version {told}"))
+}
+
+/// The version that a document says it is.
+pub fn version_of(document: &Document) -> u64 {
+    let version = document.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// Whatever a mass deletion picked was deleted by it, or on its way, or gone at some time since.
+fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
+    let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
+    if order.request.options.dry_run {
+        return Ok(());
+    }
+    let storage = order.sort.storage();
+    let picked = twin.at(storage, window.from).filter(|(key, version)| pick.matches(key, version));
+    let by_it = |key: &str| {
+        let events = twin.of_request(&order.request.id).iter();
+        events.filter_map(|offset| twin.event(*offset)).any(|event| event.record.key == key)
+    };
+    let going = |key: &str| {
+        let versions = twin.versions_within(&(storage.to_owned(), key.to_owned()), window.from, window.to);
+        versions.into_iter().any(|version| version.is_none_or(Version::is_deleting))
+    };
+    let left = picked.take(limit.unwrap_or(u64::MAX) as usize).find(|(key, _)| !by_it(key) && !going(key));
+    ensure(left.is_none(), || format!("{:?} is left of what was to be deleted", left.map(|(key, _)| key)))
+}
+
+/// Judges a request by the right to it, in the versions from the one by which the door judged it. True when that is all
+/// there is to say of it.
+pub fn check_rights(
+    twin: &Twin,
+    order: &Order,
+    refusal: Option<&Refusal>,
+    versions: RangeInclusive<u64>,
+) -> Result<bool, String> {
+    let Request { user, verb, .. } = &order.request;
+    let may = |offset: u64| rights::may(twin, user, *verb, order.judged_in(), offset);
+    let may_at_door = may(*versions.start());
+    let forbidden = matches!(refusal, Some(Refusal::Forbidden { .. }));
+    ensure(may_at_door || forbidden, || "it is answered to a user without the right".into())?;
+    // Some rights are asked for again behind the door.
+    if forbidden && !versions.into_iter().all(may) {
+        saw(Mark::Unauthorized);
+        return Ok(true);
+    }
+    if order.through.is_none() {
+        return Ok(false);
+    }
+    saw(Mark::LedAstray);
+    let nowhere = matches!(refusal, Some(Refusal::NoSuchPath));
+    ensure(nowhere, || "a path through one namespace leads to another".into()).map(|()| true)
 }
 
 /// Judges what a mass deletion says of itself: how many objects it met.
@@ -95,12 +170,15 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
 }
 
 /// A dry run shows what would have been.
-fn check_rehearsal(twin: &Twin, order: &Order, reply: &Reply, window: Window) -> Verdict {
-    let shown = match reply {
-        Reply::Object { entry, .. } => entry.document(),
-        Reply::Success { .. } => return Ok(()),
-        Reply::Rehearsed { document, .. } | Reply::Document { document, .. } => Value::Object(document.clone()),
-        Reply::Deleted { .. } => Value::Null,
+fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
+    let shown = match told {
+        Told::Object(entry) => entry.document(),
+        Told::Success => return Ok(()),
+        Told::Document(scale) if matches!(order.act, Act::Scale { .. }) => {
+            return check_scale(twin, order, scale, None, window);
+        }
+        Told::Document(document) => Value::Object(document.clone()),
+        Told::Deleted { .. } => Value::Null,
     };
     let shape = Shape::of(order.sort, &shown);
     let place = match shown["metadata"]["name"].as_str() {

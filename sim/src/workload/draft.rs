@@ -6,6 +6,7 @@ use crate::act::{Act, Edit, PatchFormat};
 use crate::custom::VARIANTS;
 use crate::owners::{FIELDS, Field};
 use crate::random::Dice;
+use crate::rights;
 use crate::shape::{Shape, Sort};
 use holdfast_core::request::{Format, Options, Verb};
 use serde_json::{Value, json};
@@ -100,7 +101,10 @@ fn create_one(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
     let generated = sort.is_namespaced() && dice.chance(20);
     if generated {
         document["metadata"]["name"] = Value::Null;
-        document["metadata"]["generateName"] = "gen-".into();
+        document["metadata"]["generateName"] = rights::GENERATED.into();
+        if sort == Sort::RoleBinding {
+            document["subjects"][0]["name"] = rights::owner(rights::GENERATED).into();
+        }
     }
     if dice.chance(30) && sort != Sort::CustomResourceDefinition {
         let count = 1 + dice.below(2);

@@ -1,6 +1,7 @@
 //! New objects: the documents that clients send, and what should become of them.
 
 use crate::custom;
+use crate::rights;
 use crate::shape::{Shape, Sort};
 use serde_json::{Value, json};
 
@@ -42,6 +43,11 @@ pub fn bare_document(sort: Sort, namespace: Option<&str>, name: &str) -> Value {
         Sort::Service => document["spec"] = json!({"ports": [{"port": 80}], "selector": {"run": "x"}}),
         Sort::Pod => document["spec"] = json!({"containers": containers}),
         Sort::Widget => document["spec"] = json!({}),
+        Sort::RoleBinding => {
+            let (api_group, owner) = (rights::GROUP, rights::owner(name));
+            document["roleRef"] = json!({"apiGroup": api_group, "kind": "ClusterRole", "name": rights::OWNER_ROLE});
+            document["subjects"] = json!([{"apiGroup": api_group, "kind": "User", "name": owner}]);
+        }
         _ => {}
     }
     document

@@ -7,20 +7,21 @@ use crate::act::Act;
 use crate::custom;
 use crate::pick::{Pick, kind_of};
 use crate::random::Dice;
+use crate::rights;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Place, Twin};
 use draft::draft;
 use fresh::{expected, fresh_document};
-use holdfast_core::authz::User;
 use holdfast_core::namespace::Step;
 use holdfast_core::object::meta;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use serde_json::Value;
-use std::sync::{Arc, OnceLock};
 
 /// Clients make, fill and delete these; `default` is there from the beginning and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
+/// One that is given from one owner to the next, with little in it, so that it often goes and comes again.
+pub const LET: &str = "let";
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 pub const FINALIZERS: [&str; 2] = ["sim.dev/a", "sim.dev/b"];
 pub const VALUES: [&str; 3] = ["red", "green", "blue"];
@@ -37,6 +38,8 @@ pub struct Order {
     pub request: Request,
     /// The version of the cluster that the client had looked at.
     pub seen: u64,
+    /// A namespace that the path leads through, though the object is not in it.
+    pub through: Option<&'static str>,
 }
 
 impl Order {
@@ -49,14 +52,27 @@ impl Order {
         (self.sort.storage().to_owned(), meta::key(self.namespace(), name))
     }
 
+    /// The same by somebody who may do everything, on the straight path.
+    pub fn of_admin(self) -> Order {
+        let request = Request { user: rights::admin(), ..self.request };
+        Order { request, through: None, ..self }
+    }
+
+    /// The namespace whose roles decide about the request.
+    pub fn judged_in(&self) -> &str {
+        self.through.unwrap_or_else(|| rights::namespace_of(self.sort, &self.request))
+    }
+
     pub fn describe(&self) -> String {
-        let Request { id, verb, options, .. } = &self.request;
+        let Request { id, user, verb, options, .. } = &self.request;
         let dry = if options.dry_run { " (dry run)" } else { "" };
-        format!("{id} {}{dry} {} {} {:?}", verb.as_str(), self.place.0, self.place.1, self.act)
+        let through = self.through.map(|home| format!(" through {home}")).unwrap_or_default();
+        let (user, verb) = (&user.name, verb.as_str());
+        format!("{id} by {user}: {verb}{dry} {} {}{through} {:?}", self.place.0, self.place.1, self.act)
     }
 }
 
-const WEIGHTS: [(usize, Sort); 8] = [
+const WEIGHTS: [(usize, Sort); 9] = [
     (22, Sort::ConfigMap),
     (16, Sort::Deployment),
     (18, Sort::Service),
@@ -65,6 +81,7 @@ const WEIGHTS: [(usize, Sort); 8] = [
     (7, Sort::Namespace),
     (3, Sort::CustomResourceDefinition),
     (14, Sort::Widget),
+    (9, Sort::RoleBinding),
 ];
 
 /// Draws a request of a client that looks at `seen`, whose documents the twin has.
@@ -119,7 +136,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let target = Target { kind, version, namespace, name: named.then_some(name), subresource };
     let bytes = if draft.body.is_null() { Vec::new() } else { draft.body.to_string().into_bytes() };
     let request = Request {
-        user: user(),
+        user: rights::draw(dice),
         verb: draft.verb,
         target,
         options: draft.options,
@@ -127,13 +144,8 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
         id,
     };
     let place = (sort.storage().to_owned(), if generated { String::new() } else { key });
-    Order { sort, place, act: draft.act, request, seen: seen.offset.0 }
-}
-
-/// Who all clients are.
-fn user() -> Arc<User> {
-    static USER: OnceLock<Arc<User>> = OnceLock::new();
-    USER.get_or_init(|| Arc::new(User::new("sim", &[]))).clone()
+    let through = (sort == Sort::Namespace && named && dice.chance(10)).then(|| dice.pick(&NAMESPACES));
+    Order { sort, place, act: draft.act, request, seen: seen.offset.0, through }
 }
 
 /// A whole selection is to go.
@@ -152,29 +164,57 @@ fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order
         _ => None,
     };
     let limit = dice.chance(30).then(|| 1 + dice.below(3) as u64);
-    let mut request = Request { user: user(), id, ..request };
+    let mut request = Request { user: rights::draw(dice), id, ..request };
     request.options.limit = limit;
     request.options.dry_run = dice.chance(10);
     request.options.delete.propagation_policy = policy.map(str::to_owned);
     let act = Act::DeleteAll { pick, limit, policy };
-    Order { sort, place: (sort.storage().to_owned(), String::new()), act, request, seen: seen.offset.0 }
+    Order { sort, place: (sort.storage().to_owned(), String::new()), act, request, seen: seen.offset.0, through: None }
 }
 
 /// A request that makes a namespace at the very beginning.
 pub fn bootstrap(state: &State, name: &str) -> Order {
-    let sort = Sort::Namespace;
-    let document = fresh_document(sort, None, name, "red", "bootstrap");
-    let (kind, version) = kind_of(state, sort).unwrap_or_else(|| panic!("namespaces are built in"));
-    let request = Request {
-        user: user(),
-        verb: Verb::Create,
-        target: Target { kind, version, namespace: None, name: None, subresource: None },
-        options: Options::default(),
-        body: Body { bytes: document.to_string().into_bytes().into(), format: Format::Json },
-        id: format!("bootstrap-{name}"),
-    };
+    create(state, Sort::Namespace, None, name, format!("bootstrap-{name}"))
+}
+
+fn create(state: &State, sort: Sort, namespace: Option<&str>, name: &str, id: String) -> Order {
+    let document = fresh_document(sort, namespace, name, "red", &id);
+    let body = Body { bytes: document.to_string().into_bytes().into(), format: Format::Json };
     let act = Act::Create { wanted: expected(sort, &document), generated: false };
-    Order { sort, place: (sort.storage().into(), name.into()), act, request, seen: state.offset.0 }
+    by_admin(state, (sort, namespace, name), act, Verb::Create, body, id)
+}
+
+fn by_admin(
+    state: &State,
+    (sort, namespace, name): (Sort, Option<&str>, &str),
+    act: Act,
+    verb: Verb,
+    body: Body,
+    id: String,
+) -> Order {
+    let (kind, version) = kind_of(state, sort).unwrap_or_else(|| panic!("{sort:?} is built in"));
+    let named = (verb != Verb::Create).then(|| name.to_owned());
+    let target = Target { kind, version, namespace: namespace.map(str::to_owned), name: named, subresource: None };
+    let request = Request { user: rights::admin(), verb, target, options: Options::default(), body, id };
+    let place = (sort.storage().to_owned(), meta::key(namespace, name));
+    Order { sort, place, act, request, seen: state.offset.0, through: None }
+}
+
+/// The next step in the life of [`LET`]: it is made, gets an owner and something in it, and is deleted. `None` while it
+/// goes away.
+pub fn hand_over(seen: &State, twin: &Twin, id: String) -> Option<Order> {
+    let there = |sort: Sort, key: &str| twin.version_at(sort.storage(), key, seen.offset.0);
+    let content = [Sort::RoleBinding, Sort::ConfigMap];
+    let missing = content.into_iter().find(|sort| there(*sort, &meta::key(Some(LET), NAMES[0])).is_none());
+    match (there(Sort::Namespace, LET), missing) {
+        (None, _) => Some(create(seen, Sort::Namespace, None, LET, id)),
+        (Some(home), _) if home.is_deleting() => None,
+        (Some(_), Some(sort)) => Some(create(seen, sort, Some(LET), NAMES[0], id)),
+        (Some(_), None) => {
+            let act = Act::Delete { grace: None, policy: None, uid: None, version: None };
+            Some(by_admin(seen, (Sort::Namespace, None, LET), act, Verb::Delete, Body::default(), id))
+        }
+    }
 }
 
 /// The janitor's request as an order; `None` for kinds that clients do not use.
@@ -191,7 +231,10 @@ pub fn house(state: &State, step: Step, id: String) -> Option<Order> {
         (Some("finalize"), _) => Act::Finalize { version: version() },
         (Some(_), _) => Act::Tell { version: version() },
         (None, Verb::Update) => Act::Release { version: version() },
-        (None, _) => Act::Delete { grace: None, policy: None, uid: None, version: None },
+        (None, _) => {
+            let background = request.options.delete.propagation_policy.as_deref() == Some("Background");
+            Act::Delete { grace: None, policy: background.then_some("Background"), uid: None, version: None }
+        }
     };
-    Some(Order { sort, place: (storage.clone(), request.key()), act, request, seen: state.offset.0 })
+    Some(Order { sort, place: (storage.clone(), request.key()), act, request, seen: state.offset.0, through: None })
 }

@@ -5,7 +5,9 @@ use crate::act::Act;
 use crate::coverage::{Mark, saw, saw_accepted, saw_refused};
 use crate::custom;
 use crate::disk::Died;
+use crate::door::{self, Told};
 use crate::oracle::{self, Instant, Verdict, Window, ensure};
+use crate::server::PLACES;
 use crate::shape::Sort;
 use crate::workload::{self, Order};
 use holdfast_core::Refusal;
@@ -13,7 +15,8 @@ use holdfast_core::event::Offset;
 use holdfast_core::pipeline;
 use holdfast_core::state::State;
 use holdfast_engine::writer::{Rejection, numbered};
-use holdfast_engine::{Clock, LogRead, Reply};
+use holdfast_engine::{Clock, LogRead};
+use holdfast_service::{Call, Reply};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,45 +28,73 @@ pub struct Pending {
     pub from: u64,
     since: usize,
     began: Instant,
-    /// Made from an old snapshot and sent without a second try.
-    direct: bool,
+    way: Way,
+    /// The version by whose roles the door judged it, once it has.
+    judged_at: Option<u64>,
     /// The engine spawns futures of its own for it.
     mass: bool,
     future: Pin<Box<dyn Future<Output = Outcome>>>,
 }
 
+/// How a request comes to the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Door,
+    /// Through the door as well, as one of the server's own plans.
+    OwnPlan,
+    /// Behind the door: what another thread would have come to on the snapshot of a moment ago.
+    Behind,
+}
+
 pub enum Outcome {
-    Reply(Reply),
+    Told(Told),
     Count(u64),
+    /// What nobody should be told.
+    Nonsense(String),
     Refusal(Refusal),
     Rejection(Rejection),
 }
 
 impl World {
-    /// A client asks the engine, which decides as soon as it is polled.
-    pub fn ask(&mut self, order: Order) {
-        self.note(|_| order.describe());
-        let engine = self.server.engine.clone();
+    /// A client that looks at `seen` comes to the door, where it is judged as soon as it is polled.
+    pub fn ask(&mut self, order: Order, seen: &State) {
         let request = order.request.clone();
-        let mass = matches!(order.act, Act::DeleteAll { .. });
-        let future: Pin<Box<dyn Future<Output = Outcome>>> = if mass {
-            Box::pin(
-                async move { engine.delete_collection(&request).await.map_or_else(Outcome::Refusal, Outcome::Count) },
-            )
-        } else {
-            Box::pin(async move { engine.mutate(&request).await.map_or_else(Outcome::Refusal, Outcome::Reply) })
+        let call = match order.through {
+            None => door::call(seen, request),
+            Some(namespace) => door::call_through(seen, request, namespace),
         };
-        self.enlist(order, self.server.engine.snapshot().offset.0, (false, mass), future);
+        self.ask_at_door(order, Way::Door, call);
+    }
+
+    /// The server carries out a step of its own plans.
+    pub fn keep_house(&mut self, order: Order) {
+        let call = Call::own(order.request.clone());
+        self.ask_at_door(order, Way::OwnPlan, call);
+    }
+
+    fn ask_at_door(&mut self, order: Order, way: Way, call: Call) {
+        self.note(|_| order.describe());
+        let service = self.server.service.clone();
+        let future = Box::pin(async move { Outcome::at_door(service.call(call).await.reply) });
+        self.enlist(order, self.server.engine.snapshot().offset.0, way, future);
     }
 
     /// A decision on a snapshot that may be stale, handed to the writer as it is.
-    pub fn ask_directly(&mut self, order: Order, seen: Arc<State>) -> Verdict {
-        if matches!(order.act, Act::DeleteAll { .. }) || order.request.options.dry_run {
-            self.ask(order);
+    pub fn ask_behind(&mut self, order: Order, seen: Arc<State>) -> Verdict {
+        if order.request.options.dry_run {
+            self.ask(order, &seen);
             return self.poll(self.pending.len() - 1);
         }
         self.note(|_| format!("{} on version {}", order.describe(), seen.offset));
         let engine = self.server.engine.clone();
+        if matches!(order.act, Act::DeleteAll { .. }) {
+            let request = order.request.clone();
+            let future = Box::pin(async move {
+                engine.delete_collection(&request).await.map_or_else(Outcome::Refusal, Outcome::Count)
+            });
+            self.enlist(order, self.server.engine.snapshot().offset.0, Way::Behind, future);
+            return self.poll(self.pending.len() - 1);
+        }
         let stamp = self.clock.stamp();
         let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false, full: false };
         match pipeline::decide(&seen, engine.settings(), &order.request, stamp) {
@@ -78,31 +109,28 @@ impl World {
                 let state = seen.clone();
                 let future = Box::pin(async move {
                     let submitted = engine.submit(&state, &request, decision, stamp).await;
-                    submitted.map_or_else(Outcome::Rejection, Outcome::Reply)
+                    submitted.map_or_else(Outcome::Rejection, |reply| Outcome::Told(Told::by_engine(reply)))
                 });
-                self.enlist(order, seen.offset.0, (true, false), future);
+                self.enlist(order, seen.offset.0, Way::Behind, future);
                 Ok(())
             }
         }
     }
 
-    fn enlist(
-        &mut self,
-        order: Order,
-        from: u64,
-        (direct, mass): (bool, bool),
-        future: Pin<Box<dyn Future<Output = Outcome>>>,
-    ) {
+    fn enlist(&mut self, order: Order, from: u64, way: Way, future: Pin<Box<dyn Future<Output = Outcome>>>) {
         self.commands += 1;
         let id = order.request.id.clone();
+        let mass = matches!(order.act, Act::DeleteAll { .. });
         self.orders.insert(id.clone(), order);
         let began = self.history.now();
-        self.pending.push(Pending { id, from, since: self.step, began, direct, mass, future });
+        self.pending.push(Pending { id, from, since: self.step, began, way, judged_at: None, mass, future });
     }
 
     /// One client looks whether its answer is there; the first look makes the decision.
     pub fn poll(&mut self, at: usize) -> Verdict {
+        let newest = self.server.engine.snapshot().offset.0;
         let pending = &mut self.pending[at];
+        pending.judged_at.get_or_insert(newest);
         let polled = match pending.mass {
             true => self.server.drive(&mut pending.future),
             false => pending.future.as_mut().poll(&mut Context::from_waker(&self.fuse.waker())),
@@ -125,7 +153,8 @@ impl World {
     pub fn last_answers(&mut self) -> Vec<(Pending, Outcome)> {
         let mut answered = Vec::new();
         for mut pending in std::mem::take(&mut self.pending) {
-            if pending.mass {
+            // Who had not come to the door yet finds nobody there.
+            if pending.mass || pending.judged_at.is_none() {
                 continue;
             }
             let polled = pending.future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -140,7 +169,7 @@ impl World {
 
     /// An answer must be explained by what happened.
     pub fn judge(&mut self, pending: &Pending, outcome: &Outcome, to: u64, trouble: bool) -> Verdict {
-        let Pending { id, from, direct, .. } = pending;
+        let Pending { id, from, way, .. } = pending;
         let full = trouble && self.last_full >= pending.since;
         let window = Window { from: *from, to, trouble, full };
         self.note(|_| format!("{id} is told: {}", told(outcome)));
@@ -148,7 +177,7 @@ impl World {
         let refused = match outcome {
             Outcome::Refusal(refusal) => !matches!(refusal, Refusal::Internal(_)) && !pending.mass,
             Outcome::Rejection(rejection) => !matches!(rejection, Rejection::Failed(_)),
-            Outcome::Reply(_) | Outcome::Count(_) => false,
+            Outcome::Told(_) | Outcome::Count(_) | Outcome::Nonsense(_) => false,
         };
         if refused {
             let early = self.twin.of_request(id).first();
@@ -156,11 +185,17 @@ impl World {
             self.refused.insert(id.clone());
         }
         let order = &self.orders[id];
+        let blame = |why: String| format!("{why}\n  asked by {}", order.describe());
+        if self.judge_at_door(pending, outcome, to).map_err(blame)? {
+            return Ok(());
+        }
+        let order = &self.orders[id];
         let verdict = match outcome {
-            Outcome::Reply(reply) => {
+            Outcome::Told(told) => {
                 self.told = self.told.max(self.twin.of_request(id).last().copied().unwrap_or(0));
-                oracle::check_reply(&self.twin, order, reply, window)
+                oracle::check_reply(&self.twin, order, told, window)
             }
+            Outcome::Nonsense(why) => Err(why.clone()),
             Outcome::Count(count) => oracle::check_count(&self.twin, order, *count, window),
             Outcome::Refusal(refusal) if pending.mass => {
                 let redefined = matches!(refusal, Refusal::NoSuchPath) && order.sort.is_custom();
@@ -168,7 +203,7 @@ impl World {
             }
             Outcome::Refusal(refusal) => oracle::check_refusal(&self.twin, order, refusal, window),
             Outcome::Rejection(rejection) => {
-                let explained = trouble || matches!(rejection, Rejection::Stale(_)) && *direct;
+                let explained = trouble || matches!(rejection, Rejection::Stale(_)) && *way == Way::Behind;
                 ensure(explained, || format!("nothing explains the rejection {rejection:?}"))
             }
         };
@@ -177,20 +212,46 @@ impl World {
             .map_err(|why| format!("{why}\n  asked by {}", self.orders[id].describe()))
     }
 
+    /// Judges what the door itself has to say; true when nothing else is to be said.
+    fn judge_at_door(&self, pending: &Pending, outcome: &Outcome, to: u64) -> Result<bool, String> {
+        let refusal = match outcome {
+            Outcome::Refusal(refusal) => Some(refusal),
+            _ => None,
+        };
+        if matches!(refusal, Some(Refusal::Internal(why)) if why.contains("caused the server to panic")) {
+            return Err("a request made the server panic".into());
+        }
+        let Some(judged_at) = pending.judged_at.filter(|_| pending.way == Way::Door) else { return Ok(false) };
+        if let Some(Refusal::TooManyRequests { .. }) = refusal {
+            let holds =
+                |other: &&Pending| other.way == Way::Door && other.judged_at.is_some() && other.id != pending.id;
+            let busy = self.pending.iter().filter(holds).count();
+            saw(Mark::TooManyRequests);
+            return ensure(busy >= PLACES as usize / 2, || format!("{busy} requests are too many")).map(|()| true);
+        }
+        oracle::check_rights(&self.twin, &self.orders[&pending.id], refusal, judged_at..=to)
+    }
+
     /// What clients were told must agree with all that others were told, and counts as having happened.
     fn remember_answer(&mut self, pending: &Pending, outcome: &Outcome) -> Verdict {
         let order = &self.orders[&pending.id];
         let event = self.twin.of_request(&pending.id).first().and_then(|offset| self.twin.event(*offset));
         match outcome {
-            Outcome::Reply(reply) => {
+            Outcome::Told(told) => {
                 saw_accepted(order, event.map(|event| event.record.replaces == 0));
-                match (reply, event) {
-                    (Reply::Object { entry, .. }, Some(event)) => {
-                        let place = (event.record.resource.as_str(), event.record.key.as_str());
-                        self.history.wrote(place, pending.began, entry, order.act.fixed_version())?;
+                let place = event.map(|event| (event.record.resource.as_str(), event.record.key.as_str()));
+                let insisted = order.act.fixed_version();
+                match (told, place) {
+                    (Told::Object(entry), Some(place)) => {
+                        self.history.wrote(place, pending.began, (entry.offset.0, Some(entry)), insisted)?;
+                    }
+                    // A scale tells the version of the object, and not its content.
+                    (Told::Document(scale), Some(place)) => {
+                        let version = oracle::version_of(scale);
+                        self.history.wrote(place, pending.began, (version, None), insisted)?;
                     }
                     // What was decided by hand on an old snapshot may tell of that.
-                    (Reply::Object { entry, .. }, None) if !order.request.options.dry_run && !pending.direct => {
+                    (Told::Object(entry), None) if !order.request.options.dry_run && pending.way != Way::Behind => {
                         let place = (order.place.0.as_str(), order.place.1.as_str());
                         self.history.read(place, pending.began, entry)?;
                     }
@@ -200,7 +261,7 @@ impl World {
             Outcome::Count(_) => saw_accepted(order, None),
             Outcome::Refusal(refusal) => saw_refused(refusal),
             Outcome::Rejection(Rejection::Stale(_)) => saw(Mark::Stale),
-            Outcome::Rejection(_) => {}
+            Outcome::Rejection(_) | Outcome::Nonsense(_) => {}
         }
         Ok(())
     }
@@ -209,7 +270,7 @@ impl World {
     pub fn others(&mut self) -> Verdict {
         let seen = self.server.engine.snapshot();
         let id = self.id("o");
-        let order = workload::order(&mut self.dice, &seen, &self.twin, id.clone());
+        let order = workload::order(&mut self.dice, &seen, &self.twin, id.clone()).of_admin();
         let is_mass = matches!(order.act, Act::DeleteAll { .. });
         if !self.disk.is_at(seen.offset) || is_mass || order.request.options.dry_run {
             return Ok(());
@@ -313,14 +374,21 @@ impl World {
     }
 }
 
+impl Outcome {
+    fn at_door(reply: Result<Reply, Refusal>) -> Outcome {
+        match reply.map(Told::by_door) {
+            Ok(Ok(told)) => Outcome::Told(told),
+            Ok(Err(why)) => Outcome::Nonsense(why),
+            Err(refusal) => Outcome::Refusal(refusal),
+        }
+    }
+}
+
 fn told(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Reply(Reply::Object { entry, code, .. }) => format!("{code}, version {}", entry.offset),
-        Outcome::Reply(Reply::Rehearsed { code, .. } | Reply::Document { code, .. } | Reply::Success { code, .. }) => {
-            format!("{code}")
-        }
-        Outcome::Reply(Reply::Deleted { subject, .. }) => format!("{subject} is gone"),
+        Outcome::Told(told) => told.to_string(),
         Outcome::Count(count) => format!("{count} objects"),
+        Outcome::Nonsense(why) => why.clone(),
         Outcome::Refusal(refusal) => format!("{refusal:?}"),
         Outcome::Rejection(rejection) => format!("{rejection:?}"),
     }

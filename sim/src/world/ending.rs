@@ -5,6 +5,7 @@ use crate::coverage::{Mark, saw};
 use crate::disk::{Planned, Stage};
 use crate::fuse::Moment;
 use crate::oracle::{self, Verdict, ensure};
+use crate::reader::Sight;
 use crate::server::Server;
 use holdfast_core::apply::replay;
 use holdfast_core::digest::Digest;
@@ -109,7 +110,7 @@ impl World {
         for follower in &mut self.followers {
             follower.remember(&self.twin)?;
             saw(Mark::WatchResumedAfterCrash);
-            follower.resume(&self.server.engine);
+            follower.resume(sight!(self))?;
         }
         Ok(())
     }
@@ -163,7 +164,7 @@ impl World {
             // A watch may end because of what it reads; then it is opened anew.
             for _ in 0..4 {
                 if follower.is_cut() {
-                    follower.resume(&self.server.engine);
+                    follower.resume(sight!(self))?;
                 }
                 while !follower.read(&self.twin, 16)? {}
             }

@@ -13,8 +13,9 @@ impl World {
     pub fn take(&mut self, step: Step) -> Verdict {
         match step {
             Step::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
-            Step::AskDirectly if self.pending.len() < self.plan.clients => self.ask_something_directly(),
-            Step::Ask | Step::AskDirectly | Step::Poll => self.poll_somebody(),
+            Step::AskBehind if self.pending.len() < self.plan.clients => self.ask_something_behind(),
+            Step::HandOver if self.pending.len() < self.plan.clients => self.hand_over(),
+            Step::Ask | Step::AskBehind | Step::HandOver | Step::Poll => self.poll_somebody(),
             Step::Commit => self.commit_some(),
             Step::Get => self.get(),
             Step::Read => self.read_on(),
@@ -55,16 +56,28 @@ impl World {
         let id = self.id("c");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id);
         let mass = matches!(order.act, Act::DeleteAll { .. });
-        self.ask(order);
+        // The kind may be redefined between the door and the engine, which here only happens behind the door.
+        if mass && self.dice.chance(60) {
+            return self.ask_behind(order.of_admin(), seen);
+        }
+        self.ask(order, &seen);
         // Mostly it is decided at once; else the decision comes later than others'.
         if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
     }
 
-    fn ask_something_directly(&mut self) -> Verdict {
+    fn ask_something_behind(&mut self) -> Verdict {
         let seen = self.some_snapshot();
         let id = self.id("d");
-        let order = workload::order(&mut self.dice, &seen, &self.twin, id);
-        self.ask_directly(order, seen)
+        let order = workload::order(&mut self.dice, &seen, &self.twin, id).of_admin();
+        self.ask_behind(order, seen)
+    }
+
+    fn hand_over(&mut self) -> Verdict {
+        let seen = self.server.engine.snapshot();
+        let id = self.id("h");
+        let Some(order) = workload::hand_over(&seen, &self.twin, id) else { return Ok(()) };
+        self.ask(order, &seen);
+        self.poll(self.pending.len() - 1)
     }
 
     fn poll_somebody(&mut self) -> Verdict {
@@ -107,7 +120,7 @@ impl World {
     fn replace_follower(&mut self) -> Verdict {
         let at = self.dice.below(self.plan.watchers);
         self.commands += 1;
-        self.followers[at] = Follower::draw(&mut self.dice, &self.server.engine, &self.twin);
+        self.followers[at] = Follower::draw(&mut self.dice, sight!(self))?;
         self.note(|world| {
             let Follower { sort, pick, .. } = &world.followers[at];
             format!("watcher {at} starts: {sort:?} {pick:?}")
@@ -119,7 +132,7 @@ impl World {
         let at = self.dice.below(self.followers.len());
         if self.followers[at].is_cut() {
             self.commands += 1;
-            self.followers[at].resume(&self.server.engine);
+            self.followers[at].resume(sight!(self))?;
         } else {
             self.followers[at].cut();
         }

@@ -10,6 +10,9 @@ pub(super) struct Block {
     pub bytes: Vec<u8>,
 }
 
+/// How a block begins, at the start of a line.
+pub(super) const BEGIN: &str = "-----BEGIN ";
+
 /// The text behind the base64 in which an object carries it.
 pub(super) fn decoded(base64: &str) -> String {
     let compact: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
@@ -21,13 +24,13 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        let Some(ty) = line.trim_end().strip_prefix("-----BEGIN ").and_then(|rest| rest.strip_suffix("-----")) else {
+        let Some(ty) = line.trim_end().strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix("-----")) else {
             continue;
         };
         let end = format!("-----END {ty}-----");
         let (mut body, mut has_headers, mut whole) = (String::new(), false, false);
         // A line that begins another block leaves this one behind.
-        while let Some(line) = lines.next_if(|line| !line.starts_with("-----BEGIN ")) {
+        while let Some(line) = lines.next_if(|line| !line.starts_with(BEGIN)) {
             if line.trim_end() == end {
                 whole = true;
                 break;

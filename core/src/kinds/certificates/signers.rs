@@ -35,10 +35,14 @@ fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let request = grant.new.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default();
+    let request = pem::decoded(request);
+    // What one reader of PEM passes over another may take for the request: where there are two to choose from, nobody
+    // can say which of them a signer would sign.
+    if request.matches(pem::BEGIN).count() > 1 {
+        return Err(grant.forbidden("failed to parse CSR: more than one PEM block"));
+    }
     // What is no request at all the rules of the kind refuse, in better words.
-    let Some(block) =
-        pem::blocks(&pem::decoded(request)).into_iter().next().filter(|block| pem::is_signed(&block.bytes))
-    else {
+    let Some(block) = pem::blocks(&request).into_iter().next().filter(|block| pem::is_signed(&block.bytes)) else {
         return Ok(());
     };
     let Some(organizations) = pem::organizations(&block.bytes) else {

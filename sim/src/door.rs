@@ -1,0 +1,156 @@
+//! How simulated clients come to the door: a request as the call that a transport would make of it, and what they are
+//! told there.
+
+use crate::reader::at_once;
+use crate::shape::Sort;
+use holdfast_core::Refusal;
+use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_core::object::meta::Document;
+use holdfast_core::refusal::Subject;
+use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
+use holdfast_core::state::{Entry, State};
+use holdfast_engine::Reply as Written;
+use holdfast_service::{Asked, Call, Named, Reply, RequestId, ResourcePath, Service};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What a client is told of a command that was carried out.
+pub enum Told {
+    Object(Arc<Entry>),
+    /// A document that is not stored like this: a rehearsal, or a scale.
+    Document(Document),
+    Success,
+    Deleted {
+        subject: Subject,
+        uid: String,
+    },
+}
+
+/// The call of a client that knows the path of what it wants, as it saw it in this state.
+pub fn call(seen: &State, request: Request) -> Call {
+    let path = path(seen, &request.target);
+    let Request { user, verb, options, body, id, .. } = request;
+    let id = RequestId::given(&id);
+    let named = Named { verb, path, options, body, at: None };
+    Call { id, ..Call::new(user, Asked::Named(Box::new(named))) }
+}
+
+/// A read of one object, or of all that the options pick.
+pub fn read(
+    user: &Arc<User>,
+    sort: Sort,
+    verb: Verb,
+    (namespace, name): (Option<&str>, Option<&str>),
+    options: Options,
+) -> Call {
+    let (group, resource) = sort.path();
+    let itself = if sort == Sort::Namespace { name } else { None };
+    let path = ResourcePath {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        within: namespace.is_some(),
+        namespace: namespace.or(itself).unwrap_or_default().to_owned(),
+        resource: resource.to_owned(),
+        name: name.unwrap_or_default().to_owned(),
+        ..ResourcePath::default()
+    };
+    let named = Named { verb, path, options, body: Body::default(), at: None };
+    Call { id: RequestId::given("read"), ..Call::new(user.clone(), Asked::Named(Box::new(named))) }
+}
+
+/// The same read at a moment that its parameter `at` names.
+pub fn at(mut call: Call, moment: String) -> Call {
+    if let Asked::Named(named) = &mut call.asked {
+        named.at = Some(moment);
+    }
+    call
+}
+
+/// Whether the user may see everything that was ever stored.
+pub fn everything(user: &Arc<User>) -> Call {
+    let asked = Asked::Everything { verb: "get", path: "/holdfast/log".to_owned() };
+    Call { id: RequestId::given("read"), ..Call::new(user.clone(), asked) }
+}
+
+/// The same request on a path that leads through a namespace which the object is not in.
+pub fn call_through(seen: &State, request: Request, namespace: &str) -> Call {
+    let mut call = call(seen, request);
+    if let Asked::Named(named) = &mut call.asked {
+        (named.path.namespace, named.path.within) = (namespace.to_owned(), true);
+    }
+    call
+}
+
+fn path(seen: &State, target: &Target) -> ResourcePath {
+    let kind = seen.kind(target.kind);
+    let version = &kind.versions[target.version];
+    let name = target.name.clone().unwrap_or_default();
+    let own = if target.kind == seen.registry.namespaces() { name.clone() } else { String::new() };
+    ResourcePath {
+        group: version.group.clone(),
+        version: version.version.clone(),
+        within: target.namespace.is_some(),
+        namespace: target.namespace.clone().unwrap_or(own),
+        resource: kind.resource.clone(),
+        name,
+        subresource: target.subresource.clone().unwrap_or_default(),
+        rest: String::new(),
+    }
+}
+
+/// Creates what every simulation begins with, in the name that a server has when it starts.
+pub fn creation(seen: &State, document: &Value) -> Call {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let api_version = text(&document["apiVersion"]);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let found = seen.registry.find_kind(group, version, &text(&document["kind"]));
+    let (kind, version) = found.unwrap_or_else(|| panic!("no kind for {document}"));
+    let request = Request {
+        user: Arc::new(User::new("system:apiserver", &[PRIVILEGED_GROUP])),
+        verb: Verb::Create,
+        target: Target { kind, version, namespace: None, name: None, subresource: None },
+        options: Options::default(),
+        body: Body { bytes: document.to_string().into_bytes().into(), format: Format::Json },
+        id: "bootstrap".into(),
+    };
+    call(seen, request)
+}
+
+/// The reply to a call that has no reason to wait.
+pub fn ask(service: &Arc<Service>, call: Call) -> Result<Reply, Refusal> {
+    at_once(service.call(call)).reply
+}
+
+impl Told {
+    /// What the door says of a mutation; an error is what it should not say.
+    pub fn by_door(reply: Reply) -> Result<Told, String> {
+        match reply {
+            Reply::Object(shown) => Ok(Told::Object(shown.entry)),
+            Reply::Document { document, .. } => Ok(Told::Document(document)),
+            Reply::Success { .. } => Ok(Told::Success),
+            Reply::Deleted { subject, uid } => Ok(Told::Deleted { subject, uid }),
+            other => Err(format!("a mutation is answered with {other:?}")),
+        }
+    }
+
+    /// What the engine says to whoever hands it a decision.
+    pub fn by_engine(reply: Written) -> Told {
+        match reply {
+            Written::Object { entry, .. } => Told::Object(entry),
+            Written::Rehearsed { document, .. } | Written::Document { document, .. } => Told::Document(document),
+            Written::Success { .. } => Told::Success,
+            Written::Deleted { subject, uid, .. } => Told::Deleted { subject, uid },
+        }
+    }
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Told::Object(entry) => write!(f, "version {}", entry.offset),
+            Told::Document(_) => f.write_str("a document"),
+            Told::Success => f.write_str("it is done"),
+            Told::Deleted { subject, .. } => write!(f, "{subject} is gone"),
+        }
+    }
+}
