@@ -170,6 +170,8 @@ pub struct Connection<C, T> {
     waiting: FuturesUnordered<Stream>,
     streams: Streams,
     held: Option<Arc<Held>>,
+    /// Those who run beside this task have had their turn since there was something to deliver.
+    gave_way: bool,
     idle_max: Duration,
     /// Since there is no stream.
     idle: Option<Pin<Box<Sleep>>>,
@@ -200,6 +202,7 @@ impl<C, T> Connection<C, T> {
             waiting: FuturesUnordered::new(),
             streams,
             held: None,
+            gave_way: false,
             idle_max: bounds.idle,
             idle: None,
         }
@@ -286,6 +289,22 @@ where
         }
     }
 
+    /// Writes out what was gathered, after the requests that came or went on together have had their turn: what they
+    /// answer goes out in the same write.
+    fn deliver(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        if !self.gave_way && self.wire.has_gathered() {
+            self.gave_way = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let delivered = self.wire.deliver(context);
+        self.gave_way = delivered.is_pending();
+        match delivered {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        }
+    }
+
     fn poll_idle(&mut self, context: &mut Context<'_>) {
         if self.streams.arrivals.open.load(Ordering::Relaxed) > 0 {
             self.idle = None;
@@ -311,10 +330,7 @@ where
         if let Poll::Ready(ended) = self.http.as_mut().poll(context) {
             return Poll::Ready(ended.map_err(Into::into));
         }
-        match self.wire.deliver(context) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
-        }
+        self.deliver(context)
     }
 }
 
@@ -324,3 +340,6 @@ impl<C, T> Drop for Connection<C, T> {
         *self.streams.arrivals.lock() = None;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -250,7 +250,8 @@ impl Transport {
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
-                self.granted(head, &understood, kept, granted, body).await
+                // What few requests need is not moved along with every request.
+                Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(reply) => render::reply(self, reply, &understood, kept.socket),
             Err(refusal) => respond::refusal(&refusal, shape),

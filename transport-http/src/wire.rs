@@ -51,6 +51,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Wire<T> {
         Wire(Arc::new(Mutex::new(Inner { stream, gathered, unread, stalled: None, opening, read_bytes: 0 })))
     }
 
+    /// Whether something is there for [`Wire::deliver`] to write.
+    pub fn has_gathered(&self) -> bool {
+        self.lock().gathered.as_ref().is_some_and(|gathered| !gathered.is_empty())
+    }
+
     /// Writes out what was gathered.
     pub fn deliver(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.lock().flush(context)

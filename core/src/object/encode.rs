@@ -21,7 +21,7 @@ pub struct Draft {
 
 impl Draft {
     pub fn new(api_version: &str, kind: &str, document: &Document) -> Draft {
-        let mut json = Vec::with_capacity(1024);
+        let mut json = Vec::with_capacity(2048);
         json.extend_from_slice(b"{\"apiVersion\":");
         string(&mut json, api_version);
         json.extend_from_slice(b",\"kind\":");
@@ -192,14 +192,22 @@ fn each_sorted(map: &Document, mut visit: impl FnMut(&str, &Value)) {
 }
 
 fn string(out: &mut Vec<u8>, text: &str) {
-    let plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
-    if plain {
+    if is_plain(text) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
     } else {
         serialize(out, text);
     }
+}
+
+/// Whether nothing in it has to be escaped. Looks at several bytes at once.
+fn is_plain(text: &str) -> bool {
+    let special = |bytes: &[u8]| {
+        bytes.iter().fold(false, |special, byte| special | (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\'))
+    };
+    let (chunks, rest) = text.as_bytes().as_chunks::<32>();
+    !chunks.iter().any(|chunk| special(chunk)) && !special(rest)
 }
 
 fn scalar(out: &mut Vec<u8>, value: &Value) {
