@@ -27,5 +27,5 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Refusal::Invalid { subject: context.kind_subject(meta::name(object.new())), causes })
+    Err(Refusal::Invalid { subject: context.kind_subject(meta::name(object.fields())), causes })
 }

@@ -64,11 +64,11 @@ impl Candidate {
         }
     }
 
-    pub fn new(&self) -> &Document {
+    pub fn fields(&self) -> &Document {
         meta::fields(&self.new)
     }
 
-    pub fn new_mut(&mut self) -> &mut Document {
+    pub fn fields_mut(&mut self) -> &mut Document {
         meta::fields_mut(&mut self.new)
     }
 
@@ -78,7 +78,7 @@ impl Candidate {
 
     /// Whether this write is the one that begins the object's deletion.
     pub fn begins_deletion(&self) -> bool {
-        self.old().is_some_and(|old| !meta::is_deleting(old)) && meta::is_deleting(self.new())
+        self.old().is_some_and(|old| !meta::is_deleting(old)) && meta::is_deleting(self.fields())
     }
 }
 

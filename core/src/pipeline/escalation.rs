@@ -18,7 +18,7 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
         namespace: request.namespace().unwrap_or(""),
         name: request.name(),
         subresource: request.target.subresource.as_deref().unwrap_or(""),
-        subject: context.subject(meta::name(object.new())),
+        subject: context.subject(meta::name(object.fields())),
         new: &object.new,
         old: object.old.as_ref().map(|old| &old.document),
     })

@@ -13,7 +13,7 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
     let begins_deletion = object.begins_deletion();
     let Some(old) = &object.old else {
         let generation = counts.then(|| 1.into());
-        return put(metadata_mut(object.new_mut()), "generation", generation);
+        return put(metadata_mut(object.fields_mut()), "generation", generation);
     };
     let new = meta::fields_mut(&mut object.new);
     let before = old.metadata().get("generation");
@@ -30,8 +30,11 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
 }
 
 fn is_changed(new: &Document, old: &Document, reported: bool) -> bool {
-    let is_desired =
-        |field: &str| !matches!(field, "metadata" | "apiVersion" | "kind") && !(reported && field == "status");
+    let is_desired = |field: &str| match field {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => !reported,
+        _ => true,
+    };
     let count = |document: &Document| document.keys().filter(|field| is_desired(field)).count();
     count(new) != count(old)
         || new.iter().any(|(field, value)| is_desired(field) && old.get(field.as_str()) != Some(value))

@@ -17,7 +17,7 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
         None => Err(Refusal::NotFound(Subject::new(NAMESPACE.group, NAMESPACE.resource, namespace))),
         Some(false) => Ok(()),
         Some(true) => Err(Refusal::Forbidden {
-            subject: context.subject(meta::name(object.new())),
+            subject: context.subject(meta::name(object.fields())),
             why: Forbidden::NamespaceTerminating { namespace: namespace.into() },
         }),
     }

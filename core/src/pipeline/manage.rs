@@ -57,7 +57,7 @@ fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -
     let mut new = shown(&object.new);
     update(context, old.as_ref(), &mut new)?;
     let fields = metadata_mut(meta::fields_mut(&mut new)).remove("managedFields");
-    super::reset::put(metadata_mut(object.new_mut()), "managedFields", fields);
+    super::reset::put(metadata_mut(object.fields_mut()), "managedFields", fields);
     Ok(())
 }
 

@@ -15,7 +15,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidat
     if endpoint.rules == Rules::Nothing {
         return Ok(());
     }
-    let new = object.new();
+    let new = object.fields();
     let mut causes = validate::metadata(metadata(new), context.kind.name_rule, context.kind.is_namespaced());
     if let Some(old) = object.old() {
         causes.extend(validate::metadata_update(metadata(new), metadata(old)));
@@ -87,6 +87,6 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
 fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
     match context.state.get(context.request.target.kind, &object.key) {
         None => Ok(()),
-        Some(_) => Err(Refusal::AlreadyExists(context.subject(meta::name(object.new())))),
+        Some(_) => Err(Refusal::AlreadyExists(context.subject(meta::name(object.fields())))),
     }
 }
