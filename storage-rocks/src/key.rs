@@ -78,7 +78,7 @@ pub fn parse_offset(bytes: &[u8]) -> Option<Offset> {
 
 /// `/registry/deployments/default/web`
 pub fn object(resource: &str, key: &str) -> Vec<u8> {
-    format!("{PREFIX}/{resource}/{key}").into_bytes()
+    [PREFIX, "/", resource, "/", key].concat().into_bytes()
 }
 
 /// A name, a zero byte, an offset: for `history` and `by_resource`. Names hold no zero byte.

@@ -186,6 +186,19 @@ impl FieldSet {
         self.remove(fields, false);
     }
 
+    /// The same for fields of one field, all at once.
+    pub(super) fn remove_members(&mut self, field: &str, names: &[&str]) {
+        let Ok(at) = self.field_place(field) else { return };
+        let below = &mut self.nodes[at].below;
+        for node in &mut below.nodes {
+            node.member &= node.element.strip_prefix("f:").is_none_or(|name| !names.contains(&name));
+        }
+        below.nodes.retain(|node| node.member || !node.below.is_empty());
+        if !self.nodes[at].member && self.nodes[at].below.is_empty() {
+            self.nodes.remove(at);
+        }
+    }
+
     /// Takes one path of fields out with all that lies below it.
     pub(super) fn remove_tree(&mut self, fields: &[&str]) {
         self.remove(fields, true);
@@ -280,8 +293,7 @@ impl FieldSet {
 
     fn remove(&mut self, fields: &[&str], whole: bool) {
         let Some((first, rest)) = fields.split_first() else { return };
-        let wanted = |node: &Node| node.element.strip_prefix("f:").map_or(Ordering::Greater, |name| name.cmp(first));
-        let Ok(at) = self.nodes.binary_search_by(wanted) else { return };
+        let Ok(at) = self.field_place(first) else { return };
         let node = &mut self.nodes[at];
         if !rest.is_empty() {
             node.below.remove(rest, whole);
@@ -299,6 +311,11 @@ impl FieldSet {
     /// Whether looking up each of these elements is cheaper than going through the other set's.
     fn is_far_smaller_than(&self, other: &Self) -> bool {
         self.nodes.len() < other.nodes.len() / 16
+    }
+
+    fn field_place(&self, field: &str) -> Result<usize, usize> {
+        let wanted = |node: &Node| node.element.strip_prefix("f:").map_or(Ordering::Greater, |name| name.cmp(field));
+        self.nodes.binary_search_by(wanted)
     }
 
     fn place(&self, element: &str) -> Result<usize, usize> {

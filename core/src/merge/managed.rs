@@ -142,25 +142,24 @@ impl<'a> Writer<'a> {
 
     /// Takes out the fields that identify the object or belong to the server, and those that the endpoint resets.
     pub(super) fn strip(&self, set: &mut FieldSet) {
-        const SERVER_FIELDS: [&[&str]; 12] = [
-            &["apiVersion"],
-            &["kind"],
-            &["metadata"],
-            &["metadata", "name"],
-            &["metadata", "namespace"],
-            &["metadata", "creationTimestamp"],
-            &["metadata", "selfLink"],
-            &["metadata", "uid"],
-            &["metadata", "clusterName"],
-            &["metadata", "generation"],
-            &["metadata", "managedFields"],
-            &["metadata", "resourceVersion"],
+        const SERVER_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+        const SERVER_METADATA: [&str; 9] = [
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
         ];
         if set.is_empty() {
             return;
         }
-        for path in SERVER_FIELDS {
-            set.remove_member(path);
+        set.remove_members("metadata", &SERVER_METADATA);
+        for field in SERVER_FIELDS {
+            set.remove_member(&[field]);
         }
         for path in self.reset {
             set.remove_tree(path);
