@@ -55,6 +55,7 @@ impl Builder {
             authenticator,
             features,
             bodies: Default::default(),
+            answers: Default::default(),
             aggregator,
             documents: Documents::new(address),
             forker,

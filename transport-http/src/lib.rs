@@ -11,6 +11,7 @@ mod build;
 mod connection;
 mod effects;
 pub mod forks;
+mod held;
 mod listener;
 pub mod log;
 pub mod memory;

@@ -3,6 +3,7 @@
 //! The stored bytes of an object go out as they are; every other form (YAML, Table, metadata alone) is made on
 //! demand.
 
+use crate::held::Held;
 use crate::status::Status;
 use bytes::Bytes;
 use flate2::Compression;
@@ -18,7 +19,9 @@ use holdfast_core::refusal::BadRequest;
 use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use holdfast_core::wire::{pretty, protobuf};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
+};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -308,7 +311,11 @@ pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, 
     if !shape.is_raw() {
         return bytes(200, items.join(), shape);
     }
-    in_pieces(items.pieces(), size, JSON, shape.gzip)
+    // Items that were made for this list alone wait with it.
+    let held = Held::new(if whole { size } else { 0 });
+    let mut response = in_pieces(held.clone().over(items.pieces()), size, JSON, shape.gzip);
+    response.extensions_mut().insert(held);
+    response
 }
 
 /// A body that is there in pieces.
@@ -333,7 +340,7 @@ fn in_pieces(
     if gzip && size >= GZIP_BYTES_MIN {
         return streamed(200, gzipped(pieces), content_type, true);
     }
-    streamed(200, Box::pin(stream::iter(pieces.map(Ok))), content_type, false)
+    streamed(200, Box::pin(stream::iter(pieces.flat_map(slices).map(Ok))), content_type, false)
 }
 
 /// The list made of its items' messages; `None` when one of them has none.
@@ -427,11 +434,16 @@ impl Items {
         out.into()
     }
 
-    /// The same in pieces, each made when the one before has gone out.
+    /// The same in pieces, each made when the one before has gone out. A large item is a piece of its own, as it is
+    /// stored: nothing is copied for a reader who does not come.
     fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut next = 0;
         let mut ended = false;
+        let mut large: Option<Bytes> = None;
         std::iter::from_fn(move || {
+            if large.is_some() {
+                return large.take();
+            }
             if ended {
                 return None;
             }
@@ -439,16 +451,27 @@ impl Items {
             if next == 0 {
                 piece.extend_from_slice(&self.head);
             }
-            while next < self.entries.len() && piece.len() < PIECE_BYTES {
-                self.push(next, &mut piece);
+            while next < self.entries.len() && piece.len() < PIECE_BYTES && large.is_none() {
+                large = self.large(next);
+                match &large {
+                    Some(_) => piece.extend_from_slice(if next > 0 { b",{" } else { b"{" }),
+                    None => self.push(next, &mut piece),
+                }
                 next += 1;
             }
-            if next == self.entries.len() {
+            if next == self.entries.len() && large.is_none() {
                 piece.extend_from_slice(b"]}\n");
                 ended = true;
             }
             Some(Bytes::from(piece))
         })
+    }
+
+    /// The stored bytes of an item that is large, behind its opening brace.
+    fn large(&self, index: usize) -> Option<Bytes> {
+        let entry = self.entries.get(index).filter(|_| self.converted.is_none())?;
+        let item = entry.hub_item();
+        (item.len() > PIECE_BYTES).then(|| entry.json.slice_ref(item))
     }
 }
 
@@ -500,14 +523,30 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
     codec.encode_object(message, value).ok()
 }
 
-/// A finished body of any type, compressed when it is large and the client can take it.
+/// A finished body of any type, compressed when it is large and the client can take it. A large one goes out slice by
+/// slice, so that the connection does not keep a copy of it.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
-    if gzip && body.len() >= GZIP_BYTES_MIN {
-        return streamed(code, gzipped(std::iter::once(body)), content_type, true);
+    if body.len() <= PIECE_BYTES {
+        let mut response = warp::reply::Response::new(body.into());
+        finish(&mut response, code, content_type);
+        return response;
     }
-    let mut response = warp::reply::Response::new(body.into());
-    finish(&mut response, code, content_type);
+    let (size, held) = (body.len(), Held::new(body.len()));
+    let pieces = held.clone().over(slices(body));
+    let mut response = if gzip && size >= GZIP_BYTES_MIN {
+        streamed(code, gzipped(pieces), content_type, true)
+    } else {
+        let mut response = streamed(code, Box::pin(stream::iter(pieces.map(Ok))), content_type, false);
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(size));
+        response
+    };
+    response.extensions_mut().insert(held);
     response
+}
+
+/// The bytes in slices, which hold nothing of their own.
+pub fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
+    std::iter::from_fn(move || (!bytes.is_empty()).then(|| bytes.split_to(PIECE_BYTES.min(bytes.len()))))
 }
 
 pub fn text(code: u16, body: impl Into<String>) -> Response {

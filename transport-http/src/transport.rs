@@ -5,6 +5,7 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::{Authenticator, Peer};
 use crate::body::{Bodies, Received};
+use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
@@ -32,6 +33,7 @@ pub struct Transport {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) features: Features,
     pub(crate) bodies: Bodies,
+    pub(crate) answers: Answers,
     /// The parts of the API that other servers answer for.
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) documents: paths::Documents,
@@ -244,6 +246,7 @@ impl Transport {
             }
             _ => (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, None),
         };
+        let reader = user.clone();
         let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, own: false };
         let Answer { reply, warnings, id, record, place } = self.service.call(call).await;
         let shape = understood.shape;
@@ -256,6 +259,7 @@ impl Transport {
             Ok(reply) => render::reply(self, reply, &understood, kept.socket),
             Err(refusal) => respond::refusal(&refusal, shape),
         };
+        response = self.answers.hold(&reader, response, shape);
         respond::warn(&mut response, &warnings);
         (response, id, record)
     }

@@ -16,6 +16,7 @@ use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch};
 use holdfast_service::{Watched, Watching};
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -46,6 +47,7 @@ pub fn answer(transport: &Arc<Transport>, watched: Watched, shape: Shape, socket
         bookmark_at: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_PERIOD))),
         deadline: Box::pin(tokio::time::sleep(timeout)),
         stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
+        rest: VecDeque::new(),
         ended: false,
         _counted: transport.service.watching(),
     };
@@ -92,6 +94,8 @@ struct Feeder {
     bookmark_at: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// What of a large piece is yet to go out: the connection gets no more than it sends, and keeps no copy.
+    rest: VecDeque<Bytes>,
     /// What was given out last was the last.
     ended: bool,
     _counted: Watching,
@@ -109,6 +113,9 @@ impl Feeder {
     /// The next piece of the body; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            if let Some(piece) = self.rest.pop_front() {
+                return Some(piece);
+            }
             if self.ended || Instant::now() >= self.deadline.deadline() {
                 return None;
             }
@@ -141,7 +148,11 @@ impl Feeder {
                     self.last_words(&refusal)
                 }
             };
-            return Some(self.cut(piece));
+            let piece = self.cut(piece);
+            if self.messages || piece.len() <= PIECE_BYTES {
+                return Some(piece);
+            }
+            self.rest.extend(respond::slices(piece));
         }
     }
 
@@ -182,6 +193,9 @@ impl Feeder {
     /// This event and those that are ready behind it. A single one is the frame that all watchers share.
     /// Fails where a webhook does.
     async fn gather(&mut self, first: Delivery) -> Result<Result<Bytes, Refusal>, Fault> {
+        if let Some(begin) = self.large(&first) {
+            return Ok(Ok(begin));
+        }
         let first = match self.frame(&first).await {
             Ok(first) => first,
             Err(refusal) => return Ok(Err(refusal)),
@@ -196,6 +210,18 @@ impl Feeder {
             piece.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&frame);
         }
         Ok(Ok(piece.map_or(first, BytesMut::freeze)))
+    }
+
+    /// The beginning of a frame around a large object, whose stored bytes follow as they are: each watcher that begins
+    /// with what there is would hold a copy of its own.
+    fn large(&mut self, delivery: &Delivery) -> Option<Bytes> {
+        let entry = delivery.event.shown(delivery.change_type);
+        let raw = self.shape.form == Form::Object && !self.shape.links && !self.is_protobuf() && !self.messages;
+        let stored = raw && self.version == 0 && !self.kind.is_stale(entry.offset);
+        let object = entry.json.strip_suffix(b"\n").filter(|object| stored && object.len() > PIECE_BYTES)?;
+        self.rest.extend(respond::slices(entry.json.slice_ref(object)));
+        self.rest.push_back(Bytes::from_static(b"}\n"));
+        Some(format!("{{\"type\":\"{}\",\"object\":", delivery.change_type.as_str()).into())
     }
 
     async fn frame(&mut self, delivery: &Delivery) -> Result<Bytes, Refusal> {
