@@ -8,6 +8,7 @@ use crate::respond::{self, Response, Shape};
 use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::refusal::Plenty;
 use holdfast_service::{Share, Shares};
 use std::sync::{Arc, OnceLock};
 
@@ -56,8 +57,8 @@ impl Answers {
             }
             None if user.is_privileged() => response,
             None => {
-                let message = "Too many answers wait to be read, please try again later.".into();
-                respond::refusal(&Refusal::TooManyRequests { message, retry_after_seconds: 1 }, shape)
+                let refusal = Refusal::TooManyRequests { what: Plenty::Answers, retry_after_seconds: 1 };
+                respond::refusal(&refusal, shape)
             }
         }
     }

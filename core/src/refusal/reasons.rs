@@ -343,6 +343,8 @@ pub enum Expired {
 pub enum Plenty {
     Requests,
     Watches,
+    /// Answers that were made whole, and that nobody has read yet.
+    Answers,
 }
 
 /// Why a budget allows no disruption now.

@@ -287,6 +287,7 @@ impl Display for Plenty {
         f.write_str(match self {
             Self::Requests => "Too many requests, please try again later.",
             Self::Watches => "this user has too many watches, please try again later",
+            Self::Answers => "Too many answers wait to be read, please try again later.",
         })
     }
 }
