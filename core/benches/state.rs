@@ -41,7 +41,7 @@ fn main() {
         for (what, prefix) in [("everywhere", ""), ("in a namespace", "ns-07/")] {
             let selection = selection(prefix);
             let first = page(&state, &selection, Some(PAGE), None);
-            let mut measure = |which: &str, from| {
+            let measure = |which: &str, from| {
                 let began = Instant::now();
                 (0..200).for_each(|_| drop(black_box(page(&state, &selection, Some(PAGE), from))));
                 println!("  {which} page {what:<14} {:>9.3} µs", micros(began, 200));
@@ -54,7 +54,9 @@ fn main() {
         let scattered = |step: usize| key(step * 7_919 % objects);
         let keys: Vec<String> = (0..20_000).map(scattered).collect();
         let began = Instant::now();
-        keys.iter().for_each(|key| drop(black_box(state.get(kind, key))));
+        for key in &keys {
+            let _ = black_box(state.get(kind, key));
+        }
         println!("  get                   {:>9.3} µs", micros(began, keys.len()));
 
         for batch in [1, 16] {
