@@ -55,7 +55,7 @@ fn main() {
         let keys: Vec<String> = (0..20_000).map(scattered).collect();
         let began = Instant::now();
         for key in &keys {
-            let _ = black_box(state.get(kind, key));
+            black_box(state.get(kind, key));
         }
         println!("  get                   {:>9.3} µs", micros(began, keys.len()));
 

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 const CASES: u32 = 300;
 
 /// For longer runs: how many inputs instead, and a number that chooses other ones.
+#[expect(clippy::disallowed_methods, reason = "who runs the test says how long")]
 fn asked(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }

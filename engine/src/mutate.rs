@@ -368,7 +368,7 @@ fn object(kind: KindId, key: &Arc<str>) -> Contested {
 }
 
 fn first(converted: Vec<Document>) -> Result<Document, Refusal> {
-    converted.into_iter().next().ok_or_else(|| Refusal::Internal(Internal::NothingConverted))
+    converted.into_iter().next().ok_or(Refusal::Internal(Internal::NothingConverted))
 }
 
 /// An object that is gone already is as good as deleted.

@@ -45,7 +45,7 @@ pub enum Health {
 
 /// Why nothing was handed over.
 pub enum Unsent {
-    Full(Input),
+    Full(Box<Input>),
     /// Nobody will ever take it.
     Gone(String),
 }
@@ -87,7 +87,7 @@ impl Queue {
             return Err(Unsent::Gone(self.why()));
         }
         self.inputs.try_send(input).map_err(|error| match error {
-            TrySendError::Full(input) => Unsent::Full(input),
+            TrySendError::Full(input) => Unsent::Full(Box::new(input)),
             TrySendError::Disconnected(_) => Unsent::Gone(self.why()),
         })?;
         // The writer may have taken it all the same: what becomes of it, its answer says.
@@ -122,7 +122,7 @@ impl Queue {
             match self.hand_over(question) {
                 Ok(()) => break,
                 // It moves on, if the writer lives.
-                Err(Unsent::Full(again)) => question = again,
+                Err(Unsent::Full(again)) => question = *again,
                 Err(Unsent::Gone(why)) => return Health::Dead(why),
             }
             tokio::time::sleep(LOOK_PERIOD).await;

@@ -112,7 +112,7 @@ pub fn code(refusal: &Refusal) -> u16 {
         Refusal::Expired { .. } => 410,
         Refusal::TooLarge { .. } => 413,
         Refusal::UnsupportedMediaType { .. } => 415,
-        Refusal::Invalid { .. } | Refusal::Unprocessable { .. } => 422,
+        Refusal::Invalid { .. } | Refusal::Unprocessable => 422,
         Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
         Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
         Refusal::Unavailable(_) => 503,

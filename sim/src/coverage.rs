@@ -202,7 +202,7 @@ pub fn saw_refused(refusal: &Refusal) {
         Refusal::ApplyConflict { .. } => Mark::ApplyConflict,
         Refusal::Forbidden { .. } => Mark::Forbidden,
         Refusal::Invalid { .. } => Mark::Invalid,
-        Refusal::Unprocessable { .. } => Mark::Unprocessable,
+        Refusal::Unprocessable => Mark::Unprocessable,
         Refusal::UnsupportedMediaType { .. } => Mark::UnsupportedMediaType,
         Refusal::BadRequest(_) => Mark::BadRequest,
         Refusal::NoSuchPath => Mark::RedefinedMeanwhile,

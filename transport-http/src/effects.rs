@@ -32,7 +32,7 @@ impl Outside for Effects {
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {
         let signed = self.tokens.as_ref().and_then(|tokens| tokens.issue(claims));
-        let signed = signed.ok_or_else(|| Refusal::Internal(Internal::NoSigningKey))?;
+        let signed = signed.ok_or(Refusal::Internal(Internal::NoSigningKey))?;
         signed.map_err(Refusal::fault)
     }
 }

@@ -90,7 +90,7 @@ impl Shape {
                 return Err(Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())));
             }
         };
-        let (form, encoding) = choose(accept, include).ok_or_else(|| Refusal::NotAcceptable {
+        let (form, encoding) = choose(accept, include).ok_or(Refusal::NotAcceptable {
             offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         })?;
         let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -116,7 +116,7 @@ impl Shape {
         let others: Vec<&str> = accept.split(',').filter(|clause| !clause.trim().starts_with(PROTOBUF)).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
         let (form, encoding) =
-            choice.ok_or_else(|| Refusal::NotAcceptable { offered: "application/json, application/yaml" })?;
+            choice.ok_or(Refusal::NotAcceptable { offered: "application/json, application/yaml" })?;
         Ok(Shape { form, encoding, ..self })
     }
 
@@ -129,7 +129,7 @@ impl Shape {
         let is_plain = |clause: &&str| !clause.split(';').any(|part| part.trim().starts_with("as="));
         let others: Vec<&str> = accept.split(',').filter(is_plain).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
-        let (form, encoding) = choice.ok_or_else(|| Refusal::NotAcceptable {
+        let (form, encoding) = choice.ok_or(Refusal::NotAcceptable {
             offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         })?;
         Ok(Shape { form, encoding, ..self })

@@ -38,7 +38,7 @@ pub fn run(args: Args) -> Result<()> {
         (Box::new(file), size)
     };
     let mut lines = Lines::new(input, size);
-    let first = lines.next()?.ok_or_else(|| anyhow!("{} is empty: it is no export", args.file.display()))?;
+    let first = lines.next_line()?.ok_or_else(|| anyhow!("{} is empty: it is no export", args.file.display()))?;
     let header = Header::parse(&first)?;
     ensure!(
         header.from <= 1,
@@ -77,7 +77,7 @@ fn read(import: &Import, header: &Header, lines: &mut Lines) -> Result<u64> {
     loop {
         // Taken before the next line, because the footer does not count itself.
         let digest = lines.digest();
-        let line = lines.next()?.ok_or_else(|| {
+        let line = lines.next_line()?.ok_or_else(|| {
             anyhow!(
                 "the export ends after line {} (event {last}) without its footer: it was cut short; export again",
                 lines.number
@@ -87,7 +87,7 @@ fn read(import: &Import, header: &Header, lines: &mut Lines) -> Result<u64> {
         if line.starts_with(FOOTER) {
             let found = Footer { events, last, digest: digest() };
             check_footer(&line, &found).with_context(|| format!("line {number}"))?;
-            ensure!(lines.next()?.is_none(), "line {}: there is more behind the footer", lines.number);
+            ensure!(lines.next_line()?.is_none(), "line {}: there is more behind the footer", lines.number);
             import.append(&batch)?;
             ensure!(last >= durable.0, "the folder holds events up to {durable}, and the export ends with {last}");
             return Ok(events);
@@ -174,7 +174,7 @@ impl Lines {
     }
 
     /// The next line without its newline. What ends without one is cut off.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>> {
+    pub fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line).context("read the export")?;
         if read == 0 {

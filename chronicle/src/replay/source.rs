@@ -40,7 +40,7 @@ impl Source {
             let (first, last) = check(path)?;
             let to = bounded(first, last, from, to)?;
             let mut lines = lines(path)?;
-            lines.next()?;
+            lines.next_line()?;
             return Ok(Source { events: Events::Export(lines), from, to, server: None });
         }
         if String::from_utf8_lossy(&beginning).lines().any(|line| line.trim() == "kind: Config") {
@@ -88,7 +88,7 @@ impl Source {
 impl Events {
     fn next(&mut self) -> Result<Option<Record>> {
         match self {
-            Events::Export(lines) => match lines.next()? {
+            Events::Export(lines) => match lines.next_line()? {
                 Some(line) if !line.starts_with(FOOTER) => {
                     let number = lines.number;
                     let event = format::parse_event(&line).with_context(|| format!("line {number} is damaged"))?;
@@ -137,12 +137,12 @@ fn lines(path: &Path) -> Result<Lines> {
 fn check(path: &Path) -> Result<(u64, u64)> {
     let mut lines = lines(path)?;
     let in_file = || path.display().to_string();
-    let first = lines.next()?.ok_or_else(|| anyhow!("{} is empty", in_file()))?;
+    let first = lines.next_line()?.ok_or_else(|| anyhow!("{} is empty", in_file()))?;
     let header = Header::parse(&first).with_context(in_file)?;
     let mut events = 0;
     loop {
         let digest = lines.digest();
-        let line = lines.next().with_context(in_file)?.ok_or_else(|| {
+        let line = lines.next_line().with_context(in_file)?.ok_or_else(|| {
             anyhow!("{} ends after line {} without its footer: it was cut short; export again", in_file(), lines.number)
         })?;
         if line.starts_with(FOOTER) {

@@ -38,7 +38,7 @@ async fn all(
         tasks.spawn(async move { service.act(request).await });
     }
     while let Some(result) = tasks.join_next().await {
-        match result.map_err(|error| Refusal::fault(error))? {
+        match result.map_err(Refusal::fault)? {
             Ok(_) | Err(Refusal::AlreadyExists(_)) => {}
             Err(refusal) => return Err(refusal),
         }

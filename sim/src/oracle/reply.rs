@@ -237,7 +237,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
                 || (order.sort.needs_version() && matches!(order.act, Act::Replace { version: None, .. }))
                 || present().any(|version| adds_finalizer(order, version) || drops_stored(order, version))
         }
-        Refusal::Unprocessable { .. } => present().any(|version| breaks_patch(order, version)),
+        Refusal::Unprocessable => present().any(|version| breaks_patch(order, version)),
         Refusal::UnsupportedMediaType { .. } => {
             order.sort.is_custom() && matches!(order.act, Act::Change { format: PatchFormat::Strategic, .. })
         }

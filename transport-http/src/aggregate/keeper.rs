@@ -339,10 +339,10 @@ impl Aggregator {
         let forms = [Aggregated::V2, Aggregated::V2beta1].map(Aggregated::content_type).join(",");
         if let Some(response) = self.fetch(server, "/apis", headers(&forms)).await {
             let form = response.headers().get(CONTENT_TYPE).and_then(|form| form.to_str().ok()).unwrap_or("");
-            if form.contains("APIGroupDiscoveryList") {
-                if let Some(resources) = merged::of_aggregated(response.body(), served) {
-                    return Some(resources);
-                }
+            if form.contains("APIGroupDiscoveryList")
+                && let Some(resources) = merged::of_aggregated(response.body(), served)
+            {
+                return Some(resources);
             }
         }
         let response = self.fetch(server, &served.path(), headers("application/json")).await?;
