@@ -3,7 +3,7 @@
 use super::{Answers, Context, Settings};
 use crate::kinds::Kind;
 use crate::object::decode;
-use crate::object::meta::{Document, text};
+use crate::object::meta::{Document, text, type_name};
 use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
 use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
@@ -169,17 +169,6 @@ fn not_an_object(value: &Value) -> Unmarshal {
     const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                              Kind string \"json:\\\"kind,omitempty\\\"\" }";
     Unmarshal::whole(type_name(value), TYPE_META)
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// A Protobuf body as the document that it stands for.
