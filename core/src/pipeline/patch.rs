@@ -8,7 +8,7 @@ use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusal, Subject, Unmarshal, Unreasoned};
 use crate::request::{Body, FieldValidation, Format};
 use crate::schema::layout::Layout;
-use crate::schema::schema;
+use crate::schema::{go_order, schema};
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -126,7 +126,13 @@ impl<'a> Patched<'a> {
         if self.is_strategic() {
             return patch.as_object().map(strategic::go_map).unwrap_or_default();
         }
-        self.apply(patch).map(|document| document.to_string()).unwrap_or_default()
+        let touched = match self.context.request.body.format {
+            Format::JsonPatch => json::touched(&patch),
+            _ => patch.clone(),
+        };
+        let message = self.layout.message().map(|message| schema().message(message));
+        let shown = |document: Value| go_order::patched(schema(), message, &document, &touched);
+        self.apply(patch).map(shown).unwrap_or_default()
     }
 
     /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.

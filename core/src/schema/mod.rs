@@ -8,6 +8,7 @@ mod check;
 pub mod defaults;
 mod duration;
 mod go_names;
+pub mod go_order;
 pub mod layout;
 mod parse;
 pub mod quantity;

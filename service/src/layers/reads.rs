@@ -233,10 +233,7 @@ impl Found {
             return Err(Refusal::NoSuchPath);
         }
         if !served.verbs.contains(&verb.as_str()) {
-            let subject = Subject::new(&self.kind.versions[target.version].group, &self.kind.resource, "");
-            let (verb, kind) = (verb.as_str(), subject.qualified());
-            let subresource = format!("{kind}/{first}");
-            return Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnSubresource { verb, subresource }));
+            return Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource));
         }
         Ok(first)
     }
