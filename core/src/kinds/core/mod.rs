@@ -11,6 +11,7 @@ mod service;
 mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
+pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, Question};
@@ -82,6 +83,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PodTemplate"))
             .return_deleted_object()
             .validate(validate::pod_template)
+            .warnings(|_, object, old| warnings::template(object, old, "template"))
             .generation(),
         Kind::namespaced("ReplicationController", "replicationcontrollers")
             .versions("", PACKAGE, ["v1"])
@@ -92,6 +94,7 @@ pub fn kinds() -> Vec<Kind> {
             .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .validate_part("status", validate::controller_status)
@@ -113,6 +116,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Secret"))
             .glance(&["type", "data.*"])
             .validate(validate::secret)
+            .warnings(warnings::secret)
             .select("type")
             .prepare_create(secret::prepare_create)
             .prepare_update(secret::prepare_update),

@@ -24,7 +24,7 @@ pub fn kind() -> Kind {
             keep_old(new, old, "status");
             pair_addresses(new);
         })
-        .unreachable(|node, _| {
+        .unreachable(|node, _, _| {
             Refusal::Unavailable(Unavailable::NodeNotConnected { node: text(node, "/metadata/name") })
         })
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
