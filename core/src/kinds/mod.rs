@@ -44,6 +44,7 @@ mod versions;
 pub use allocate::{Allocate, Allocator, Claims};
 #[cfg(test)]
 pub(crate) use groups::default_rules;
+pub(crate) use groups::priorities;
 pub use groups::{ApiGroup, apply_defaults, body_message, default};
 pub use known::Known;
 pub(crate) use registry::compare_versions;

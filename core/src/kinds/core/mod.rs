@@ -20,7 +20,7 @@ pub use service::ServiceRange;
 const PACKAGE: &str = "io.k8s.api.core";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules).prioritized(18_000, &[("v1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

@@ -11,7 +11,8 @@ pub const GROUP: &str = "discovery.k8s.io";
 const PACKAGE: &str = "io.k8s.api.discovery";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_200, &[("v1", 15), ("v1beta1", 12)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
