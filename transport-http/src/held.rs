@@ -1,5 +1,5 @@
 //! Answers that are made whole wait for whoever asked to read them. What they hold meanwhile is bounded, and nobody
-//! holds it all.
+//! holds it all; and what takes long is made where no other request waits for it.
 //!
 //! Most answers are made while they go out, of bytes that the state holds anyway. Tables, YAML and indented lists are
 //! not, and a reader who never comes would keep each of them for a minute.
@@ -9,15 +9,24 @@ use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::Plenty;
+use holdfast_engine::Reads;
 use holdfast_service::{Share, Shares};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// How many bytes of such answers are held at once, of all users.
 const ANSWERS_BYTES_MAX: u64 = 512 << 20;
+/// How many bytes of objects are written in other forms where requests are answered.
+const QUICK_BYTES_MAX: usize = 256 << 10;
+
+/// How often a stream looks whether there is room for its next event.
+const ROOM_PERIOD: Duration = Duration::from_millis(100);
 
 /// Room for answers that are made whole.
 pub struct Answers {
     room: Shares,
+    /// For what takes long.
+    threads: Reads,
 }
 
 /// What one answer holds until it has gone out. Its body keeps a clone, and gives the room back when it is dropped.
@@ -42,11 +51,32 @@ impl Held {
 
 impl Default for Answers {
     fn default() -> Answers {
-        Answers { room: Shares::new(ANSWERS_BYTES_MAX) }
+        Answers { room: Shares::new(ANSWERS_BYTES_MAX), threads: Reads::default() }
     }
 }
 
 impl Answers {
+    /// Has something made of so many bytes of objects.
+    pub async fn make<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if bytes <= QUICK_BYTES_MAX { work() } else { self.aside(work).await }
+    }
+
+    /// Has something made that takes long.
+    pub async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.threads.run(work).await
+    }
+
+    /// Room for what a stream holds of one event until it has gone out. Who holds enough waits until some of it has.
+    pub async fn room(&self, user: &User, bytes: usize) -> Option<Share> {
+        loop {
+            match self.room.take(user, bytes as u64) {
+                None if user.is_privileged() => return None,
+                None => tokio::time::sleep(ROOM_PERIOD).await,
+                share => return share,
+            }
+        }
+    }
+
     /// The answer, counted as its user's until it has gone out; a refusal where this user holds enough.
     pub fn hold(&self, user: &User, mut response: Response, shape: Shape) -> Response {
         let Some(held) = response.extensions_mut().remove::<Held>() else { return response };
