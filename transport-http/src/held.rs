@@ -1,8 +1,8 @@
 //! Answers that are made whole wait for whoever asked to read them. What they hold meanwhile is bounded, and nobody
 //! holds it all; and what takes long is made where no other request waits for it.
 //!
-//! Most answers are made while they go out, of bytes that the state holds anyway. Tables, YAML and indented lists are
-//! not, and a reader who never comes would keep each of them for a minute.
+//! Most answers are bytes that the state holds anyway, or are made of them while they go out. YAML, indented lists and
+//! single tables are not, and a reader who never comes would keep each of them, and a piece of every list, for a minute.
 
 use crate::respond::{self, Response, Shape};
 use bytes::Bytes;
@@ -102,9 +102,8 @@ mod tests {
     fn nobody_holds_the_room_of_all_answers() {
         let answers = Answers::default();
         let (greedy, other) = (User::new("a", &[]), User::new("b", &[]));
-        let body = Bytes::from(vec![b'x'; 32 << 20]);
         let ask = |user: &User| {
-            let whole = respond::content(200, body.clone(), respond::JSON, false);
+            let whole = respond::content(200, vec![0; 32 << 20].into(), respond::JSON, false);
             answers.hold(user, whole, Shape::PLAIN)
         };
         let held: Vec<Response> = (0..20).map(|_| ask(&greedy)).collect();
@@ -115,5 +114,15 @@ mod tests {
         drop(held);
         assert_eq!(answers.room.taken(), 0);
         assert_eq!(ask(&greedy).status(), 200);
+    }
+
+    #[test]
+    fn what_the_state_has_as_well_is_not_counted() {
+        let shared = Bytes::from(vec![0; 100_000]);
+        let is_counted =
+            |body: Bytes| respond::content(200, body, respond::JSON, false).extensions().get::<Held>().is_some();
+        assert!(!is_counted(shared.clone()) && !is_counted(shared.slice(..10_000)));
+        assert!(is_counted(vec![0; 10_000].into()) && is_counted(vec![0; 100_000].into()));
+        assert!(!is_counted(vec![0; 1_000].into()));
     }
 }

@@ -109,7 +109,9 @@ where
             request.extensions_mut().insert(client);
             request
         });
-        let service = service.map_response(|response: http::Response<B>| response.map(Told));
+        // On HTTP/1.1 the connection itself waits.
+        let service =
+            service.map_response(move |response: http::Response<B>| response.map(|body| Told::new(body, http2)));
         match http2 {
             true => self.serve_http2(stream, TowerToHyperService::new(service)).await,
             false => self.serve_http1(stream, service).await,

@@ -34,6 +34,8 @@ pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>> + Send + 
 
 /// Answers above this size are compressed for clients that say they understand it.
 const GZIP_BYTES_MIN: usize = 128 << 10;
+/// What is made for one reader is counted as the reader's from this size on.
+pub const OWN_BYTES_MIN: usize = 2 << 10;
 /// What is large goes out in pieces of about this size.
 pub const PIECE_BYTES: usize = 64 << 10;
 
@@ -258,7 +260,7 @@ pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: b
     counted(pieces.into_iter(), if own { size } else { 0 }, size, content_type, gzip)
 }
 
-/// A body that goes out in pieces, and how much of it is held for this reader alone until it is read.
+/// A body that goes out in pieces, and how much of it is held for this reader alone until it is read, besides a piece.
 pub fn counted(
     pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
     own: usize,
@@ -266,11 +268,9 @@ pub fn counted(
     content_type: &'static str,
     gzip: bool,
 ) -> Response {
-    let held = Held::new(own);
+    let held = Held::new(own + size.min(PIECE_BYTES));
     let mut response = in_pieces(held.clone().over(pieces), size, content_type, gzip);
-    if own > 0 {
-        response.extensions_mut().insert(held);
-    }
+    response.extensions_mut().insert(held);
     response
 }
 
@@ -341,12 +341,14 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
 /// A finished body of any type, compressed when it is large and the client can take it. A large one goes out slice by
 /// slice, so that the connection does not keep a copy of it.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
-    if body.len() <= PIECE_BYTES {
+    // What the state has as well is not held for the reader.
+    let own = if body.len() > OWN_BYTES_MIN && body.is_unique() { body.len() } else { 0 };
+    if own == 0 && body.len() <= PIECE_BYTES {
         let mut response = warp::reply::Response::new(body.into());
         finish(&mut response, code, content_type);
         return response;
     }
-    let (size, held) = (body.len(), Held::new(body.len()));
+    let (size, held) = (body.len(), Held::new(own));
     let pieces = held.clone().over(slices(body));
     let mut response = if gzip && size >= GZIP_BYTES_MIN {
         streamed(code, gzipped(pieces), content_type, true)
@@ -355,7 +357,9 @@ pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(size));
         response
     };
-    response.extensions_mut().insert(held);
+    if own > 0 {
+        response.extensions_mut().insert(held);
+    }
     response
 }
 

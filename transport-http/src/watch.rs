@@ -1,6 +1,6 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::respond::{self, Encoding, Form, PIECE_BYTES, Response, Shape};
+use crate::respond::{self, Encoding, Form, OWN_BYTES_MIN, PIECE_BYTES, Response, Shape};
 use crate::status::Status;
 use crate::transport::Transport;
 use crate::websocket::Socket;
@@ -137,8 +137,12 @@ impl Feeder {
                 return Some(self.cut(self.bookmark(offset, true)));
             }
             let gathered = match self.step().await {
-                Step::Tell(delivery) if !self.take_room(&delivery).await => return None,
-                Step::Tell(delivery) => self.gather(delivery).await,
+                Step::Tell(delivery) => {
+                    if !self.take_room(self.own_bytes(&delivery)).await {
+                        return None;
+                    }
+                    self.gather(delivery).await
+                }
                 Step::Fail(fault) => Err(fault),
                 Step::End => return None,
                 Step::Bookmark => match self.watch.bookmark() {
@@ -161,6 +165,9 @@ impl Feeder {
                 }
             };
             let piece = self.cut(piece);
+            if piece.is_unique() && !self.take_room(piece.len()).await {
+                return None;
+            }
             if self.messages || piece.len() <= PIECE_BYTES {
                 return Some(piece);
             }
@@ -228,12 +235,17 @@ impl Feeder {
         Ok(Ok(piece.map_or(first, BytesMut::freeze)))
     }
 
-    /// Waits for room for what only this watcher holds of a large event; false when it has waited up to its end.
-    async fn take_room(&mut self, delivery: &Delivery) -> bool {
-        let bytes = object_bytes(delivery);
+    /// How much of a large event only this watcher will hold.
+    fn own_bytes(&self, delivery: &Delivery) -> usize {
         // Watchers that have an event from the hub share its frame.
         let shared = self.is_shared() && Arc::strong_count(&delivery.event) > 1;
-        if bytes <= PIECE_BYTES || shared || self.is_sliced(delivery) {
+        let bytes = object_bytes(delivery);
+        if bytes <= PIECE_BYTES || shared || self.is_sliced(delivery) { 0 } else { bytes }
+    }
+
+    /// Waits for room for what only this watcher holds; false when it has waited up to its end.
+    async fn take_room(&mut self, bytes: usize) -> bool {
+        if bytes <= OWN_BYTES_MIN || self.room.is_some() {
             return true;
         }
         let room = self.transport.answers.room(&self.reader, bytes);

@@ -45,6 +45,7 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
     let body: std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send + Sync>> = match request.uri().path() {
         "/endless" => Box::pin(stream::repeat(Bytes::from_static(&[b'x'; 10_000]))),
         "/wait" => Box::pin(stream::pending()),
+        "/large" => Box::pin(stream::iter([Bytes::from_static(&[b'x'; 60_000])])),
         "/never" => std::future::pending().await,
         _ => Box::pin(stream::iter([Bytes::from_static(b"fine")])),
     };
@@ -340,5 +341,27 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
     let (stream, reason) = wait_for(&mut connection, RST_STREAM).await;
     assert_eq!((stream, reason), (1, vec![0; 4]), "there is no error");
     drop(connection);
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn the_last_piece_of_an_answer_has_a_deadline_too() {
+    let server = Server::start(Bounds { unread: SHORT, ..bounds() }).await;
+    // There is room for the beginning of it.
+    let mut connection = server.begin(1).await;
+    connection.write_all(&get(1, "/large")).await.unwrap();
+    assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 1);
+    connection.write_all(&get(3, "/large")).await.unwrap();
+    assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 3);
+    drop(connection);
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_the_last_small_answers_is_let_go() {
+    let server = Server::start(Bounds { idle: SHORT, unread: SHORT, ..bounds() }).await;
+    let mut connection = server.begin(1).await;
+    connection.write_all(&get(1, "/")).await.unwrap();
+    wait_for_end(&mut connection).await;
     server.ended().await;
 }
