@@ -34,7 +34,7 @@ mod validate;
 
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::decode_body;
-pub use definition::plan as plan_definitions;
+pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};
 pub use scale::scale_of;
