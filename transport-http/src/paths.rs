@@ -1,7 +1,7 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
 use crate::query::Query;
-use crate::respond::{self, Response, Shape};
+use crate::respond::{self, Encoding, Response, Shape};
 use crate::route::{Discovery, Route};
 use crate::transport::Transport;
 use bytes::Bytes;
@@ -189,7 +189,11 @@ pub async fn answer(
     query: &Query,
     shape: Shape,
 ) -> Response {
-    if !matches!(*method, Method::GET | Method::HEAD) {
+    let any_method = matches!(
+        route,
+        Route::Unknown | Route::Health { .. } | Route::Discovery(Discovery::Groups | Discovery::Group(_))
+    );
+    if !any_method && !matches!(*method, Method::GET | Method::HEAD) {
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let state = scene.state();
@@ -197,7 +201,10 @@ pub async fn answer(
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
-        Route::Version => Some(json_answer(version(), shape)),
+        Route::Version => Some(match shape.encoding {
+            Encoding::Json => json_answer(version(), shape),
+            _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
+        }),
         Route::Health { kind, check } => Some(health(transport, kind, check, query).await),
         Route::Metrics => Some(metrics(transport).await),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
@@ -216,7 +223,10 @@ pub async fn answer(
         }
         Route::Resource { .. } | Route::Log(_) | Route::Forks | Route::Unknown => None,
     };
-    found.unwrap_or_else(|| respond::refusal(&Refusal::NoSuchPath, shape))
+    found.unwrap_or_else(|| match route {
+        Route::Unknown | Route::Discovery(_) => respond::text(404, "404 page not found\n"),
+        _ => respond::refusal(&Refusal::NoSuchPath, shape),
+    })
 }
 
 fn json_answer(body: Bytes, shape: Shape) -> Response {
@@ -246,6 +256,16 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
         }
     }
     None
+}
+
+/// What is wrong with a request for a description: it takes none of the forms that there are.
+pub(crate) fn flaw(route: &Route, headers: &HeaderMap, negotiated: &Result<(), Refusal>) -> Option<Refusal> {
+    let aggregated = matches!(route, Route::Discovery(Discovery::Core | Discovery::Groups))
+        && aggregated_form(accepts(headers)).is_some();
+    match route {
+        Route::Discovery(_) if !aggregated => negotiated.clone().err(),
+        _ => None,
+    }
 }
 
 /// `/api` and `/apis`.

@@ -10,6 +10,7 @@ use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
@@ -248,7 +249,10 @@ impl Transport {
                 };
                 (Asked::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
-            _ => (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, None),
+            _ => {
+                let flaw = paths::flaw(&understood.route, &head.headers, &understood.negotiated);
+                (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+            }
         };
         let reader = user.clone();
         let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, own: false };
@@ -264,7 +268,7 @@ impl Transport {
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         response = self.answers.hold(&reader, response, shape);
-        respond::warn(&mut response, &warnings);
+        warn(&mut response, &warnings);
         (response, id, record)
     }
 

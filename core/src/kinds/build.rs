@@ -4,8 +4,8 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Question, Read, ScalePaths, Scope, Selectable,
-    Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Column, Completed, Convert, Deprecation, FieldPaths, Hooks, Kind, Question, Read, ScalePaths, Scope,
+    Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::role::RoleKind;
@@ -107,6 +107,7 @@ impl Kind {
             message,
             convert,
             orphans_dependents: false,
+            deprecation: Deprecation::find(group, version, &self.kind),
             custom: None,
         });
     }

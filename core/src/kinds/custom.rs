@@ -224,6 +224,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
             message: message(group, name, kind),
             convert: None,
             orphans_dependents: false,
+            deprecation: None,
             custom: Some(Box::new(CustomVersion {
                 served: version["served"] == true,
                 warning: warning(group, kind, version),

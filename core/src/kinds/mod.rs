@@ -20,6 +20,7 @@ mod convert;
 pub mod coordination;
 pub mod core;
 pub mod custom;
+mod deprecations;
 pub mod discovery;
 pub mod events;
 pub mod extensions;
@@ -42,6 +43,7 @@ pub mod storagemigration;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
+pub use deprecations::Deprecation;
 #[cfg(test)]
 pub(crate) use groups::default_rules;
 pub(crate) use groups::priorities;
@@ -128,6 +130,8 @@ pub struct Version {
     pub convert: Option<Convert>,
     /// A delete through this version leaves what the object owns, unless the request says otherwise.
     pub orphans_dependents: bool,
+    /// Present for a version of the built-in API that clients should leave.
+    pub deprecation: Option<&'static Deprecation>,
     /// Present for the versions of a kind that a CustomResourceDefinition makes.
     pub custom: Option<Box<custom::CustomVersion>>,
 }

@@ -32,6 +32,7 @@ mod settings;
 mod token;
 mod validate;
 
+pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::decode_body;
 pub use definition::Clearing;
