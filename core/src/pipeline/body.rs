@@ -3,7 +3,7 @@
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop};
 use crate::object::meta::{self, Document, metadata_mut, text};
-use crate::refusal::{BadRequest, Cause, CauseReason, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
+use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
 use serde_json::Value;
 
 pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -98,12 +98,11 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
         // Kubernetes names the resource here, where it names the kind elsewhere.
         "" | "0" => Err(Refusal::Invalid {
             subject: context.subject(name),
-            causes: vec![Cause {
-                reason: CauseReason::Invalid,
-                field: "metadata.resourceVersion".into(),
-                // Kubernetes shows it as Go writes an unsigned number.
-                message: "Invalid value: 0x0: must be specified for an update".into(),
-            }],
+            causes: vec![Cause::invalid(
+                "metadata.resourceVersion",
+                &Value::from(0),
+                "must be specified for an update",
+            )],
         }),
         version => {
             // Kubernetes only parses it, deep in its store, and hands the fault on as it is.

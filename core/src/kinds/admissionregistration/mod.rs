@@ -6,7 +6,7 @@ mod matching;
 mod policies;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
@@ -24,6 +24,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(validate::mutating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
@@ -32,6 +34,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(validate::validating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
@@ -40,6 +44,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::validating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .validate_part("status", policies::status)
             .generation(),
@@ -50,6 +56,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::validating_binding)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
@@ -58,6 +66,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::mutating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
@@ -66,6 +76,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::mutating_binding)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
     ]
 }

@@ -52,11 +52,8 @@ fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
     at_most(topology, TOPOLOGY_LABELS_MAX, causes);
     labels(topology, causes);
     if topology.key(ZONE).is_set() {
-        causes.push(Cause {
-            reason: CauseReason::Internal,
-            field: topology.key(ZONE).path(),
-            message: "Internal error: reserved key was not removed in conversion".into(),
-        });
+        let message = "Internal error: reserved key was not removed in conversion";
+        causes.push(Cause::told(CauseReason::Internal, topology.key(ZONE).path(), message));
     }
     if endpoint.get("hostname").is_set() {
         named(endpoint.get("hostname"), names::label, causes);

@@ -65,7 +65,7 @@ pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value)
 /// What the client is told when everything has been handed out.
 fn exhausted(field: impl Into<String>, what: &str) -> Cause {
     let message = format!("failed to allocate a {what}: range is full");
-    Cause { reason: CauseReason::Internal, field: field.into(), message }
+    Cause::told(CauseReason::Internal, field, message)
 }
 
 struct Allocation<'a>(&'a Allocator<'a>);

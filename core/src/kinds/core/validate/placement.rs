@@ -61,9 +61,8 @@ pub(super) fn taints(list: At, causes: &mut Vec<Cause>) {
         }
         need_one_of(effect, EFFECTS, causes);
         if seen.again(&Value::from(vec![key.text(), effect.text()])) {
-            let cause = taint.duplicate();
-            let message = format!("{}: taints must be unique by key and effect pair", cause.message);
-            causes.push(Cause { message, ..cause });
+            let detail = "taints must be unique by key and effect pair";
+            causes.push(Cause::duplicate_of(taint.path(), taint.value, detail));
         }
     }
 }

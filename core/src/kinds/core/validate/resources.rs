@@ -200,9 +200,9 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
         *whole |= request.is_empty();
         if !claims.contains(name) {
             let end = if known.is_empty() { " which is empty".to_owned() } else { format!(": {known}") };
-            let cause = Cause::not_found(claim.path(), &shown);
-            let message = format!("{}: must be one of the names in pod.spec.resourceClaims{end}", cause.message);
-            causes.push(Cause { message, ..cause });
+            let mut cause = Cause::not_found(claim.path(), &shown);
+            cause.message += &format!(": must be one of the names in pod.spec.resourceClaims{end}");
+            causes.push(cause);
         }
     }
 }
