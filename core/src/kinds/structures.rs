@@ -7,15 +7,25 @@
 use crate::refusal::Cause;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Rewrites the values of causes whose fields the message has.
 pub fn show(root: MessageId, causes: &mut [Cause]) {
     for cause in causes {
         let Some(value) = cause.value().cloned() else { continue };
-        if let Some(place) = Place::of(root, &cause.field, &value) {
+        let path = told_elsewhere(&cause.field);
+        if let Some(place) = Place::of(root, &path, &value) {
             cause.show(&place.text(&value));
         }
     }
+}
+
+/// Where a field is that Kubernetes tells of under another name.
+fn told_elsewhere(path: &str) -> Cow<'_, str> {
+    const NAMES: [(&str, &str); 3] =
+        [("metadata.taints", "spec.taints"), ("nodeAffinity", "spec.nodeAffinity"), ("volumeMode", "spec.volumeMode")];
+    let found = NAMES.iter().find_map(|(told, name)| path.strip_prefix(told).map(|rest| format!("{name}{rest}")));
+    found.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
 /// The type of one value.
@@ -47,7 +57,7 @@ impl Place<'static> {
         }
         let is_structure = matches!(place.ty, Type::Message(_)) || place.shape != Shape::Single;
         match value {
-            Value::Object(_) if !is_structure => parent,
+            Value::Object(_) if !is_structure || place.shape == Shape::List => parent,
             _ => Some(place),
         }
     }
@@ -326,6 +336,55 @@ const ORDERS: &[(&str, &[&str])] = &[
             "selectableFields",
         ],
     ),
+    (
+        "JSONSchemaProps",
+        &[
+            "id",
+            "$schema",
+            "$ref",
+            "description",
+            "type",
+            "nullable",
+            "format",
+            "title",
+            "default",
+            "maximum",
+            "exclusiveMaximum",
+            "minimum",
+            "exclusiveMinimum",
+            "maxLength",
+            "minLength",
+            "pattern",
+            "maxItems",
+            "minItems",
+            "uniqueItems",
+            "multipleOf",
+            "enum",
+            "maxProperties",
+            "minProperties",
+            "required",
+            "items",
+            "allOf",
+            "oneOf",
+            "anyOf",
+            "not",
+            "properties",
+            "additionalProperties",
+            "patternProperties",
+            "dependencies",
+            "additionalItems",
+            "definitions",
+            "externalDocs",
+            "example",
+            "x-kubernetes-preserve-unknown-fields",
+            "x-kubernetes-embedded-resource",
+            "x-kubernetes-int-or-string",
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-list-type",
+            "x-kubernetes-map-type",
+            "x-kubernetes-validations",
+        ],
+    ),
     ("OwnerReference", &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]),
 ];
 
@@ -371,7 +430,6 @@ fn go_name(json: &str) -> String {
         ("storageos", "StorageOS"),
         ("scaleIO", "ScaleIO"),
         ("wwids", "WWIDs"),
-        ("x-kubernetes-validations", "XValidations"),
         ("$ref", "Ref"),
         ("$schema", "Schema"),
     ];
@@ -380,6 +438,9 @@ fn go_name(json: &str) -> String {
         "id", "ip", "iqn", "iscsi", "json", "lun", "nfs", "oom", "os", "pd", "qos", "rbd", "se", "ssl", "tcp", "tls",
         "tty", "ttl", "udp", "uid", "url", "uri",
     ];
+    if let Some(extension) = json.strip_prefix("x-kubernetes-") {
+        return extension.split('-').fold("X".to_owned(), |name, word| name + &go_name(word));
+    }
     if let Some((_, name)) = OTHERWISE.iter().find(|(name, _)| *name == json) {
         return (*name).to_owned();
     }

@@ -44,7 +44,8 @@ pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));
-    if !matches!(text(meta, "resourceVersion"), "" | "0") {
+    // Kubernetes' store minds it, which a dry run does not reach.
+    if !matches!(text(meta, "resourceVersion"), "" | "0") && !context.request.options.dry_run {
         return Err(Refusal::BadRequest(BadRequest::VersionOnCreate));
     }
     match_namespace(context, meta)?;

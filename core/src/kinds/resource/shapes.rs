@@ -62,7 +62,7 @@ pub(super) fn attribute_name(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn word(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn word(at: At, causes: &mut Vec<Cause>) {
     not_longer(at, IDENTIFIER_BYTES_MAX, causes);
     for message in identifier(at.text()) {
         causes.push(Cause::type_invalid(at.path(), at.value, &message));
@@ -99,7 +99,7 @@ pub(super) fn parameters(at: At, bytes_max: usize, causes: &mut Vec<Cause>) {
         causes.push(Cause::too_long(at.path(), bytes_max));
     } else if !at.value.is_object() {
         let hidden = Value::from("<value omitted>");
-        causes.push(at.holding(&hidden).invalid("parameters must be a valid JSON object"));
+        causes.push(at.holding(&hidden).invalid("must be a valid JSON object"));
     }
 }
 

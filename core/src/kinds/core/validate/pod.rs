@@ -135,7 +135,6 @@ fn names_of(spec: At, causes: &mut Vec<Cause>) {
         ("nodeName", names::subdomain),
         ("hostname", names::label),
         ("subdomain", names::label),
-        ("hostnameOverride", names::subdomain),
         ("priorityClassName", names::subdomain),
     ] {
         named_if_any(spec.get(field), check, causes);
@@ -145,9 +144,10 @@ fn names_of(spec: At, causes: &mut Vec<Cause>) {
         named(class, names::subdomain, causes);
     }
     let whole = spec.get("hostnameOverride");
-    if whole.is_empty() {
+    if !whole.is_set() {
         return;
     }
+    named(whole, names::subdomain, causes);
     if whole.text().len() > HOSTNAME_BYTES_MAX {
         causes.push(Cause::too_long(whole.path(), HOSTNAME_BYTES_MAX));
     }

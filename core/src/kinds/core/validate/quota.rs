@@ -118,7 +118,7 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(list.get("values").path(), values.value, detail));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => causes.push(told.invalid("not a valid selector operator")),
+            _ => causes.push(told.invalid_as(told.text(), "not a valid selector operator")),
         }
     }
     no_opposites(&named, list, &spec.value["scopes"], causes);
