@@ -90,7 +90,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
         Made::Answer(decision) => return Ok(*decision),
     };
     default::to_hub(context, &endpoint, &mut object)?;
-    identity::identify(context, &endpoint, &mut object)?;
+    identity::identify(context, &endpoint, &mut object);
     // Mutating admission belongs here: what it changes is reset, validated and noted like the client's own changes.
     reset::reset(context, &endpoint, &mut object)?;
     manage::track(context, &mut object)?;

@@ -231,7 +231,8 @@ impl Compiled {
     /// Whether the values can be arguments, as far as that shows without looking into them.
     pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
-            && (!self.guarded || self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument)))
+            && (!self.guarded
+                || self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument)))
     }
 }
 

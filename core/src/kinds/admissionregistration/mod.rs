@@ -6,7 +6,7 @@ mod matching;
 mod policies;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
@@ -25,6 +25,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(validate::mutating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
@@ -33,6 +35,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(validate::validating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
@@ -41,6 +45,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::validating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .validate_part("status", policies::status)
             .generation(),
@@ -51,6 +57,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::validating_binding)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
@@ -59,6 +67,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::mutating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
@@ -67,6 +77,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::mutating_binding)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
     ]
 }

@@ -32,6 +32,7 @@ pub fn kinds() -> Vec<Kind> {
             .storage(STORAGE)
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
+            .any_finalizers()
             .claims(names::claims)
             .allocate(names::allocate)
             .begin_delete(names::begin_delete)

@@ -5,7 +5,6 @@ pub mod defaults;
 mod validate;
 
 use super::{ApiGroup, Kind};
-use crate::object::names::NameRule;
 
 const GROUP: &str = "coordination.k8s.io";
 const PACKAGE: &str = "io.k8s.api.coordination";
@@ -20,15 +19,15 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Lease", "leases")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("Lease"))
-            .names(NameRule::PathSegment)
             .validate(validate::lease)
+            .any_finalizers()
             .create_on_update()
             .conditional_update(),
         Kind::namespaced("LeaseCandidate", "leasecandidates")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha2"])
             .columns(columns::of("LeaseCandidate"))
-            .names(NameRule::PathSegment)
             .validate(validate::candidate)
+            .any_finalizers()
             .create_on_update()
             .conditional_update()
             .select("spec.leaseName"),

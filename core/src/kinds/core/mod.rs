@@ -13,7 +13,7 @@ pub(in crate::kinds) mod validate;
 mod volume;
 
 use super::build::drop_from_spec;
-use super::{ApiGroup, Kind, Question};
+use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
 pub use service::ServiceRange;
 
@@ -54,6 +54,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("LimitRange"))
             .unenforced()
             .validate(validate::limit_range)
+            .metadata_on_update(MetadataOnUpdate::New)
             .create_on_update(),
         namespace::kind(),
         node::kind(),
@@ -63,6 +64,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PersistentVolume"))
             .return_deleted_object()
             .validate(validate::persistent_volume)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .prepare_create(volume::prepare_create),
         Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
@@ -122,7 +124,6 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
             .return_deleted_object()
-            .validate(validate::service_account)
             .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]
 }

@@ -5,7 +5,7 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 pub const GROUP: &str = "discovery.k8s.io";
 const PACKAGE: &str = "io.k8s.api.discovery";
@@ -22,6 +22,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::TOPOLOGY)
             .columns(columns::of("EndpointSlice"))
             .validate(validate::endpoint_slice)
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
     ]
 }

@@ -6,7 +6,7 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const PACKAGE: &str = "io.k8s.api.flowcontrol";
@@ -22,6 +22,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta3", "v1beta2", "v1beta1"])
             .columns(columns::of("FlowSchema"))
             .validate(validate::schema)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::status)
@@ -33,6 +34,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::ASSURED_SHARES)
             .columns(columns::of("PriorityLevelConfiguration"))
             .validate(validate::level)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::status)

@@ -19,6 +19,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("StorageVersion"))
             .names(NameRule::PathSegment)
             .validate(validate::storage_version)
+            .any_finalizers()
             .conditional_update()
             .status()
             .validate_part("status", validate::status),

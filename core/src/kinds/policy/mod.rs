@@ -5,7 +5,7 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 use crate::object::names::NameRule;
 
 pub const GROUP: &str = "policy";
@@ -30,6 +30,8 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PodDisruptionBudget"))
             .names(NameRule::PathSegment)
             .validate(validate::budget)
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::Nothing)
             .conditional_update()
             .status()
             .validate_part("status", validate::status)

@@ -5,7 +5,7 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
@@ -28,6 +28,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("VolumeAttachment"))
             .return_deleted_object()
             .validate(validate::volume_attachment)
+            .metadata_on_update(MetadataOnUpdate::New)
             .conditional_update()
             .status()
             .status_resets(STATUS_RESETS_METADATA)
@@ -44,6 +45,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("CSINode"))
             .return_deleted_object()
             .validate(validate::node)
+            .metadata_on_update(MetadataOnUpdate::New)
             .conditional_update(),
         Kind::namespaced("CSIStorageCapacity", "csistoragecapacities")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
