@@ -8,7 +8,7 @@ use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
-use holdfast_core::list::Selection;
+use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
     self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
@@ -37,6 +37,14 @@ const CONTESTED_MAX: usize = 16;
 const CONVERSIONS_MAX: usize = 500;
 /// How many deletions of a mass deletion are under way at a time.
 const DELETIONS_MAX: usize = 256;
+
+/// The objects that a mass deletion picked.
+pub struct Collection {
+    pub kind: Arc<Kind>,
+    /// The version of the kind in which they are asked for, and can be shown.
+    pub version: usize,
+    pub page: Page,
+}
 
 /// What a mutation came to.
 pub enum Reply {
@@ -231,12 +239,15 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
-    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
+    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error. What was picked
+    /// is given as it was before.
+    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
         if planted(Bug::MassDeletionOfOldKind) && !snapshot.registry.serves(request.target.kind) {
-            return Ok(0);
+            let kind = snapshot.registry.share(request.target.kind);
+            let page = Page { offset: snapshot.offset, entries: Vec::new(), next: None, remaining: None };
+            return Ok(Collection { kind, version: request.target.version, page });
         }
         let kind = snapshot.registry.share(request.target.kind);
         let request = &*request.retarget(&snapshot.registry, &kind)?;
@@ -245,9 +256,10 @@ impl Engine {
         if planted(Bug::MassDeletionMissesLast) {
             page.entries.pop();
         }
+        let version = request.target.version;
+        self.prepare(&kind, version, &page.entries).await?;
         let mut deletions = tokio::task::JoinSet::new();
-        let mut count = 0;
-        for entry in page.entries {
+        for entry in &page.entries {
             let document = entry.document();
             let meta = &document["metadata"];
             let mut one = request.clone();
@@ -256,7 +268,6 @@ impl Engine {
             one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
             let engine = self.clone();
             deletions.spawn(async move { engine.mutate(&one).await });
-            count += 1;
             if deletions.len() >= DELETIONS_MAX {
                 check_deletion(deletions.join_next().await)?;
             }
@@ -264,7 +275,7 @@ impl Engine {
         while let Some(deleted) = deletions.join_next().await {
             check_deletion(Some(deleted))?;
         }
-        Ok(count)
+        Ok(Collection { kind, version, page })
     }
 
     async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {

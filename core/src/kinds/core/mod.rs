@@ -64,7 +64,8 @@ pub fn kinds() -> Vec<Kind> {
             .return_deleted_object()
             .validate(validate::persistent_volume)
             .status()
-            .prepare_create(volume::prepare_create),
+            .prepare_create(volume::prepare_create)
+            .note(volume::date_phase),
         Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
@@ -114,8 +115,7 @@ pub fn kinds() -> Vec<Kind> {
             .glance(&["type", "data.*"])
             .validate(validate::secret)
             .select("type")
-            .prepare_create(secret::prepare_create)
-            .prepare_update(secret::prepare_update),
+            .agree(secret::encode_strings),
         service::kind(),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])
