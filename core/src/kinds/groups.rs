@@ -83,13 +83,19 @@ pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static s
     bodies.iter().find(|[v, k, _]| *v == version && *k == kind).map(|[_, _, message]| *message)
 }
 
+static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
+
 /// Sets everything that a document of this built-in message leaves unset. Applying it twice changes nothing more.
 pub fn apply_defaults(message: MessageId, document: &mut Value) {
-    static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
     BUILT_IN.apply(message, document);
 }
 
-/// The same for a document of any kind, built in or custom.
+/// Sets only what Kubernetes writes though nobody has set it: `status: {}`, `rules: null`.
+pub fn show_zeros(message: MessageId, document: &mut Value) {
+    BUILT_IN.show_zeros(message, document);
+}
+
+/// Sets everything that a document of any kind, built in or custom, leaves unset.
 pub fn default(layout: Layout, document: &mut Value) {
     match layout {
         Layout::Table(_, message) => apply_defaults(message, document),

@@ -66,7 +66,8 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::persistent_volume)
             .metadata_on_update(MetadataOnUpdate::New)
             .status()
-            .prepare_create(volume::prepare_create),
+            .prepare_create(volume::prepare_create)
+            .note(volume::date_phase),
         Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
@@ -116,8 +117,7 @@ pub fn kinds() -> Vec<Kind> {
             .glance(&["type", "data.*"])
             .validate(validate::secret)
             .select("type")
-            .prepare_create(secret::prepare_create)
-            .prepare_update(secret::prepare_update),
+            .agree(secret::encode_strings),
         service::kind(),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])

@@ -39,7 +39,7 @@ pub fn kinds() -> Vec<Kind> {
             .return_deleted_object()
             .validate(validate::driver)
             .conditional_update()
-            .generation(),
+            .generation_of_changes(),
         Kind::cluster("CSINode", "csinodes")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSINode"))
