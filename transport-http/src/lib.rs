@@ -13,6 +13,7 @@ mod effects;
 pub mod forks;
 mod held;
 mod listener;
+mod lists;
 pub mod log;
 pub mod memory;
 mod parse;

@@ -4,7 +4,7 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::{Authenticator, Peer};
-use crate::body::{Bodies, Received};
+use crate::body::{self, Bodies, Received, Unread};
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
@@ -37,7 +37,7 @@ pub struct Transport {
     pub(crate) answers: Answers,
     /// The parts of the API that other servers answer for.
     pub(crate) aggregator: Arc<Aggregator>,
-    pub(crate) documents: paths::Documents,
+    pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     /// Turns true when the server stops: watches end.
@@ -147,6 +147,7 @@ impl Transport {
         E: std::fmt::Display,
     {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
+        let (body, progress) = body::followed(&headers, body);
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
@@ -168,6 +169,9 @@ impl Transport {
             response.headers_mut().insert("audit-id", id);
         }
         record.code(response.status().as_u16());
+        if progress.is_unread() {
+            response.extensions_mut().insert(Unread);
+        }
         if without_body {
             let (parts, _) = response.into_parts();
             response = Response::from_parts(parts, Bytes::new().into());
@@ -260,7 +264,7 @@ impl Transport {
                 // What few requests need is not moved along with every request.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
-            Ok(reply) => render::reply(self, reply, &understood, kept.socket),
+            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         response = self.answers.hold(&reader, response, shape);

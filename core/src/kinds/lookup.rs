@@ -45,6 +45,7 @@ impl Kind {
             version: version.version.clone(),
             message: version.message.clone(),
             convert: version.convert,
+            validate: None,
             orphans_dependents: version.orphans_dependents,
             deprecation: version.deprecation,
             custom: None,

@@ -46,7 +46,7 @@ pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));
-    // The store would say so, which a dry run does not come to.
+    // Kubernetes' store minds it, which a dry run does not reach.
     if !matches!(text(meta, "resourceVersion"), "" | "0") && !context.request.options.dry_run {
         return Err(Refusal::BadRequest(BadRequest::VersionOnCreate));
     }
@@ -112,12 +112,11 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
         // Kubernetes names the resource here, where it names the kind elsewhere.
         "" | "0" => Err(Refusal::Invalid {
             subject: context.subject(name),
-            causes: vec![Cause {
-                reason: CauseReason::Invalid,
-                field: "metadata.resourceVersion".into(),
-                // Kubernetes shows it as Go writes an unsigned number.
-                message: "Invalid value: 0x0: must be specified for an update".into(),
-            }],
+            causes: vec![Cause::invalid(
+                "metadata.resourceVersion",
+                &Value::from(0),
+                "must be specified for an update",
+            )],
         }),
         version => {
             // Kubernetes only parses it, deep in its store, and hands the fault on as it is.

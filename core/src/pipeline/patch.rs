@@ -1,14 +1,14 @@
 //! Candidates that a patch makes of the object as it is: JSON patch, merge patch, strategic merge patch and apply.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, body, decode as documents, manage, scale};
+use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched, scale};
 use crate::merge::{apply as server_side, json, managed, strategic};
 use crate::object::decode;
 use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusal, Subject, Unmarshal, Unreasoned};
 use crate::request::{Body, FieldValidation, Format};
 use crate::schema::layout::Layout;
-use crate::schema::{go_order, schema};
+use crate::schema::schema;
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -131,7 +131,7 @@ impl<'a> Patched<'a> {
             _ => patch.clone(),
         };
         let message = self.layout.message().map(|message| schema().message(message));
-        let shown = |document: Value| go_order::patched(schema(), message, &document, &touched);
+        let shown = |document: Value| patched::json(schema(), message, &document, &touched);
         self.apply(patch).map(shown).unwrap_or_default()
     }
 

@@ -58,14 +58,14 @@ impl Refusal {
 
     /// What a `Status` tells of one by one: mostly fields.
     pub fn causes(&self) -> Vec<Cause> {
-        let told = |reason, message: String| vec![Cause { reason, field: String::new(), message }];
+        let told = |reason, message: String| vec![Cause::told(reason, "", message)];
         match self {
             Self::Invalid { causes, .. } => causes.clone(),
-            Self::Forbidden { why: Forbidden::NamespaceTerminating { namespace }, .. } => vec![Cause {
-                reason: CauseReason::NamespaceTerminating,
-                field: "metadata.namespace".into(),
-                message: format!("namespace {namespace} is being terminated"),
-            }],
+            Self::Forbidden { why: Forbidden::NamespaceTerminating { namespace }, .. } => vec![Cause::told(
+                CauseReason::NamespaceTerminating,
+                "metadata.namespace",
+                format!("namespace {namespace} is being terminated"),
+            )],
             Self::ApplyConflict(owned) => field_conflicts(owned),
             Self::DisruptionBudget { budget, why, .. } => {
                 let message = match why {
@@ -125,10 +125,8 @@ fn aggregate(causes: &[Cause]) -> String {
 
 fn field_conflicts(owned: &[OwnedFields]) -> Vec<Cause> {
     let of = |OwnedFields { owner, fields }: &OwnedFields| -> Vec<Cause> {
-        let cause = |field: &String| Cause {
-            reason: CauseReason::FieldManagerConflict,
-            field: field.clone(),
-            message: format!("conflict with {owner}"),
+        let cause = |field: &String| {
+            Cause::told(CauseReason::FieldManagerConflict, field.as_str(), format!("conflict with {owner}"))
         };
         fields.iter().map(cause).collect()
     };

@@ -26,7 +26,8 @@ impl std::error::Error for TypeError {}
 /// Checks `document` as a `message`, and returns the paths of the unknown fields that it removed
 /// (`spec.template.spec.containers[0].foo`), as far as anyone would read them.
 ///
-/// A null vanishes as it does for Go: a field goes, an item or a map's value becomes its type's zero.
+/// A null vanishes as it does for Go: a field goes, an item or a map's value becomes its type's zero. So does an empty
+/// value that Go would not write.
 /// Times and numeric quantities are rewritten as Kubernetes shows them. After an error the document is half done.
 pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Result<Vec<String>, TypeError> {
     let message = schema.message(message);
@@ -328,14 +329,26 @@ fn rewrite(result: Result<Option<String>, String>, text: &mut String) -> Result<
     Ok(())
 }
 
-/// Go leaves out empty lists and maps, but for a few that are always shown. An empty `managedFields` is a request.
+/// Whether an empty value is as good as none, where Go leaves it out: that of a list, a map, or a scalar which is no
+/// pointer. An empty `managedFields` is a request.
 fn vanishes(field: &Field, value: &Value) -> bool {
-    let empty = match (field.shape, value) {
-        (Shape::List, Value::Array(items)) => items.is_empty(),
-        (Shape::Map, Value::Object(values)) => values.is_empty(),
+    match (field.shape, value) {
+        (Shape::List, Value::Array(items)) => {
+            items.is_empty() && field.zero != Zero::Always && field.json != "managedFields"
+        }
+        (Shape::Map, Value::Object(values)) => values.is_empty() && field.zero != Zero::Always,
+        (Shape::Single, value) => matches!(field.zero, Zero::Plain | Zero::Dropped) && is_plain_zero(field.ty, value),
         _ => false,
-    };
-    empty && field.zero != Zero::Always && field.json != "managedFields"
+    }
+}
+
+fn is_plain_zero(ty: Type, value: &Value) -> bool {
+    match (ty, value) {
+        (Type::String, Value::String(text)) => text.is_empty(),
+        (Type::Bool, Value::Bool(set)) => !set,
+        (Type::Int32 | Type::Int64 | Type::Double, Value::Number(number)) => number.as_f64() == Some(0.0),
+        _ => false,
+    }
 }
 
 /// What Go makes of a null item.

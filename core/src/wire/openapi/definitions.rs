@@ -24,6 +24,14 @@ const UNSERVED: [(&str, &str); 3] =
 const REQUIRED: [(&str, &str); 2] =
     [("io.k8s.api.core.v1.EphemeralContainer", "name"), ("io.k8s.api.core.v1.Event", "metadata")];
 
+/// What Kubernetes says of single fields, and means nothing to apply or to patches. Message, field, extension, value.
+const MARKERS: [(&str, &str, &str, &str); 4] = [
+    ("APIServiceSpec", "caBundle", "x-kubernetes-list-type", "atomic"),
+    ("PersistentVolumeClaimStatus", "allocatedResourceStatuses", "x-kubernetes-map-type", "granular"),
+    ("PersistentVolumeSpec", "claimRef", "x-kubernetes-map-type", "granular"),
+    ("PodDisruptionBudgetSpec", "selector", "x-kubernetes-patch-strategy", "replace"),
+];
+
 /// Writes definitions in one form. Made for one document and dropped with it.
 pub(super) struct Definitions<'a> {
     form: Form,
@@ -198,6 +206,8 @@ impl<'a> Definitions<'a> {
         if !is_list {
             insert_extensions(field, &mut beside);
         }
+        let markers = MARKERS.iter().filter(|(owner, name, ..)| (*owner, *name) == (bare, field.json.as_str()));
+        beside.extend(markers.map(|(.., key, value)| ((*key).to_owned(), json!(value))));
         self.add_beside(&mut property, beside);
         property
     }
@@ -450,18 +460,23 @@ fn special(name: &str, form: Form) -> Option<Value> {
         "Time" | "MicroTime" => json!({"type": "string", "format": "date-time"}),
         "Duration" => json!({"type": "string"}),
         "RawExtension" | "FieldsV1" => json!({"type": "object"}),
-        "Info" => version_info(),
+        "Info" => version_info(form),
         _ => return None,
     })
 }
 
 /// What `/version` answers: no message of the table.
-fn version_info() -> Value {
+fn version_info(form: Form) -> Value {
     const REQUIRED: [&str; 9] =
         ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
     const OPTIONAL: [&str; 4] = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
-    let names = REQUIRED.iter().chain(&OPTIONAL);
-    let properties: Map<String, Value> = names.map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+    let always = match form {
+        Form::V2 => json!({"type": "string"}),
+        Form::V3 => json!({"type": "string", "default": ""}),
+    };
+    let always = REQUIRED.iter().map(|name| ((*name).to_owned(), always.clone()));
+    let optional = OPTIONAL.iter().map(|name| ((*name).to_owned(), json!({"type": "string"})));
+    let properties: Map<String, Value> = always.chain(optional).collect();
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 

@@ -122,6 +122,7 @@ const VALUES: &[(&str, &str, Values)] = &[
     ("PersistentVolumeClaimSpec", "accessModes", ACCESS_MODES),
     ("PersistentVolumeClaimSpec", "volumeMode", VOLUME_MODES),
     ("PersistentVolumeClaimStatus", "accessModes", ACCESS_MODES),
+    ("PersistentVolumeClaimStatus", "allocatedResourceStatuses", &["ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress", "NodeResizeInfeasible", "NodeResizePending"]),
     ("PersistentVolumeClaimStatus", "phase", &["Bound", "Lost", "Pending"]),
     ("PersistentVolumeSpec", "accessModes", ACCESS_MODES),
     ("PersistentVolumeSpec", "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),

@@ -1,11 +1,12 @@
 //! A document as Go writes it: structs in the order of their fields, and maps, which patches leave where they went
 //! through, in the order of their keys.
 
-use super::{Message, Schema, Shape, Type};
+use crate::kinds::structures::in_order;
+use crate::schema::{Message, Schema, Shape, Type};
 use serde_json::{Map, Value};
 
 /// The document's JSON. `patched` has what a patch touched, in its shape; the document itself is always a map.
-pub fn patched(schema: &Schema, message: Option<&Message>, document: &Value, patched: &Value) -> String {
+pub(super) fn json(schema: &Schema, message: Option<&Message>, document: &Value, patched: &Value) -> String {
     let mut out = String::new();
     Writer { schema, out: &mut out }.value(document, message.map(Of::Message), Some(patched));
     out
@@ -46,11 +47,8 @@ impl<'a> Writer<'a, '_> {
     fn fields(&mut self, fields: &Map<String, Value>, message: &'a Message, patched: Option<&Value>) {
         let mut fields: Vec<_> = fields.iter().collect();
         if !patched.is_some_and(Value::is_object) {
-            let place = |name: &str| {
-                let field = message.field(name)?;
-                Some(field.inline.iter().copied().chain([field.number]).collect::<Vec<u32>>())
-            };
-            fields.sort_by_cached_key(|(name, _)| place(name));
+            let order = in_order(message);
+            fields.sort_by_cached_key(|(name, _)| order.iter().position(|field| field.json == **name));
         }
         self.sequence('{', '}', fields, |writer, (name, value)| {
             let of = message.field(name).and_then(|field| match (field.ty, field.shape) {
@@ -105,10 +103,10 @@ mod tests {
         let message = schema().message(schema().id("io.k8s.api.core.v1.Pod").unwrap());
         let rest = r#""spec":{"volumes":[{"name":"v","hostPath":{"path":"p","type":""}}],"containers":[{"name":"c","image":"i"}]}}"#;
         let ordered = r#"{"apiVersion":"v1","bogus":1,"kind":"Pod","metadata":{"name":"n","uid":"u","creationTimestamp":"t","labels":{"a":"2","b":"1"}},"#;
-        let found = patched(schema(), Some(message), &document, &json!({"bogus": 1}));
+        let found = json(schema(), Some(message), &document, &json!({"bogus": 1}));
         assert_eq!(found, format!("{ordered}{rest}"));
         let touched = r#"{"apiVersion":"v1","bogus":1,"kind":"Pod","metadata":{"creationTimestamp":"t","labels":{"a":"2","b":"1"},"name":"n","uid":"u"},"#;
-        let found = patched(schema(), Some(message), &document, &json!({"metadata": {"labels": {"a": "2"}}}));
+        let found = json(schema(), Some(message), &document, &json!({"metadata": {"labels": {"a": "2"}}}));
         assert_eq!(found, format!("{touched}{rest}"));
     }
 }
