@@ -3,8 +3,9 @@
 use super::chain::Authorizer;
 use super::rbac::joined_errors;
 use super::{Attributes, ResourceTarget, User, Verdict};
-use crate::kinds::{Kind, Question};
+use crate::kinds::{Kind, Question, structures};
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
+use crate::schema::schema;
 use serde_json::{Map, Value, json};
 
 /// Answers the review `body`, asked by `user`: the document with its status.
@@ -12,9 +13,12 @@ use serde_json::{Map, Value, json};
 /// A local review carries its namespace in its metadata.
 pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
-    let causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
+    let mut causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
     if !causes.is_empty() {
-        return Err(Refusal::Invalid { subject: Subject::new(&kind.hub().group, &kind.kind, name_of(body)), causes });
+        if let Some(message) = schema().id(&kind.hub().message) {
+            structures::show(message, &mut causes);
+        }
+        return Err(invalid(kind, causes));
     }
     let status = match kind.question {
         Some(Question::SubjectAccessReview | Question::LocalSubjectAccessReview) => {
@@ -34,6 +38,11 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
         }
     };
     Ok(with_status(body, status))
+}
+
+/// Kubernetes names neither the kind nor the object.
+pub fn invalid(kind: &Kind, causes: Vec<Cause>) -> Refusal {
+    Refusal::Invalid { subject: Subject::new(&kind.hub().group, "", ""), causes }
 }
 
 /// Answers a TokenReview. `authenticated` is whom the token stands for, if anybody.
@@ -227,10 +236,6 @@ fn with_status(body: &Value, status: Value) -> Value {
 
 fn present<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     value.get(key).filter(|value| !value.is_null())
-}
-
-fn name_of(body: &Value) -> &str {
-    body.get("metadata").map(|metadata| text(metadata, "name")).unwrap_or_default()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

@@ -1,6 +1,6 @@
 //! The first stage: bytes become a document that is checked against its schema.
 
-use super::{Answers, Context, Settings};
+use super::{Answers, Context, Settings, manage};
 use crate::kinds::Kind;
 use crate::object::decode;
 use crate::object::meta::{Document, text, type_name};
@@ -15,12 +15,30 @@ use serde_json::Value;
 
 /// The body of a request on a kind that is not stored, checked against its schema.
 pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
-    let settings = Settings::default();
     // Decoding draws nothing from the stamp.
     let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
+    posted(state, request, stamp, |_, _| Ok(()))
+}
+
+/// The same with a note of who posts it, as of what is stored.
+pub fn decode_posted(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
+    posted(state, request, stamp, |context, document| {
+        manage::update(context, None, document).map_err(|_| Refusal::Internal(Internal::BodyIsNoObject))
+    })
+}
+
+fn posted(
+    state: &State,
+    request: &Request,
+    stamp: Stamp,
+    note: impl FnOnce(&Context, &mut Value) -> Result<(), Refusal>,
+) -> Result<Document, Refusal> {
+    let settings = Settings::default();
     let kind = state.kind(request.target.kind);
     let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
-    match context.decode(&mut Vec::new())? {
+    let mut document = context.decode(&mut Vec::new())?;
+    note(&context, &mut document)?;
+    match document {
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),
     }

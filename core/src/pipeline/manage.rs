@@ -65,7 +65,7 @@ fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -
     Ok(())
 }
 
-fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(), Stop> {
+pub(super) fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(), Stop> {
     let missing = RefCell::new(None);
     let convert = |document: &Value, api_version: &str| convert(context, document, api_version, &missing);
     managed::track_update(

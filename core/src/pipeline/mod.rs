@@ -35,7 +35,7 @@ mod validate;
 
 pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
-pub use decode::decode_body;
+pub use decode::{decode_body, decode_posted};
 pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};
@@ -159,8 +159,8 @@ impl Context<'_> {
         Subject::new(&self.version().group, &self.kind.resource, name)
     }
 
-    /// The object as invalid ones are named: `Deployment.apps "web"`.
+    /// The object as invalid ones are named: `Deployment.apps "web"`, whichever of its groups the path names.
     fn kind_subject(&self, name: &str) -> Subject {
-        Subject::new(&self.version().group, &self.kind.kind, name)
+        Subject::new(&self.kind.hub().group, &self.kind.kind, name)
     }
 }

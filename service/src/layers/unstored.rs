@@ -5,10 +5,10 @@ use crate::lookup::Found;
 use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
-use holdfast_core::authz::reviews::{review, token_review};
+use holdfast_core::authz::reviews::{invalid, review, token_review};
 use holdfast_core::kinds::{Kind, Question};
 use holdfast_core::object::meta::{Document, metadata_mut};
-use holdfast_core::pipeline::decode_body;
+use holdfast_core::pipeline::decode_posted;
 use holdfast_core::refusal::{Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::State;
@@ -57,7 +57,7 @@ fn document(value: Value) -> Document {
 }
 
 fn review_token(service: &Service, state: &State, request: &Request) -> Outcome {
-    let body = Value::Object(decode_body(state, request)?);
+    let body = Value::Object(decode_posted(state, request, service.engine().stamp())?);
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
     let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -71,14 +71,13 @@ fn review_token(service: &Service, state: &State, request: &Request) -> Outcome 
 }
 
 fn review_access(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
-    let mut body = decode_body(state, request)?;
+    let mut body = decode_posted(state, request, service.engine().stamp())?;
     if let Some(namespace) = request.namespace() {
         let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
         if let Some(found) = found.filter(|found| *found != namespace) {
-            let why = format!("must match metadata.namespace: \"{namespace}\"");
-            let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), &why);
-            let subject = Subject::new(&kind.hub().group, &kind.kind, "");
-            return Err(Refusal::Invalid { subject, causes: vec![cause] });
+            let why = "must match metadata.namespace";
+            let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), why);
+            return Err(invalid(kind, vec![cause]));
         }
         metadata_mut(&mut body).insert("namespace".into(), namespace.into());
     }
