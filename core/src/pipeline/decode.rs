@@ -3,7 +3,7 @@
 use super::{Answers, Context, Settings, manage};
 use crate::kinds::Kind;
 use crate::object::decode;
-use crate::object::meta::{Document, text, type_name};
+use crate::object::meta::{Document, fields_mut, metadata_mut, text, type_name};
 use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
 use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
@@ -23,7 +23,14 @@ pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal
 /// The same with a note of who posts it, as of what is stored.
 pub fn decode_posted(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
     posted(state, request, stamp, |context, document| {
-        manage::update(context, None, document).map_err(|_| Refusal::Internal(Internal::BodyIsNoObject))
+        let has_metadata = document.get("metadata").is_some();
+        metadata_mut(fields_mut(document));
+        // Only a kind with versions of its own shapes could want something from outside.
+        manage::update(context, None, document).map_err(|_| Refusal::Internal(Internal::BodyIsNoObject))?;
+        if !has_metadata && metadata_mut(fields_mut(document)).is_empty() {
+            fields_mut(document).remove("metadata");
+        }
+        Ok(())
     })
 }
 
