@@ -132,6 +132,8 @@ impl<'a> Value<'a> {
             Value::Json(Json::Object(map), ty) => {
                 let (json, ty) = match ty.plain() {
                     Type::Object(object) => match object.field(name) {
+                        // A field that is null is none.
+                        Some(field) if map.get(&field.json).is_some_and(Json::is_null) => return Ok(None),
                         Some(field) => (field.json.as_str(), &field.ty),
                         None => return Ok(None),
                     },
@@ -240,8 +242,22 @@ impl<'a> Key<'a> {
         })
     }
 
+    /// A key of a map of literals, which may be null or have a fraction.
+    pub fn of_constant(value: &Value<'a>) -> Result<Key<'a>, EvalError> {
+        match value {
+            Value::Null => Ok(Key::Null),
+            Value::Double(number) if Key::of(value).is_none() => Ok(Key::Fraction(number.to_bits())),
+            value => Key::of(value).ok_or_else(|| {
+                let ty = value.type_of();
+                EvalError::new(format!("unsupported key type: {}", ty.value_name()))
+            }),
+        }
+    }
+
     pub fn value(&self) -> Value<'a> {
         match self {
+            Key::Null => Value::Null,
+            Key::Fraction(bits) => Value::Double(f64::from_bits(*bits)),
             Key::Bool(value) => Value::Bool(*value),
             Key::Int(value) => Value::Int(*value),
             Key::Uint(value) => Value::Uint(*value),

@@ -253,7 +253,7 @@ fn as_identity(value: &Value<'_>) -> String {
 fn add_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match arguments {
         [Value::Duration(Duration(a)), Value::Duration(Duration(b))] => {
-            a.checked_add(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("duration"))
+            a.checked_add(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("integer"))
         }
         [Value::Timestamp(timestamp), Value::Duration(duration)]
         | [Value::Duration(duration), Value::Timestamp(timestamp)] => shift(*timestamp, i128::from(duration.0)),
@@ -264,12 +264,12 @@ fn add_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 fn subtract_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match arguments {
         [Value::Duration(Duration(a)), Value::Duration(Duration(b))] => {
-            a.checked_sub(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("duration"))
+            a.checked_sub(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("integer"))
         }
         [Value::Timestamp(timestamp), Value::Duration(duration)] => shift(*timestamp, -i128::from(duration.0)),
         [Value::Timestamp(a), Value::Timestamp(b)] => match i64::try_from(a.since_1970() - b.since_1970()) {
             Ok(nanos) => Ok(Value::Duration(Duration(nanos))),
-            Err(_) => Err(overflow("duration")),
+            Err(_) => Err(overflow("integer")),
         },
         _ => Err(EvalError::no_such_overload()),
     }
@@ -345,8 +345,7 @@ pub fn index<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         let item = u64::try_from(at).ok().and_then(|at| container.item(at));
         return item.unwrap_or_else(|| Err(EvalError::new(format!("index out of bounds: {at}"))));
     }
-    if !container.is_map() {
-        return Err(EvalError::no_such_overload());
-    }
-    container.get(key)?.ok_or_else(|| EvalError::new(format!("no such key: {}", super::as_text(key))))
+    // Nothing else has parts.
+    let found = if container.is_map() { container.get(key)? } else { None };
+    found.ok_or_else(|| EvalError::new(format!("no such key: {}", super::as_text(key))))
 }

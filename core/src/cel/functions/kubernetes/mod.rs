@@ -2,6 +2,7 @@
 //! table that binds it.
 
 mod address;
+mod authorizer;
 mod format;
 mod lists;
 mod quantity;
@@ -14,7 +15,7 @@ use crate::cel::value::{EvalError, Value};
 
 /// The tables of all libraries.
 pub static TABLES: &[&[Overload]] =
-    &[address::TABLE, format::TABLE, lists::TABLE, quantity::TABLE, regex::TABLE, semver::TABLE, url::TABLE];
+    &[address::TABLE, authorizer::TABLE, format::TABLE, lists::TABLE, quantity::TABLE, regex::TABLE, semver::TABLE, url::TABLE];
 
 /// Of functions that read a text.
 const READS_TEXT: Cost = Cost::Traverse(&[0]);

@@ -120,7 +120,7 @@ impl<'p> Run<'p> {
         let olds = OldItems::of(schema, place.old);
         let kept = OldItems::of(schema, place.kept.pair.filter(|_| place.kept.is_own).map(|(_, _, old)| old));
         for (index, value) in items.iter().enumerate() {
-            let kept = place.kept.below(each, value, kept.get(index, value).filter(|old| !old.is_null()));
+            let kept = place.kept.below(each, value, kept.same(value).filter(|old| !old.is_null()));
             let (old, path) = (olds.same(value), &place.path.then(Step::Index(index)));
             self.walk(each, Place { value, old, kept, path, is_resource: each.embedded_resource });
         }
@@ -224,12 +224,17 @@ impl<'n> Node<'n, '_, '_, '_> {
         if !compiled.uses_old_self && self.place.kept.is_unchanged() {
             return;
         }
-        let ty = Value::from(self.ty);
-        self.add(&compiled.field, |field| match reason {
-            CauseReason::Forbidden => Cause::forbidden(field, detail),
-            CauseReason::Required => Cause::required(field, detail),
-            CauseReason::Duplicate => Cause::duplicate(field, &ty),
-            _ => Cause::invalid(field, &ty, detail),
+        let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
+        self.add(&compiled.field, |field| match (reason, value) {
+            (CauseReason::Forbidden, _) => Cause::forbidden(field, detail),
+            (CauseReason::Required, _) => Cause::required(field, detail),
+            (CauseReason::Duplicate, Some(value)) => Cause::duplicate(field, value),
+            (CauseReason::Duplicate, None) => {
+                Cause { reason: CauseReason::Duplicate, field, message: "Duplicate value".into() }
+            }
+            (_, Some(value)) => Cause::invalid(field, value, detail),
+            // What is large is not repeated.
+            (_, None) => Cause { reason: CauseReason::Invalid, field, message: format!("Invalid value: {detail}") },
         });
     }
 
