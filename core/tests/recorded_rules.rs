@@ -7,11 +7,11 @@
 //!
 //! `SHOW_DIFFERENCES=file` has those cases written into a file that differ.
 
+#[path = "../../tests/src/facts.rs"]
+mod facts;
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
 mod world;
-#[path = "../../tests/src/facts.rs"]
-mod facts;
 
 use holdfast_core::refusal::Refusal;
 use serde_json::{Map, Value, json};
@@ -165,7 +165,8 @@ fn definition(case: &Value, with_rules: bool) -> Value {
     }
     if case["ratchet"] == true {
         // A field that is there tells which definition is in force.
-        root["properties"]["probe"] = json!({"type": "string", "enum": ["now", if with_rules { "rules" } else { "before" }]});
+        root["properties"]["probe"] =
+            json!({"type": "string", "enum": ["now", if with_rules { "rules" } else { "before" }]});
     }
     let group = group(case);
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -227,7 +228,8 @@ fn verdict(made: Result<Value, Refusal>, is_old: bool) -> Value {
             said["code"] = json!(format!("{refusal:?}").chars().take(20).collect::<String>());
         }
         causes.sort();
-        let told = causes.into_iter().map(|[field, ty, message]| json!({"field": field, "type": ty, "message": message}));
+        let told =
+            causes.into_iter().map(|[field, ty, message]| json!({"field": field, "type": ty, "message": message}));
         said["causes"] = told.collect();
     }
     if is_old {

@@ -380,7 +380,8 @@ impl Checker<'_> {
                 Some((_, expected)) if self.unifier.assign(expected, &ty) => {}
                 Some((_, expected)) => {
                     let (expected, ty) = (self.unifier.finish(expected), self.unifier.finish(&ty));
-                    let message = format!("expected type of field '{}' is '{expected}' but provided type is '{ty}'", field.name);
+                    let message =
+                        format!("expected type of field '{}' is '{expected}' but provided type is '{ty}'", field.name);
                     self.complain(field.at, message);
                 }
                 None => {

@@ -28,7 +28,10 @@ pub fn compute(node: &mut Node) -> Result<(), String> {
         },
         Kind::Map(entries) => match map(entries, &node.ty) {
             Some(literal) => Some(Kind::Literal(literal)),
-            None if entries.iter().all(|entry| !entry.optional && is_constant(&entry.key) && is_constant(&entry.value)) => {
+            None if entries
+                .iter()
+                .all(|entry| !entry.optional && is_constant(&entry.key) && is_constant(&entry.value)) =>
+            {
                 Some(Kind::Constant(Box::new(Constant::Map(std::mem::take(entries)))))
             }
             None => None,
@@ -41,9 +44,7 @@ pub fn compute(node: &mut Node) -> Result<(), String> {
             }
             None
         }
-        Kind::Call(call) if CONVERSIONS.contains(&call.function.as_str()) => {
-            conversion(call)?.map(Kind::Literal)
-        }
+        Kind::Call(call) if CONVERSIONS.contains(&call.function.as_str()) => conversion(call)?.map(Kind::Literal),
         _ => None,
     };
     if let Some(replacement) = replacement {

@@ -224,8 +224,11 @@ impl Estimator<'_> {
             let known = Known { computed, entries: known.entries, ..Known::default() };
             return Estimate { cost: below.add(Range::ONE), known };
         }
-        let arguments: Vec<Argument<'_>> =
-            estimates.iter().zip(&call.arguments).map(|(estimate, node)| self.argument(&estimate.known, node)).collect();
+        let arguments: Vec<Argument<'_>> = estimates
+            .iter()
+            .zip(&call.arguments)
+            .map(|(estimate, node)| self.argument(&estimate.known, node))
+            .collect();
         let arguments = Arguments { arguments: &arguments };
         let estimate = |overload: &&'static Compiled| overload.cost.estimate(&arguments);
         // Where the types leave several overloads possible, the range covers all of them.

@@ -230,7 +230,7 @@ impl<'a> Machine<'_, 'a> {
                 (true, other) => return Err(no_optional(&other)),
             }
         }
-        self.budget.spend(LIST_COST)?;
+        self.budget.spend(LIST_COST + work::items(items.len()))?;
         Ok(Value::list(values))
     }
 
@@ -247,7 +247,7 @@ impl<'a> Machine<'_, 'a> {
             };
             insert(&mut map, &key, value, "Failed with repeated key: ", "")?;
         }
-        self.budget.spend(MAP_COST)?;
+        self.budget.spend(MAP_COST + work::items(entries.len()))?;
         Ok(Value::map(map))
     }
 
@@ -378,9 +378,11 @@ impl<'a> Machine<'_, 'a> {
     fn constant(&mut self, constant: &'a Constant) -> Outcome<'a> {
         match constant {
             Constant::List(items) => {
+                self.budget.spend(work::items(items.len()))?;
                 items.iter().map(|item| self.eval(&item.node)).collect::<Result<_, _>>().map(Value::list)
             }
             Constant::Map(entries) => {
+                self.budget.spend(work::items(entries.len()))?;
                 let mut map = BTreeMap::new();
                 for entry in entries {
                     let (key, value) = (self.eval(&entry.key)?, self.eval(&entry.value)?);

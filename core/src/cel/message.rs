@@ -44,9 +44,9 @@ pub fn value_of<'a>(name: &str, fields: Vec<(&str, Value<'a>)>) -> Result<Value<
     };
     let nanos = number("seconds") * 1_000_000_000 + number("nanos");
     match message.ty {
-        Type::Duration => {
-            i64::try_from(nanos).map(|nanos| Value::Duration(Duration(nanos))).map_err(|_| EvalError::new("duration overflow"))
-        }
+        Type::Duration => i64::try_from(nanos)
+            .map(|nanos| Value::Duration(Duration(nanos)))
+            .map_err(|_| EvalError::new("duration overflow")),
         Type::Timestamp => {
             Timestamp::from_nanos(nanos).map(Value::Timestamp).ok_or_else(|| EvalError::new("timestamp overflow"))
         }

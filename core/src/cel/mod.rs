@@ -77,13 +77,13 @@ const MAX_FAULTS: usize = 100;
 /// Parses and type checks an expression. All that is wrong with its types comes back at once.
 pub fn compile(source: &str, environment: &Environment) -> Result<Program, Vec<Fault>> {
     let fault = |(message, at): lex::Complaint| Fault::new(message, source, at);
-    let mut root = parse::parse(source).map_err(|complaints| complaints.into_iter().map(fault).collect::<Vec<_>>())?;
-    let faults = |complaints: Vec<lex::Complaint>| match complaints.is_empty() {
-        true => Ok(()),
-        false => Err(complaints.into_iter().take(MAX_FAULTS).map(fault).collect::<Vec<_>>()),
+    let faults = |complaints: Vec<lex::Complaint>| -> Vec<Fault> {
+        complaints.into_iter().take(MAX_FAULTS).map(fault).collect()
     };
-    faults(check::check(&mut root, &environment.variables))?;
-    faults(validate::validate(&mut root))?;
+    let mut root = parse::parse(source).map_err(faults)?;
+    let agreed = |complaints: Vec<lex::Complaint>| if complaints.is_empty() { Ok(()) } else { Err(faults(complaints)) };
+    agreed(check::check(&mut root, &environment.variables))?;
+    agreed(validate::validate(&mut root))?;
     let cost = estimate::estimate(&root, &environment.variables, environment.computed_like.as_ref());
     let mut used = Vec::new();
     collect_variables(&mut root, &mut used);

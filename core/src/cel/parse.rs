@@ -147,9 +147,7 @@ impl<'s> Parser<'s> {
 
     /// Where an operand or, if asked, a closing bracket must come: passes over one token before it that does not fit.
     fn pass_over_extra(&mut self, expected: &str, or_end: bool) -> Result<(), Complaint> {
-        let fits = |token: &Token| {
-            begins_operand(token) || (or_end && *token == Token::Sign(")"))
-        };
+        let fits = |token: &Token| begins_operand(token) || (or_end && *token == Token::Sign(")"));
         if fits(&self.next.token) {
             return Ok(());
         }
@@ -180,7 +178,10 @@ impl<'s> Parser<'s> {
             count += 1;
         }
         if sign == "-" && self.at_sign("!") {
-            return Err((format!("Syntax error: no viable alternative at input '{}!'", sign.repeat(count)), self.next.start));
+            return Err((
+                format!("Syntax error: no viable alternative at input '{}!'", sign.repeat(count)),
+                self.next.start,
+            ));
         }
         // A minus before a number belongs to it.
         let operand = match self.next.token {

@@ -26,8 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// The tables of the language. A later table may add overloads to a function of an earlier one.
-static TABLES: &[&[Overload]] =
-    &[arithmetic::TABLE, arithmetic::ORDER, standard::TABLE, convert::TABLE, time::TABLE];
+static TABLES: &[&[Overload]] = &[arithmetic::TABLE, arithmetic::ORDER, standard::TABLE, convert::TABLE, time::TABLE];
 
 /// The tables of its extensions, but for those that only Kubernetes has.
 static EXTENSIONS: &[&[Overload]] = &[strings::TABLE, text_format::TABLE, sets::TABLE, lists::TABLE, optional::TABLE];
@@ -226,7 +225,8 @@ impl Compiled {
     /// Whether the values can be arguments, as far as that shows without looking into them.
     pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
-            && (!self.guarded || self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument)))
+            && (!self.guarded
+                || self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument)))
     }
 }
 

@@ -71,7 +71,8 @@ pub fn read<'t, E>(
             return Err(fail(format!("index {argument} out of range")));
         }
         let unread = |why: String| fail(format!("could not parse formatting clause: {why}"));
-        let (precision, after) = precision(rest).map_err(|why| unread(format!("error while parsing precision: {why}")))?;
+        let (precision, after) =
+            precision(rest).map_err(|why| unread(format!("error while parsing precision: {why}")))?;
         let verb = after.chars().next().unwrap_or_default();
         let clause = match verb {
             's' => Clause::Text,
@@ -133,9 +134,7 @@ impl Clause {
         let is_whole = matches!(ty, Type::Int | Type::Uint);
         matches!(ty, Type::Dyn | Type::Error)
             || match self {
-                Clause::Text => {
-                    !matches!(ty, Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Param(_))
-                }
+                Clause::Text => !matches!(ty, Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Param(_)),
                 Clause::Decimal | Clause::Octal => is_whole,
                 // Some numbers are spelled as texts.
                 Clause::Fixed | Clause::Scientific => matches!(ty, Type::Double | Type::String),
@@ -218,7 +217,16 @@ fn unlimited(number: f64) -> Option<String> {
     if number.is_finite() {
         return None;
     }
-    Some(if number.is_nan() { "NaN" } else if number > 0.0 { "∞" } else { "-∞" }.to_owned())
+    Some(
+        if number.is_nan() {
+            "NaN"
+        } else if number > 0.0 {
+            "∞"
+        } else {
+            "-∞"
+        }
+        .to_owned(),
+    )
 }
 
 /// With commas between thousands, as English has them.

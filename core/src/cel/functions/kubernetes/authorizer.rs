@@ -5,8 +5,16 @@ use super::{Cost, EvalError, Overload, Value, no_overload};
 use crate::cel::functions::overload;
 
 pub static TABLE: &[Overload] = &[
-    overload("<kubernetes.authorization.Authorizer>.path(string) -> kubernetes.authorization.PathCheck", unasked, Cost::One),
-    overload("<kubernetes.authorization.Authorizer>.group(string) -> kubernetes.authorization.GroupCheck", unasked, Cost::One),
+    overload(
+        "<kubernetes.authorization.Authorizer>.path(string) -> kubernetes.authorization.PathCheck",
+        unasked,
+        Cost::One,
+    ),
+    overload(
+        "<kubernetes.authorization.Authorizer>.group(string) -> kubernetes.authorization.GroupCheck",
+        unasked,
+        Cost::One,
+    ),
     overload(
         "<kubernetes.authorization.Authorizer>.serviceAccount(string, string) -> kubernetes.authorization.Authorizer",
         unasked,
@@ -43,7 +51,11 @@ pub static TABLE: &[Overload] = &[
         Cost::One,
     ),
     overload("<kubernetes.authorization.PathCheck>.check(string) -> kubernetes.authorization.Decision", unasked, CHECK),
-    overload("<kubernetes.authorization.ResourceCheck>.check(string) -> kubernetes.authorization.Decision", unasked, CHECK),
+    overload(
+        "<kubernetes.authorization.ResourceCheck>.check(string) -> kubernetes.authorization.Decision",
+        unasked,
+        CHECK,
+    ),
     overload("<kubernetes.authorization.Decision>.allowed() -> bool", unasked, Cost::One),
     overload("<kubernetes.authorization.Decision>.reason() -> string", unasked, Cost::One),
     overload("<kubernetes.authorization.Decision>.error() -> string", unasked, Cost::One),

@@ -14,8 +14,16 @@ use super::{Cost, CustomCost, Overload};
 use crate::cel::value::{EvalError, Value};
 
 /// The tables of all libraries.
-pub static TABLES: &[&[Overload]] =
-    &[address::TABLE, authorizer::TABLE, format::TABLE, lists::TABLE, quantity::TABLE, regex::TABLE, semver::TABLE, url::TABLE];
+pub static TABLES: &[&[Overload]] = &[
+    address::TABLE,
+    authorizer::TABLE,
+    format::TABLE,
+    lists::TABLE,
+    quantity::TABLE,
+    regex::TABLE,
+    semver::TABLE,
+    url::TABLE,
+];
 
 /// Of functions that read a text.
 const READS_TEXT: Cost = Cost::Traverse(&[0]);

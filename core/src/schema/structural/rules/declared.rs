@@ -138,7 +138,9 @@ fn object(schema: &Structural, is_resource: bool, names: &mut Names) -> (Seen, u
     }
     if implied {
         let text = || Seen::String.sized(REQUEST_BYTES_MAX - 2);
-        let metadata = Seen::object(&names.below("metadata", Names::next), [("name", text()), ("generateName", text())]).sized(NO_SIZE);
+        let metadata =
+            Seen::object(&names.below("metadata", Names::next), [("name", text()), ("generateName", text())])
+                .sized(NO_SIZE);
         add("apiVersion", Sized { ty: text(), bytes_min: 2 }, false);
         add("kind", Sized { ty: text(), bytes_min: 2 }, false);
         add("metadata", Sized { ty: metadata, bytes_min: 2 }, false);

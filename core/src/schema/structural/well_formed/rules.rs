@@ -189,7 +189,8 @@ fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
 
 /// JSON as Go writes it: fit for a page of HTML.
 fn as_go_writes(json: &str) -> String {
-    let escapes = [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
     escapes.iter().fold(json.to_owned(), |json, (character, escape)| json.replace(*character, escape))
 }
 
