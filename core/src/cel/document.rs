@@ -2,6 +2,7 @@
 
 use super::types::{ListKind, Type};
 use super::value::{Duration, EvalError, Key, List, Text, Timestamp, Value};
+use crate::schema::structural::formats;
 use base64::Engine;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -54,7 +55,9 @@ impl<'a> Value<'a> {
                 Ok(bytes) => Value::Bytes(bytes.into()),
                 Err(_) => return Err(EvalError::new(format!("{text:?} is not valid base64"))),
             },
-            (Type::Duration, Json::String(text)) => match Duration::parse(text) {
+            (Type::Duration, Json::String(text)) => match Duration::parse(text)
+                .or_else(|| formats::worded_duration(text).map(Duration))
+            {
                 Some(duration) => Value::Duration(duration),
                 None => return Err(EvalError::new(format!("invalid duration {text}"))),
             },
@@ -184,11 +187,8 @@ impl<'a> Value<'a> {
             Value::Duration(_) => Type::Duration,
             Value::Timestamp(_) => Type::Timestamp,
             Value::List(_) | Value::Json(Json::Array(_), _) => Type::list(Type::Dyn),
-            Value::Json(_, ty) => match ty.plain() {
-                object @ Type::Object(_) => object.clone(),
-                _ => Type::map(Type::Dyn, Type::Dyn),
-            },
-            Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
+            // An object, too, is a map once it is there.
+            Value::Json(..) | Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Type(_) => Type::type_of(Type::Dyn),
             Value::Opaque(opaque) => Type::Opaque(opaque.type_name()),

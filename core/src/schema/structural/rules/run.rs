@@ -191,7 +191,11 @@ impl<'n> Node<'n, '_, '_, '_> {
                     Ok(Seen::String(text)) => as_message(&text),
                     Ok(_) | Err(Stop::Error(EvalError::Message(_))) => None,
                     Err(stop) => {
-                        self.tell(compiled, CauseReason::Invalid, &words(&stop, &rule.message_expression));
+                        let detail = words(&stop, &rule.message_expression);
+                        let ty = Value::from(self.ty);
+                        if !self.is_old_news(compiled) {
+                            self.add(&compiled.field, |field| Cause::invalid(field, &ty, &detail));
+                        }
                         self.run.left = None;
                         return;
                     }
@@ -221,7 +225,7 @@ impl<'n> Node<'n, '_, '_, '_> {
 
     /// Tells that the rule is broken, if that is news.
     fn tell(&mut self, compiled: &CompiledRule, reason: CauseReason, detail: &str) {
-        if !compiled.uses_old_self && self.place.kept.is_unchanged() {
+        if self.is_old_news(compiled) {
             return;
         }
         let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
@@ -236,6 +240,11 @@ impl<'n> Node<'n, '_, '_, '_> {
             // What is large is not repeated.
             (_, None) => Cause { reason: CauseReason::Invalid, field, message: format!("Invalid value: {detail}") },
         });
+    }
+
+    /// Whether the rule was broken before, and is not about the change.
+    fn is_old_news(&self, compiled: &CompiledRule) -> bool {
+        !compiled.uses_old_self && self.place.kept.is_unchanged()
     }
 
     fn fail(&mut self, detail: &str) {
