@@ -11,6 +11,7 @@ pub mod facts;
 pub mod fixture;
 pub mod large;
 pub mod memory;
+pub mod scripts;
 pub mod server;
 pub mod storage_suite;
 pub mod webhook;
