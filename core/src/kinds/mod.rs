@@ -280,6 +280,8 @@ pub struct Hooks {
     pub prepare_update: Option<fn(&mut Value, &Value)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
+    /// Rules of a new object that ask for the labels of its namespace.
+    pub in_namespace: Option<fn(&Value, &Value) -> Vec<Cause>>,
     /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
     pub authorize: Option<Authorize>,
     /// What whoever creates or updates the object is to know, though nothing is wrong with it.

@@ -55,9 +55,9 @@ impl Place<'static> {
             };
             parent = Some(std::mem::replace(&mut place, next));
         }
-        let is_structure = matches!(place.ty, Type::Message(_)) || place.shape != Shape::Single;
+        let is_scalar = matches!(place.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
         match value {
-            Value::Object(_) if !is_structure || place.shape == Shape::List => parent,
+            Value::Object(_) if place.shape == Shape::List || (is_scalar && place.shape == Shape::Single) => parent,
             _ => Some(place),
         }
     }
