@@ -22,6 +22,7 @@ pub mod core;
 pub mod custom;
 pub mod discovery;
 pub mod events;
+mod expressions;
 pub mod extensions;
 pub mod flowcontrol;
 mod groups;

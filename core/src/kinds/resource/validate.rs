@@ -3,7 +3,7 @@
 use super::shapes::{cel_selectors, configuration, device_class, device_name, pool_name, toleration};
 use crate::kinds::rules::{At, distinct, immutable, labels, named};
 use crate::kinds::shapes::{
-    at_least, at_most, conditions, count, distinct_items, driver_name, qualified, without_value,
+    at_least, at_most, conditions, count, distinct_items, driver_name, without_value,
 };
 use crate::object::names;
 use crate::refusal::Cause;
