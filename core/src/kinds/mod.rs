@@ -41,6 +41,7 @@ mod shapes;
 pub mod storage;
 pub mod storagemigration;
 pub mod structures;
+mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};

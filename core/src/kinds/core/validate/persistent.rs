@@ -43,7 +43,8 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
     }
     if !same(&source, &sources_of(old)) {
-        causes.push(spec.get("persistentvolumesource").forbidden(SOURCE_FIXED));
+        let path = spec.get("persistentvolumesource").path();
+        causes.push(Cause::changed(path, SOURCE_FIXED, &sources_of(old), &source));
     }
     // Kubernetes leaves `spec` out of the paths of these two.
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old["volumeMode"], &mut causes);
@@ -269,7 +270,7 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
         }
     }
     if !same(&kept, old_spec) {
-        causes.push(spec.forbidden(CLAIM_FIXED));
+        causes.push(Cause::changed(spec.path(), CLAIM_FIXED, old_spec, &kept));
     }
     let nothing = json!("0");
     let size = if size.is_null() { &nothing } else { size };
