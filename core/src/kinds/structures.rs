@@ -508,7 +508,8 @@ fn is_pointer(message: &Message, field: &Field) -> bool {
     match field.ty {
         Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero == Zero::Kept,
         Type::Message(_) => {
-            let is_part = ["Spec", "Status"].iter().any(|end| short_type(field).is_some_and(|name| name.ends_with(end)));
+            let is_part =
+                ["Spec", "Status"].iter().any(|end| short_type(field).is_some_and(|name| name.ends_with(end)));
             !(field.zero == Zero::Always || (is_part && field.zero != Zero::Dropped && message.typed))
         }
         Type::IntOrString => field.zero != Zero::Always && field.json != "targetPort",

@@ -2,8 +2,10 @@
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop};
+use crate::object::decode;
 use crate::object::meta::{self, Document, metadata_mut, text};
-use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
+use crate::refusal::{BadRequest, Cause, CauseReason, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
+use crate::request::{Format, Request};
 use serde_json::Value;
 
 pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -56,6 +58,17 @@ pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>
         return Err(name_mismatch(body, name));
     }
     Ok(Candidate::creating(document, warnings))
+}
+
+/// The version that a new object claims to have, where only a dry run lets it.
+pub fn named_version(request: &Request) -> Option<String> {
+    let decoded = match request.body.format {
+        Format::Json => decode::json(&request.body.bytes),
+        Format::Yaml => decode::yaml(&request.body.bytes),
+        _ => return None,
+    };
+    let document = decoded.ok()?.value;
+    document["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty()).map(str::to_owned)
 }
 
 /// The body's namespace is the path's, or empty and then becomes it.

@@ -28,6 +28,8 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         let grace_period = context.kind.hooks.grace_period;
         mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
         if let Some(begin_delete) = context.kind.hooks.begin_delete {
+            // Such a kind goes its own way, on which nobody waits for anybody to stop.
+            metadata_mut(marked).remove("deletionGracePeriodSeconds");
             begin_delete(marked, &context.stamp.rfc3339());
         }
     } else if let Some(grace) = options.grace_period_seconds {

@@ -32,7 +32,13 @@ impl Refusal {
                 format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes))
             }
             Self::Unprocessable => "the server rejected our request due to an error in our request".into(),
-            Self::NotAcceptable { offered } => format!("only the following media types are accepted: {offered}"),
+            Self::NotAcceptable { offered, is_offered: true } => {
+                format!("only the following media types are accepted: {offered}")
+            }
+            Self::NotAcceptable { offered, is_offered: false } => {
+                format!("406: Not Acceptable\n\nAvailable representations: {offered}")
+            }
+            Self::UnsupportedMediaType { accepted: "" } => "415: Unsupported Media Type".into(),
             Self::UnsupportedMediaType { accepted } => {
                 format!("the body of the request was in an unknown format - accepted media types include: {accepted}")
             }
@@ -334,7 +340,11 @@ impl Display for Internal {
 impl Display for Unreasoned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAVersion(text) => write!(f, "strconv.ParseUint: parsing \"{text}\": invalid syntax"),
+            Self::NotAVersion(text) => write!(f, "strconv.ParseUint: parsing {}: invalid syntax", quoted(text)),
+            Self::NotAVersionToRead(text) => {
+                write!(f, "resourceVersion: Invalid value: {}: ", quoted(text))?;
+                Self::NotAVersion(text.clone()).fmt(f)
+            }
             Self::Untyped { object, kind, faults } => {
                 write!(f, "failed to create typed patch object ({object}; {kind}): ")?;
                 match faults.as_slice() {

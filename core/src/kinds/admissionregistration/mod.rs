@@ -12,7 +12,8 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_700, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

@@ -181,9 +181,8 @@ fn stateful_template(spec: At, causes: &mut Vec<Cause>) {
     let mut whole = at.value.clone();
     let volumes = whole["spec"]["volumes"].as_array().cloned().unwrap_or_default();
     let own = volumes.into_iter().filter(|volume| !claimed.contains(volume["name"].as_str().unwrap_or("")));
-    let made = claimed
-        .iter()
-        .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": claim_name(name) } }));
+    let made =
+        claimed.iter().map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": claim_name(name) } }));
     whole["spec"]["volumes"] = own.chain(made).collect();
     template(at.holding(&whole), causes);
 }

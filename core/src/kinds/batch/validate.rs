@@ -2,7 +2,9 @@
 
 use super::{job as own, policies, schedule};
 use crate::kinds::core::validate::template;
-use crate::kinds::rules::{At, immutable, none_negative, one_of, same, selector as label_selector, selects, twice_on_update};
+use crate::kinds::rules::{
+    At, immutable, none_negative, one_of, same, selector as label_selector, selects, twice_on_update,
+};
 use crate::kinds::shapes::{domain_prefixed_path, no_more_than, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;

@@ -10,7 +10,8 @@ const GROUP: &str = "coordination.k8s.io";
 const PACKAGE: &str = "io.k8s.api.coordination";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_500, &[("v1", 15), ("v1beta1", 13), ("v1alpha2", 12)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

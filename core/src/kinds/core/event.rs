@@ -1,9 +1,9 @@
 //! Event: one kind that two groups show, each with its own names for the same fields.
 
 use super::columns;
-use crate::kinds::{Kind, MetadataOnUpdate};
 use crate::kinds::build::{text, text_or};
 use crate::kinds::events::convert::RENAMED;
+use crate::kinds::{Kind, MetadataOnUpdate};
 use crate::object::names::NameRule;
 use serde_json::Value;
 

@@ -20,7 +20,7 @@ pub use service::ServiceRange;
 const PACKAGE: &str = "io.k8s.api.core";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules).prioritized(18_000, &[("v1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -66,7 +66,8 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::persistent_volume)
             .metadata_on_update(MetadataOnUpdate::New)
             .status()
-            .prepare_create(volume::prepare_create),
+            .prepare_create(volume::prepare_create)
+            .note(volume::date_phase),
         Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
@@ -116,8 +117,7 @@ pub fn kinds() -> Vec<Kind> {
             .glance(&["type", "data.*"])
             .validate(validate::secret)
             .select("type")
-            .prepare_create(secret::prepare_create)
-            .prepare_update(secret::prepare_update),
+            .agree(secret::encode_strings),
         service::kind(),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])

@@ -407,11 +407,7 @@ mod tests {
         check_rows(
             &good,
             &[
-                (
-                    "/spec/type",
-                    json!("Exempt"),
-                    "spec.type: Invalid value: \"Exempt\": must be 'Exempt' if and only",
-                ),
+                ("/spec/type", json!("Exempt"), "spec.type: Invalid value: \"Exempt\": must be 'Exempt' if and only"),
                 (
                     "/spec/type",
                     json!("Free"),

@@ -17,7 +17,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
         ["v1", "Eviction", "io.k8s.api.policy.v1.Eviction"],
         ["v1beta1", "Eviction", "io.k8s.api.policy.v1beta1.Eviction"],
     ],
-    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+    ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_100, &[("v1", 15), ("v1beta1", 9)])
 };
 
 /// The kinds of this group.

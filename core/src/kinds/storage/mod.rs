@@ -11,7 +11,8 @@ const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_800, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -38,7 +39,7 @@ pub fn kinds() -> Vec<Kind> {
             .return_deleted_object()
             .validate(validate::driver)
             .conditional_update()
-            .generation(),
+            .generation_of_changes(),
         Kind::cluster("CSINode", "csinodes")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSINode"))

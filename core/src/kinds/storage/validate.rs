@@ -1,9 +1,7 @@
 //! The rules of storage: classes, what is attached where, and drivers.
 
 use crate::kinds::core::validate::inline_volume;
-use crate::kinds::rules::{
-    At, Seen, distinct, immutable, is_less, named, not_negative, one_of, same, selector,
-};
+use crate::kinds::rules::{At, Seen, distinct, immutable, is_less, named, not_negative, one_of, same, selector};
 use crate::kinds::shapes::{
     at_least, count, distinct_items, driver_name, entries_fit, exactly_one_of, no_more_than, not_longer, parameters,
     qualified, texts,

@@ -4,7 +4,8 @@ use super::placement::{node_selector, same_but_for_old_labels};
 use super::resources::{amount, positive, text};
 use super::source::{Owner, PERSISTENT, check};
 use crate::kinds::rules::{
-    At, compare, immutable, is_less, known, labels, named_if_any, need, need_one_of, one_of, same, selector, twice_on_update,
+    At, compare, immutable, is_less, known, labels, named_if_any, need, need_one_of, one_of, same, selector,
+    twice_on_update,
 };
 use crate::object::{names, validate};
 use crate::refusal::{Cause, CauseReason};
