@@ -12,7 +12,7 @@ use crate::authz::role::RoleKind;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::refusal::Refusal;
+use crate::refusal::{Cause, Refusal};
 use serde_json::Value;
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
@@ -391,6 +391,12 @@ impl Kind {
         for part in self.subresources.iter_mut().filter(|part| part.name == name) {
             part.validate = Some(rules);
         }
+        self
+    }
+
+    /// The rules of a new object that ask for the labels of its namespace.
+    pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Vec<Cause>) -> Self {
+        self.hooks.in_namespace = Some(rules);
         self
     }
 
