@@ -255,7 +255,7 @@ fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, o
 }
 
 /// Fields as Go declares them: by number, but for a few structures.
-fn in_order(message: &Message) -> Vec<&Field> {
+pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
     if let Some((_, order)) = ORDERS.iter().find(|(name, _)| *name == short(message)) {
         return order.iter().filter_map(|name| message.field(name)).collect();
     }

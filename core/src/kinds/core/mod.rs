@@ -11,6 +11,7 @@ mod service;
 mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
+pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
@@ -85,6 +86,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PodTemplate"))
             .return_deleted_object()
             .validate(validate::pod_template)
+            .warnings(|_, object, old| warnings::template(object, old, "template"))
             .generation(),
         Kind::namespaced("ReplicationController", "replicationcontrollers")
             .versions("", PACKAGE, ["v1"])
@@ -95,6 +97,7 @@ pub fn kinds() -> Vec<Kind> {
             .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .validate_part("status", validate::controller_status)
@@ -116,6 +119,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Secret"))
             .glance(&["type", "data.*"])
             .validate(validate::secret)
+            .warnings(warnings::secret)
             .select("type")
             .agree(secret::encode_strings),
         service::kind(),

@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
         .agree(pair_addresses)
         // The status stays: a kubelet sends it with the first request.
         .prepare_create(|_| ())
-        .unreachable(|node, _| {
+        .unreachable(|node, _, _| {
             Refusal::Unavailable(Unavailable::NodeNotConnected { node: text(node, "/metadata/name") })
         })
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
