@@ -1,8 +1,8 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::gates::ApiGates;
-use crate::etcd::{self, Membership};
 use crate::{aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_chronicle::clock::SystemClock;
@@ -198,7 +198,12 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
-fn transport(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Option<Arc<dyn Forker>>) -> Result<Arc<Transport>> {
+fn transport(
+    args: &Args,
+    engine: Arc<Engine>,
+    address: SocketAddr,
+    forker: Option<Arc<dyn Forker>>,
+) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
         static_tokens: match &args.token_auth_file {
