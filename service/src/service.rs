@@ -49,9 +49,21 @@ impl Default for Options {
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
-        let flow = Arc::new(FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed));
+        let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
+        Service::of(engine, metrics, flow, options.tokens)
+    }
+
+    /// The door of a fork. Whoever comes to it takes places of this one.
+    pub fn beside(&self, engine: Arc<Engine>, tokens: Arc<dyn Tokens>) -> Arc<Service> {
+        let metrics = Arc::new(Metrics::default());
+        let flow = self.flow.beside(metrics.clone());
+        Service::of(engine, metrics, flow, tokens)
+    }
+
+    fn of(engine: Arc<Engine>, metrics: Arc<Metrics>, flow: FlowControl, tokens: Arc<dyn Tokens>) -> Arc<Service> {
+        let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens: options.tokens })
+        Arc::new(Service { engine, layers, metrics, flow, tokens })
     }
 
     /// Carries out a call. A fault in one, be it a panic, ends that call alone.
@@ -107,6 +119,11 @@ impl Service {
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
         self.metrics.render(&self.engine.snapshot(), told, reading, mutating)
+    }
+
+    /// How many watches are in progress.
+    pub fn watches(&self) -> i64 {
+        self.metrics.watches()
     }
 
     /// Counts a watch for as long as the result lives.

@@ -24,6 +24,8 @@ const BODIES_BYTES_MAX: u64 = 256 << 20;
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
 /// Bodies that are being read, of all users. Nobody holds them all: a body takes room before its request takes a place.
+/// Cloning gives the same room.
+#[derive(Clone)]
 pub struct Bodies {
     room: Shares,
 }

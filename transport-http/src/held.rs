@@ -15,7 +15,8 @@ use std::sync::{Arc, OnceLock};
 /// How many bytes of such answers are held at once, of all users.
 const ANSWERS_BYTES_MAX: u64 = 512 << 20;
 
-/// Room for answers that are made whole.
+/// Room for answers that are made whole. Cloning gives the same.
+#[derive(Clone)]
 pub struct Answers {
     room: Shares,
 }

@@ -19,7 +19,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The Kubernetes release whose API is served.
@@ -35,6 +35,8 @@ pub struct Documents {
     server_address: String,
     /// By name, with the revision of what they were made of.
     made: Mutex<HashMap<String, (u64, Bytes)>>,
+    /// Of a fork: the documents of the server that it was made of, and the revision up to which both have the same.
+    shared: Option<(Arc<Documents>, u64)>,
 }
 
 /// The documents of one state's API.
@@ -45,11 +47,32 @@ struct Described<'a> {
 
 impl Documents {
     pub fn new(server_address: String) -> Documents {
-        Documents { server_address, made: Mutex::new(HashMap::new()) }
+        Documents { server_address, made: Mutex::new(HashMap::new()), shared: None }
+    }
+
+    /// Those of a fork, whose API is the same up to this revision.
+    pub fn beside(other: &Arc<Documents>, revision: u64) -> Documents {
+        Documents { shared: Some((other.clone(), revision)), ..Documents::new(other.server_address.clone()) }
+    }
+
+    fn find(&self, name: &str, revision: u64) -> Option<Bytes> {
+        match &self.shared {
+            Some((shared, until)) if revision <= *until => shared.find(name, revision),
+            _ => self.lock().get(name).filter(|made| made.0 == revision).map(|made| made.1.clone()),
+        }
     }
 
     fn keep(&self, name: String, revision: u64, made: Bytes) {
+        if let Some((shared, until)) = &self.shared
+            && revision <= *until
+        {
+            return shared.keep(name, revision, made);
+        }
         let mut kept = self.lock();
+        // A fork asks for what was there when it began; what is there now is asked for more often.
+        if kept.get(&name).is_some_and(|(newer, _)| *newer > revision) {
+            return;
+        }
         // Groups come and go, and nobody takes away what told of them.
         if kept.len() >= DOCUMENTS_MAX {
             kept.clear();
@@ -65,8 +88,8 @@ impl Documents {
 impl Described<'_> {
     /// The document under this name.
     fn get(&self, name: &str, revision: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
-        if let Some((_, found)) = self.documents.lock().get(name).filter(|(made_of, _)| *made_of == revision) {
-            return Some(found.clone());
+        if let Some(found) = self.documents.find(name, revision) {
+            return Some(found);
         }
         let made = make()?;
         self.documents.keep(name.to_owned(), revision, made.clone());
@@ -119,8 +142,8 @@ impl Described<'_> {
         let revision = newest(&built_in);
         let one = |name: &str, revision, groups: &[GroupVersions], is_built_in| {
             let part = |of: &str| format!("openapi/v2 {encoding:?} {of} {name}");
-            let known = |of: &str| self.documents.lock().get(&part(of)).filter(|made| made.0 == revision).cloned();
-            if let (Some((_, paths)), Some((_, definitions))) = (known("paths"), known("definitions")) {
+            let known = |of: &str| self.documents.find(&part(of), revision);
+            if let (Some(paths), Some(definitions)) = (known("paths"), known("definitions")) {
                 return v2::Part { paths, definitions };
             }
             let made = self.openapi(groups, |openapi| openapi.v2_part(encoding, is_built_in));
@@ -181,7 +204,7 @@ pub async fn answer(
             described.get("openapi/v3", state.registry.revision(), index).map(|body| json_answer(body, shape))
         }
         Route::OpenApiV3(path) => openapi_v3(&described, path, headers, shape),
-        Route::Resource { .. } | Route::Log(_) | Route::Forks | Route::Unknown => None,
+        Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| respond::refusal(&Refusal::NoSuchPath, shape))
 }
