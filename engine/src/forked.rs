@@ -5,18 +5,22 @@
 //! the two share. Nothing is written to a disk: the fork goes when it is dropped.
 
 use crate::log::{Append, AsOf, Fault, Identity, Log, LogRead, Origin, Size};
+use crate::volatile::VolatileLog;
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 pub struct ForkedLog {
     base: Arc<dyn LogRead>,
     /// The last event that the two have in common.
     at: Offset,
-    own: RwLock<Own>,
+    /// What came after it.
+    own: VolatileLog,
+    /// Events before the fork that were let go here.
+    forgotten: RwLock<Forgotten>,
     room: Room,
     /// Its name among all logs.
     id: String,
@@ -24,18 +28,12 @@ pub struct ForkedLog {
     _held: Option<Held>,
 }
 
-/// What was written after the fork.
 #[derive(Default)]
-struct Own {
-    /// In order, without a gap; `None` where one was let go.
-    records: Vec<Option<Record>>,
-    /// By resource and key, each object's events and whether they were deletions.
-    objects: BTreeMap<String, BTreeMap<String, Vec<(Offset, bool)>>>,
-    /// Events before the fork that were let go here.
-    forgotten: BTreeSet<Offset>,
-    oldest: Offset,
+struct Forgotten {
+    events: BTreeSet<Offset>,
     bytes: u64,
-    let_go: Size,
+    /// From here on everything is there.
+    oldest: Offset,
 }
 
 /// The memory that forks take together, so that they cannot take all there is. Cloning gives the same one.
@@ -114,18 +112,20 @@ impl ForkedLog {
         (id, secret): (String, [u8; 32]),
         room: Room,
     ) -> ForkedLog {
-        ForkedLog { base, at, own: RwLock::default(), room, id, secret, _held: held }
+        let own = VolatileLog::after(at);
+        ForkedLog { base, at, own, forgotten: RwLock::default(), room, id, secret, _held: held }
     }
 
-    fn own(&self) -> std::sync::RwLockReadGuard<'_, Own> {
-        self.own.read().unwrap_or_else(PoisonError::into_inner)
+    fn forgotten(&self) -> RwLockReadGuard<'_, Forgotten> {
+        self.forgotten.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn own_mut(&self) -> std::sync::RwLockWriteGuard<'_, Own> {
-        self.own.write().unwrap_or_else(PoisonError::into_inner)
+    /// Whether an event of the other log is this one's, too.
+    fn is_shared(&self, offset: Offset) -> bool {
+        offset <= self.at && !self.forgotten().events.contains(&offset)
     }
 
-    /// The other log's events after `after`, as far as they are this one's too.
+    /// The other log's events after `after`, as far as they are this one's.
     fn shared(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         let (mut found, mut after) = (Vec::new(), after);
         while after < self.at && found.len() < limit {
@@ -133,74 +133,44 @@ impl ForkedLog {
             let records = self.base.scan(resource, after, wanted)?;
             let is_last = records.len() < wanted;
             after = records.last().map_or(self.at, Record::offset);
-            let own = self.own();
-            let kept = |record: &Record| record.offset() <= self.at && !own.forgotten.contains(&record.offset());
-            found.extend(records.into_iter().filter(kept));
+            found.extend(records.into_iter().filter(|record| self.is_shared(record.offset())));
             if is_last {
                 break;
             }
         }
         Ok(found)
     }
-}
 
-impl Own {
-    fn read(&self, at: Offset, offset: Offset) -> Option<&Record> {
-        let index = usize::try_from(offset.0.checked_sub(at.0)?.checked_sub(1)?).ok()?;
-        self.records.get(index)?.as_ref()
-    }
-
-    /// An object's newest event up to a version, and whether it was a deletion.
-    fn newest(versions: &[(Offset, bool)], at: Offset) -> Option<(Offset, bool)> {
-        versions[..versions.partition_point(|(version, _)| *version <= at)].last().copied()
-    }
-
-    /// The objects that are asked for and were written here, each with its newest event.
-    fn written<'a>(&'a self, asked: &'a AsOf<'a>) -> impl Iterator<Item = (&'a str, Offset, bool)> + 'a {
-        let begins = asked.after.filter(|after| *after >= asked.prefix).unwrap_or(asked.prefix).to_owned();
-        let objects = self.objects.get(asked.resource);
-        let range = objects.into_iter().flat_map(move |objects| objects.range(begins.clone()..));
-        range.take_while(|(key, _)| key.starts_with(asked.prefix)).filter_map(|(key, versions)| {
-            let (offset, deleted) = Own::newest(versions, asked.at)?;
-            asked.after.is_none_or(|after| key.as_str() > after).then_some((key.as_str(), offset, deleted))
-        })
-    }
-
-    fn push(&mut self, record: &Record) {
-        let versions = self.objects.entry(record.resource.clone()).or_default().entry(record.key.clone()).or_default();
-        versions.push((record.offset(), record.is_delete()));
-        self.bytes += record.encoded_bytes() as u64;
-        self.records.push(Some(record.clone()));
-    }
-
-    /// Lets one event go; gives back how much memory that frees.
-    fn let_go(&mut self, at: Offset, gone: &Record) -> u64 {
-        let bytes = gone.encoded_bytes() as u64;
-        let own = gone.offset.checked_sub(at.0 + 1).and_then(|index| self.records.get_mut(index as usize));
-        let (is_new, freed) = match own {
-            Some(record) => (record.take().is_some(), bytes),
-            None => (self.forgotten.insert(gone.offset()), 0),
-        };
-        if !is_new {
-            return 0;
-        }
-        self.let_go.let_go_events += 1;
-        self.let_go.let_go_bytes += bytes;
-        self.bytes -= freed;
-        freed
+    /// The events before the fork that those up to `through` have replaced or deleted, as far as nobody has let them go.
+    fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
+        let begin = self.oldest()?;
+        let mut replaced = Vec::new();
+        // A deletion that the log began with last time goes now.
+        self.each(Offset(begin.0.saturating_sub(1)), &mut |record| {
+            if record.offset() > through {
+                return ControlFlow::Break(());
+            }
+            replaced.push(Offset(record.replaces));
+            replaced.extend((record.is_delete() && record.offset() < through).then_some(record.offset()));
+            ControlFlow::Continue(())
+        })?;
+        replaced.retain(|offset| *offset <= self.at);
+        let read = replaced.into_iter().map(|offset| self.read(offset)).filter_map(Result::transpose);
+        read.collect()
     }
 }
 
 impl LogRead for ForkedLog {
     fn last(&self) -> Result<Offset, Fault> {
-        Ok(Offset(self.at.0 + self.own().records.len() as u64))
+        self.own.last()
     }
 
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        if offset > self.at {
-            return Ok(self.own().read(self.at, offset).cloned());
+        match offset {
+            offset if offset > self.at => self.own.read(offset),
+            offset if self.is_shared(offset) => self.base.read(offset),
+            _ => Ok(None),
         }
-        if self.own().forgotten.contains(&offset) { Ok(None) } else { self.base.read(offset) }
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
@@ -218,45 +188,38 @@ impl LogRead for ForkedLog {
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         let mut found = self.shared(resource, after, limit)?;
-        let own = self.own();
-        let begin = usize::try_from(after.0.saturating_sub(self.at.0)).unwrap_or(usize::MAX).min(own.records.len());
-        let wanted = own.records[begin..].iter().flatten();
-        let wanted = wanted.filter(|record| resource.is_none_or(|resource| resource == record.resource));
-        found.extend(wanted.take(limit - found.len()).cloned());
+        found.extend(self.own.scan(resource, after, limit - found.len())?);
         Ok(found)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
         let mut found = self.base.versions(resource, key)?;
-        let own = self.own();
-        found.retain(|version| *version <= self.at && !own.forgotten.contains(version));
-        let versions = own.objects.get(resource).and_then(|objects| objects.get(key)).into_iter().flatten();
-        found.extend(versions.map(|(offset, _)| *offset).filter(|offset| own.read(self.at, *offset).is_some()));
+        found.retain(|version| self.is_shared(*version));
+        found.extend(self.own.versions(resource, key)?);
         Ok(found)
     }
 
     fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
-        let newest = {
-            let own = self.own();
-            let versions = own.objects.get(resource).and_then(|objects| objects.get(key));
-            versions.and_then(|versions| Own::newest(versions, at))
-        };
-        match newest {
-            Some((offset, deleted)) => Ok((!deleted).then_some(offset)),
-            None => self.base.version_at(resource, key, at.min(self.at)),
+        match self.own.newest(resource, key, at) {
+            Some((offset, is_delete)) => Ok((!is_delete).then_some(offset)),
+            None => {
+                let found = self.base.version_at(resource, key, at.min(self.at))?;
+                Ok(found.filter(|offset| self.is_shared(*offset)))
+            }
         }
     }
 
     /// Two lists in the order of their keys, told as one.
     fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
-        let own = self.own();
-        let mut written = own.written(asked).peekable();
+        let written = self.own.written(asked);
+        let mut written = written.iter().map(|(key, offset, is_delete)| (key.as_str(), *offset, *is_delete)).peekable();
         let mut has_enough = false;
         self.base.as_of(&AsOf { at: asked.at.min(self.at), ..*asked }, &mut |key, offset| {
             let told = before(&mut written, key, visit).and_then(|| match written.next_if(|own| own.0 == key) {
                 Some((_, _, true)) => ControlFlow::Continue(()),
                 Some((_, offset, false)) => visit(key, offset),
-                None => visit(key, offset),
+                None if self.is_shared(offset) => visit(key, offset),
+                None => ControlFlow::Continue(()),
             });
             has_enough = told.is_break();
             told
@@ -268,13 +231,15 @@ impl LogRead for ForkedLog {
     }
 
     fn oldest(&self) -> Result<Offset, Fault> {
-        Ok(self.base.oldest()?.min(self.at).max(self.own().oldest))
+        Ok(self.base.oldest()?.min(self.at).max(self.forgotten().oldest))
     }
 
     /// What it takes besides the log that it was forked from.
     fn size(&self) -> Result<Size, Fault> {
-        let own = self.own();
-        Ok(Size { bytes: own.bytes, ..own.let_go })
+        let (mut size, forgotten) = (self.own.size()?, self.forgotten());
+        size.let_go_events += forgotten.events.len() as u64;
+        size.let_go_bytes += forgotten.bytes;
+        Ok(size)
     }
 
     fn identity(&self) -> Result<Identity, Fault> {
@@ -293,8 +258,8 @@ fn before<'a>(
     key: &str,
     visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    while let Some((own, offset, deleted)) = written.next_if(|own| own.0 < key) {
-        if !deleted {
+    while let Some((own, offset, is_delete)) = written.next_if(|own| own.0 < key) {
+        if !is_delete {
             visit(own, offset)?;
         }
     }
@@ -319,12 +284,7 @@ impl Log for ForkedLog {
         if !self.room.take(bytes) {
             return Err(Fault::Full { operation: "append to a fork in memory" });
         }
-        let mut own = self.own_mut();
-        for record in batch {
-            assert_eq!(record.offset, self.at.0 + own.records.len() as u64 + 1, "offsets are dense");
-            own.push(record);
-        }
-        Ok(Append::Appended)
+        self.own.append(batch)
     }
 
     fn secret(&self) -> Result<[u8; 32], Fault> {
@@ -332,24 +292,20 @@ impl Log for ForkedLog {
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
-        let (through, begin) = (through.min(self.last()?), self.oldest()?);
-        let mut gone = Vec::new();
-        // A deletion that the log began with last time goes now.
-        self.each(Offset(begin.0.saturating_sub(1)), &mut |record| {
-            if record.offset() > through {
-                return ControlFlow::Break(());
-            }
-            gone.extend(Some(Offset(record.replaces)).filter(|replaced| *replaced > Offset::ZERO));
-            gone.extend((record.is_delete() && record.offset() < through).then_some(record.offset()));
-            ControlFlow::Continue(())
-        })?;
-        for offset in gone {
-            if let Some(record) = self.read(offset)? {
-                self.room.give_back(self.own_mut().let_go(self.at, &record));
+        let through = through.min(self.last()?);
+        let (begin, gone) = (self.oldest()?, self.replaced(through)?);
+        {
+            let mut forgotten = self.forgotten.write().unwrap_or_else(PoisonError::into_inner);
+            forgotten.oldest = forgotten.oldest.max(begin).max(through);
+            for record in gone {
+                if forgotten.events.insert(record.offset()) {
+                    forgotten.bytes += record.encoded_bytes() as u64;
+                }
             }
         }
-        let mut own = self.own_mut();
-        own.oldest = own.oldest.max(begin).max(through);
+        let before = self.own.size()?.bytes;
+        self.own.forget(through)?;
+        self.room.give_back(before - self.own.size()?.bytes);
         Ok(())
     }
 
@@ -360,7 +316,7 @@ impl Log for ForkedLog {
 
 impl Drop for ForkedLog {
     fn drop(&mut self) {
-        self.room.give_back(self.own().bytes);
+        self.room.give_back(self.own.size().map_or(0, |size| size.bytes));
     }
 }
 

@@ -298,6 +298,11 @@ impl Hub {
         self.delivered.store(offset.0, Ordering::Release);
     }
 
+    /// Whether anybody watches this one object, and not many by a selection that it is in.
+    pub fn is_object_watched(&self, kind: KindId, key: &str) -> bool {
+        self.lock().get(&kind).is_some_and(|topic| topic.by_object.contains_key(key))
+    }
+
     /// How many watchers there are.
     pub fn watchers(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)

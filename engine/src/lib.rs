@@ -18,6 +18,7 @@ mod queue;
 mod reads;
 pub mod retention;
 mod turns;
+pub mod volatile;
 pub mod wakes;
 mod watch;
 pub mod writer;

@@ -5,6 +5,8 @@
 
 mod connect;
 pub mod conversion;
+mod der;
+pub mod keys;
 pub mod signatures;
 pub mod trust;
 mod words;

@@ -3,7 +3,7 @@
 use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
 use crate::pki::Pki;
 use crate::{flags, logging, pki, tls};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use holdfast_chronicle::files::{Readers, Writing, keep_others_out};
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -58,13 +58,14 @@ impl Admin {
 /// Makes the certificates of a data folder that lack, and a server of the options.
 pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
     let Args { mut server, port, kubeconfig } = args;
+    ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
     // Before anything is put into the folder.
     holdfast_storage_rocks::check_whole(server.data_dir())?;
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let writing = match lasting {
         Lasting::Kept => Writing::Synced,
-        Lasting::Fleeting => Writing::Unsynced,
+        Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
     let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());

@@ -39,6 +39,32 @@ mod memory {
     holdfast_tests::storage_suite!(Memory);
 }
 
+mod volatile {
+    use holdfast_engine::Log;
+    use holdfast_engine::volatile::VolatileLog;
+    use holdfast_tests::storage_suite::Backend;
+
+    /// Nothing survives its process, so that to reopen it is to go on with it.
+    #[derive(Default)]
+    struct Volatile(VolatileLog);
+
+    impl Backend for Volatile {
+        fn fresh() -> Self {
+            Volatile::default()
+        }
+
+        fn log(&self) -> &dyn Log {
+            &self.0
+        }
+
+        fn reopened(self) -> Self {
+            self
+        }
+    }
+
+    holdfast_tests::storage_suite!(Volatile);
+}
+
 mod rocks {
     use holdfast_engine::Log;
     use holdfast_storage_rocks::RocksLog;

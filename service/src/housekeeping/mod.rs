@@ -13,6 +13,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{Emptying, Step};
 use holdfast_core::pipeline;
+use holdfast_core::state::State;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 /// Keeps house for as long as somebody else holds the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
+    let grace = service.engine().settings().namespace_grace;
     if let Some(ttl) = service.engine().settings().event_ttl {
         tokio::spawn(expire(Arc::downgrade(&service), ttl));
     }
@@ -35,7 +37,7 @@ pub async fn run(service: Arc<Service>) {
         drop(service);
         weak
     };
-    let mut work = Work::default();
+    let mut work = Work { emptying: Emptying::after(grace), gathered: Offset::ZERO };
     loop {
         let committed = hub.committed().notified();
         tokio::pin!(committed);
@@ -78,7 +80,6 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
 }
 
 /// What is kept from one plan to the next.
-#[derive(Default)]
 struct Work {
     emptying: Emptying,
     /// The roles have been gathered up to here.
@@ -93,6 +94,7 @@ impl Work {
             let snapshot = service.engine().snapshot();
             let stamp = service.engine().stamp();
             let now_ms = stamp.time.as_millisecond();
+            self.hurry(service, &snapshot);
             let namespaces = self.emptying.plan(&snapshot, stamp);
             let mut steps: Vec<Step> = namespaces.steps;
             if !snapshot.definitions.unsettled.is_empty() {
@@ -111,6 +113,15 @@ impl Work {
             make(service, steps).await;
         }
         Some(PAUSE)
+    }
+
+    /// Whoever watches one namespace alone while it goes away waits for its end.
+    fn hurry(&mut self, service: &Service, state: &State) {
+        let hub = service.engine().hub();
+        let namespaces = state.registry.namespaces();
+        let awaited: Vec<_> =
+            self.emptying.left_alone().filter(|name| hub.is_object_watched(namespaces, name)).cloned().collect();
+        awaited.iter().for_each(|name| self.emptying.hurry(name));
     }
 }
 
