@@ -261,6 +261,7 @@ mod tests {
             iat: now,
             iss: "https://x".into(),
             jti: "j".into(),
+            fork: None,
             kubernetes,
             nbf: now,
             sub: "system:serviceaccount:n:a".into(),

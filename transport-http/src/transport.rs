@@ -18,8 +18,8 @@ use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::MethodNotAllowed;
-use holdfast_engine::Engine;
-use holdfast_service::housekeeping::registrar;
+use holdfast_engine::{Engine, WatchStart};
+use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share};
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
@@ -154,12 +154,27 @@ impl Transport {
     /// other servers.
     pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
         let service = &self.service;
+        self.aggregator.prime(service.engine());
+        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
         tasks.spawn(registrar::ensure(service).await?.run(service.clone()));
-        if let Some(trust) = &self.trust {
-            tasks.spawn(registrar::keep_trust(service.clone(), Trust::clone(trust)));
-        }
-        tasks.spawn(self.aggregator.clone().keep(service.clone()));
+        self.keep_trust(tasks);
         Ok(())
+    }
+
+    /// Has all done that a fork does by itself, for as long as the tasks are kept. It goes on where the server was that
+    /// it was made of, and at first there is nothing to do.
+    pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
+        let (service, begin) = (&self.service, self.engine().snapshot().offset);
+        tasks.spawn(housekeeping::run(service.clone()));
+        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
+        tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
+        self.keep_trust(tasks);
+    }
+
+    fn keep_trust(&self, tasks: &mut JoinSet<()>) {
+        if let Some(trust) = &self.trust {
+            tasks.spawn(registrar::keep_trust(self.service.clone(), Trust::clone(trust)));
+        }
     }
 
     /// Answers a request, or has the fork answer that it is for; every failure is a `Status`.

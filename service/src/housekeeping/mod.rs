@@ -9,7 +9,6 @@ pub mod registrar;
 
 use crate::Service;
 use holdfast_core::authz::upkeep as roles;
-use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{Emptying, Step};
 use holdfast_core::pipeline;
@@ -37,7 +36,7 @@ pub async fn run(service: Arc<Service>) {
         drop(service);
         weak
     };
-    let mut work = Work { emptying: Emptying::after(grace), gathered: Offset::ZERO };
+    let mut work = Work { emptying: Emptying::after(grace) };
     loop {
         let committed = hub.committed().notified();
         tokio::pin!(committed);
@@ -82,8 +81,6 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
 /// What is kept from one plan to the next.
 struct Work {
     emptying: Emptying,
-    /// The roles have been gathered up to here.
-    gathered: Offset,
 }
 
 impl Work {
@@ -100,10 +97,10 @@ impl Work {
             if !snapshot.definitions.unsettled.is_empty() {
                 steps.extend(pipeline::plan_definitions(&snapshot));
             }
-            if snapshot.rbac_offset > self.gathered {
+            if snapshot.rbac_offset > service.gathered() {
                 steps.extend(roles::plan(&snapshot));
                 if steps.is_empty() {
-                    self.gathered = snapshot.rbac_offset;
+                    service.note_gathered(snapshot.rbac_offset);
                 }
             }
             let wait_ms = namespaces.again_ms.map(|again_ms| u64::try_from(again_ms - now_ms).unwrap_or(0));

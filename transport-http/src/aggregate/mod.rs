@@ -97,9 +97,11 @@ impl Aggregator {
         }
     }
 
-    /// That of a fork, which reaches other servers in the same way.
+    /// That of a fork, which reaches other servers in the same way, and begins with what they have told.
     pub fn beside(&self, engine: Arc<Engine>) -> Aggregator {
-        Aggregator::new(engine, self.settings.clone())
+        let aggregator = Aggregator::new(engine, self.settings.clone());
+        aggregator.table.store(self.table.load_full());
+        aggregator
     }
 
     /// The client for calls of all sorts: webhooks use it, too.

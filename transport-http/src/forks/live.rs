@@ -12,7 +12,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Plenty};
 use holdfast_engine::forked::Room;
 use holdfast_engine::{Engine, Fault};
-use holdfast_service::{Share, Shares, housekeeping};
+use holdfast_service::{Share, Shares};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -95,7 +95,7 @@ impl Live {
         let version = transport.engine().snapshot().offset;
         let name = transport.place.as_ref().map(|place| place.name.clone()).ok_or(Refusal::NoSuchPath)?;
         let mut tasks = JoinSet::new();
-        transport.keep(&mut tasks).await?;
+        transport.keep_fork(&mut tasks);
         let fork = Fork {
             transport,
             user: user.name.clone(),
@@ -197,12 +197,6 @@ impl Transport {
         let fork = self.beside(engine, place)?;
         fork.be_ready();
         Ok(fork)
-    }
-
-    /// Has all done that a server does by itself, for as long as the tasks are kept.
-    pub async fn keep(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
-        tasks.spawn(housekeeping::run(self.service().clone()));
-        self.keep_registered(tasks).await
     }
 }
 
