@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 #[derive(Clone)]
 pub struct Memory {
     transport: Arc<Transport>,
+    /// What the server does by itself.
+    _kept: Arc<JoinSet<()>>,
 }
 
 struct SystemClock;
@@ -54,9 +56,8 @@ impl Memory {
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
         let mut kept = JoinSet::new();
         transport.keep_registered(&mut kept).await.expect("the APIServices of what is served here");
-        kept.detach_all();
         transport.be_ready();
-        Memory { transport }
+        Memory { transport, _kept: Arc::new(kept) }
     }
 
     /// Ends the writer; the log is let go of when the runtime that served it is gone.
