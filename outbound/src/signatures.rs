@@ -69,9 +69,8 @@ impl Signatures {
                 return None;
             }
             let key = PublicKey::read(signer)?;
-            let named = |known: &&&dyn SignatureVerificationAlgorithm| {
-                known.signature_alg_id().as_ref() == algorithm.content
-            };
+            let named =
+                |known: &&&dyn SignatureVerificationAlgorithm| known.signature_alg_id().as_ref() == algorithm.content;
             Some(self.0.all.iter().filter(named).any(|known| key.verifies(*known, signed.whole, signature)))
         };
         check().unwrap_or(false)

@@ -1,8 +1,8 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::gates::ApiGates;
-use crate::etcd::{self, Membership};
 use crate::{aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_chronicle::clock::SystemClock;

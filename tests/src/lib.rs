@@ -7,6 +7,7 @@
 pub mod authority;
 pub mod backend;
 mod clients;
+pub mod envtest;
 pub mod fixture;
 pub mod large;
 pub mod memory;

@@ -80,11 +80,11 @@ fn others_max(certificate: &X509Certificate, trusted: bool) -> Result<Option<usi
             _ => None,
         }
     };
-    let heeded = |found: &x509_parser::extensions::X509Extension| {
-        is_heeded(found.parsed_extension()).unwrap_or(!found.critical)
-    };
+    let heeded =
+        |found: &x509_parser::extensions::X509Extension| is_heeded(found.parsed_extension()).unwrap_or(!found.critical);
     let signs_certificates = certificate.key_usage()?.is_none_or(|usage| usage.value.key_cert_sign());
-    let signs_clients = certificate.extended_key_usage()?.is_none_or(|usage| usage.value.any || usage.value.client_auth);
+    let signs_clients =
+        certificate.extended_key_usage()?.is_none_or(|usage| usage.value.any || usage.value.client_auth);
     if !certificate.extensions().iter().all(heeded) || !signs_certificates || !signs_clients {
         return Ok(None);
     }
