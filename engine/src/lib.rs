@@ -26,7 +26,7 @@ pub mod writer;
 pub use engine::{Clock, Engine, Options, Outside, load};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
-pub use mutate::Reply;
+pub use mutate::{Collection, Reply};
 pub use past::View;
 pub use queue::Health;
 pub use reads::Reads;

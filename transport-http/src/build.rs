@@ -5,7 +5,7 @@ use crate::authenticate::Authenticator;
 use crate::effects::Effects;
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
-use crate::paths::Documents;
+use crate::paths::Library;
 use crate::transport::{Features, Transport};
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
@@ -62,7 +62,7 @@ impl Builder {
             answers: Default::default(),
             aggregator,
             trust: trust.map(Arc::new),
-            documents: Arc::new(Documents::new(address)),
+            documents: Library::new(address),
             forker,
             live: Arc::new(Live::new(forks_max)),
             place: None,
@@ -89,7 +89,7 @@ impl Transport {
             answers: self.answers.clone(),
             aggregator,
             trust: self.trust.clone(),
-            documents: Arc::new(Documents::beside(&self.documents, revision)),
+            documents: self.documents.beside(revision),
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             live: self.live.clone(),

@@ -4,12 +4,11 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Question, Read, ScalePaths, Scope, Selectable,
-    Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, Column, Completed, Convert, Deprecation, FieldPaths, Generation, Hooks, Kind, MetadataOnUpdate,
+    MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::role::RoleKind;
-use crate::authz::user::User;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
@@ -59,12 +58,14 @@ impl Kind {
             selectable: Vec::new(),
             indexed: Glance::at_labels(),
             shown: Shown::default(),
-            generation: false,
+            generation: Generation::Nothing,
+            reset_fields: None,
             create_on_update: false,
             deleted_first: false,
             unconditional_update: true,
             returns_deleted: false,
             name_rule: NameRule::Subdomain,
+            metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
             immortal: &[],
             expires: false,
             role: None,
@@ -106,7 +107,9 @@ impl Kind {
             version: version.into(),
             message,
             convert,
+            validate: None,
             orphans_dependents: false,
+            deprecation: Deprecation::find(group, version, &self.kind),
             custom: None,
         });
     }
@@ -140,6 +143,18 @@ impl Kind {
     /// What names of objects may look like, where that is no DNS subdomain.
     pub fn names(mut self, rule: NameRule) -> Self {
         self.name_rule = rule;
+        self
+    }
+
+    /// Finalizers need no domain.
+    pub fn any_finalizers(mut self) -> Self {
+        self.metadata.standard_finalizers = false;
+        self
+    }
+
+    /// What its own rules say of the metadata that an update brings, where they do not repeat those of all objects.
+    pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
+        self.metadata.on_update = rules;
         self
     }
 
@@ -293,8 +308,25 @@ impl Kind {
     }
 
     /// `metadata.generation` counts the changes of this kind's desired state.
-    pub fn generation(mut self) -> Self {
-        self.generation = true;
+    pub fn generation(self) -> Self {
+        self.generation_with(&[])
+    }
+
+    /// The same, and changes of these fields of the metadata.
+    pub fn generation_with(mut self, metadata: &'static [&'static str]) -> Self {
+        self.generation = Generation::Changes { metadata };
+        self
+    }
+
+    /// The same, but what has never changed has none.
+    pub fn generation_of_changes(mut self) -> Self {
+        self.generation = Generation::LaterChanges;
+        self
+    }
+
+    /// What a write of the object itself leaves as it was, where that is more than the status.
+    pub fn resets(mut self, fields: FieldPaths) -> Self {
+        self.reset_fields = Some(fields);
         self
     }
 
@@ -314,13 +346,19 @@ impl Kind {
         self
     }
 
-    pub fn sign(mut self, hook: fn(&mut Value, &User)) -> Self {
-        self.hooks.sign = Some(hook);
+    pub fn note(mut self, hook: fn(&mut Value, Option<&Value>, &Asking)) -> Self {
+        self.hooks.note = Some(hook);
         self
     }
 
     pub fn authorize(mut self, hook: Authorize) -> Self {
         self.hooks.authorize = Some(hook);
+        self
+    }
+
+    /// What of the object is said in an older and a newer way, made to agree.
+    pub fn agree(mut self, hook: fn(&mut Value)) -> Self {
+        self.hooks.agree = Some(hook);
         self
     }
 
@@ -337,6 +375,14 @@ impl Kind {
     /// The rules of this kind beyond its schema.
     pub fn validate(mut self, rules: Validate) -> Self {
         self.hooks.validate = Some(rules);
+        self
+    }
+
+    /// The rules for writes through some versions, where they are not those of the kind.
+    pub fn validate_in<const N: usize>(mut self, api_versions: [&str; N], rules: Validate) -> Self {
+        for version in self.versions.iter_mut().filter(|v| api_versions.iter().any(|named| api_version_is(v, named))) {
+            version.validate = Some(rules);
+        }
         self
     }
 
@@ -431,7 +477,7 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::registry;
+    use crate::kinds::{Generation, registry};
 
     /// What writers may do, kind by kind, as the strategies of Kubernetes have it.
     #[test]
@@ -439,7 +485,7 @@ mod tests {
         let mut shown = String::new();
         for (_, kind) in registry().iter().filter(|(_, kind)| kind.stored) {
             let flags = [
-                ("generation", kind.generation),
+                ("generation", kind.generation != Generation::Nothing),
                 ("create-on-update", kind.create_on_update),
                 ("version-needed", !kind.unconditional_update),
                 ("status", kind.subresource(0, "status").is_some()),

@@ -68,8 +68,8 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     if !force {
         refuse_conflicts(&entries, own, bare.as_ref(), &merged, &difference, &writer)?;
     }
-    let own_is_new = !entries[own].is_as_read();
-    if bare.as_ref() != Some(&merged) || own_is_new {
+    // Whoever owns more or less than before without changing the object leaves no time.
+    if bare.as_ref() != Some(&merged) {
         entries[own].stamp(writer.now);
     }
     entries.disown(bare.as_ref(), &merged, &difference, &writer, Some(own));

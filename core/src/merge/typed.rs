@@ -15,7 +15,7 @@ pub(super) use merge::{hollow, merge, remove};
 use super::field_set::{FieldSet, field_element, key_element, shown, value_element};
 use crate::schema::layout::{Layout, object_meta};
 use crate::schema::structural::{self, Structural};
-use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero, schema};
+use crate::schema::{Field, ListType, Message, Schema, Shape, Type, schema};
 
 /// A schema and where in it to start from.
 #[derive(Clone, Copy)]
@@ -133,7 +133,10 @@ impl<'s> Typed<'s> {
     fn of_field(self, field: &'s Field) -> Node<'s> {
         match (field.shape, field.list_type) {
             _ if field.atomic => Node::Leaf,
-            (Shape::Single, _) => self.of_type(field.ty),
+            (Shape::Single, _) => match field.ty {
+                Type::Message(id) if field.granular => Node::Struct(self.schema.message(id)),
+                ty => self.of_type(ty),
+            },
             (Shape::Map, _) => Node::Map(field),
             (Shape::List, ListType::Set) => Node::Set,
             (Shape::List, ListType::Map) if matches!(field.ty, Type::Message(_)) => Node::Keyed(field),
@@ -405,7 +408,7 @@ fn is_envelope(message: &Message, key: &str) -> bool {
 }
 
 fn is_always_written(node: Node, key: &str) -> bool {
-    matches!(node, Node::Struct(message) if message.field(key).is_some_and(|field| field.zero == Zero::Always))
+    matches!(node, Node::Struct(message) if message.field(key).is_some_and(|field| field.zero.is_shown()))
 }
 
 /// Nothing, null, or a container without content.

@@ -40,10 +40,14 @@ pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Sto
             false => track_in_version(context, version, object)?,
         }
     }
+    Ok(())
+}
+
+/// A write that changes nothing but times of managers changes nothing.
+pub(super) fn keep_times(object: &mut Candidate) {
     if let Some(old) = &object.old {
         managed::keep_times(old.fields(), meta::fields_mut(&mut object.new));
     }
-    Ok(())
 }
 
 /// For a request that speaks another version than the hub's: the two documents are compared as that version shows them.

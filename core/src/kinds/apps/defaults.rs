@@ -55,9 +55,7 @@ fn stateful_sets() -> Vec<Rule> {
             .set("whenScaled", "Retain"),
         Rule::in_versions("api.apps", &["v1", "v1beta2"], "StatefulSetUpdateStrategy").run(stateful_set_strategy),
         Rule::of("api.apps.v1beta1.StatefulSetUpdateStrategy").set("type", "OnDelete"),
-        Rule::in_versions("api.apps", ALL, "RollingUpdateStatefulSetStrategy")
-            .set("partition", 0)
-            .set("maxUnavailable", 1),
+        Rule::in_versions("api.apps", ALL, "RollingUpdateStatefulSetStrategy").set("partition", 0),
     ]
 }
 
@@ -203,7 +201,6 @@ mod tests {
             expect![[r#"
                 spec.revisionHistoryLimit = 10
                 spec.updateStrategy.rollingUpdate.maxSurge = 0
-                spec.updateStrategy.rollingUpdate.maxUnavailable = 1
                 spec.updateStrategy.type = "RollingUpdate"
                 status.currentNumberScheduled = 0
                 status.desiredNumberScheduled = 0
@@ -223,7 +220,6 @@ mod tests {
                 spec.podManagementPolicy = "OrderedReady"
                 spec.replicas = 1
                 spec.revisionHistoryLimit = 10
-                spec.updateStrategy.rollingUpdate.maxUnavailable = 1
                 spec.updateStrategy.rollingUpdate.partition = 0
                 spec.updateStrategy.type = "RollingUpdate"
                 spec.volumeClaimTemplates[0].apiVersion = "v1"

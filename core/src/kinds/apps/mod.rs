@@ -9,7 +9,6 @@ pub(in crate::kinds) mod validate;
 
 use super::{ApiGroup, Kind};
 use crate::object::names::NameRule;
-use daemon_set::{prepare_create, prepare_update};
 
 const GROUP: &str = "apps";
 const PACKAGE: &str = "io.k8s.api.apps";
@@ -21,7 +20,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
         ["v1beta2", "Scale", "io.k8s.api.apps.v1beta2.Scale"],
         ["v1beta1", "Scale", "io.k8s.api.apps.v1beta1.Scale"],
     ],
-    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+    ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_800, &[("v1", 15), ("v1beta2", 9), ("v1beta1", 1)])
 };
 
 /// The kinds of this group.
@@ -41,7 +40,7 @@ pub fn kinds() -> Vec<Kind> {
             .status()
             .status_resets(&[&["spec"], &["metadata", "labels"]])
             .validate_part("status", status::deployment)
-            .generation(),
+            .generation_with(&["annotations"]),
         Kind::namespaced("DaemonSet", "daemonsets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted("extensions", EXTENSIONS, "v1beta1", convert::TEMPLATE)
@@ -54,8 +53,10 @@ pub fn kinds() -> Vec<Kind> {
             .status()
             .validate_part("status", status::daemon_set)
             .generation()
-            .prepare_create(prepare_create)
-            .prepare_update(prepare_update),
+            .agree(daemon_set::show_template_generation)
+            .prepare_create(daemon_set::prepare_create)
+            .prepare_update(daemon_set::prepare_update)
+            .note(daemon_set::keep_template_generation),
         Kind::namespaced("ReplicaSet", "replicasets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .versions("extensions", EXTENSIONS, ["v1beta1"])

@@ -13,14 +13,14 @@ pub(in crate::kinds) mod validate;
 mod volume;
 
 use super::build::drop_from_spec;
-use super::{ApiGroup, Kind, Question};
+use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
 pub use service::ServiceRange;
 
 const PACKAGE: &str = "io.k8s.api.core";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules).prioritized(18_000, &[("v1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -54,6 +54,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("LimitRange"))
             .unenforced()
             .validate(validate::limit_range)
+            .metadata_on_update(MetadataOnUpdate::New)
             .create_on_update(),
         namespace::kind(),
         node::kind(),
@@ -63,8 +64,10 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PersistentVolume"))
             .return_deleted_object()
             .validate(validate::persistent_volume)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
-            .prepare_create(volume::prepare_create),
+            .prepare_create(volume::prepare_create)
+            .note(volume::date_phase),
         Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
@@ -114,15 +117,13 @@ pub fn kinds() -> Vec<Kind> {
             .glance(&["type", "data.*"])
             .validate(validate::secret)
             .select("type")
-            .prepare_create(secret::prepare_create)
-            .prepare_update(secret::prepare_update),
+            .agree(secret::encode_strings),
         service::kind(),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
             .return_deleted_object()
-            .validate(validate::service_account)
             .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]
 }

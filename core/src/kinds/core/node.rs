@@ -2,7 +2,7 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{drop_from_spec, keep_old, text};
+use crate::kinds::build::{drop_from_spec, text};
 use crate::refusal::{Refusal, Unavailable};
 use serde_json::{Value, json};
 
@@ -18,12 +18,9 @@ pub fn kind() -> Kind {
         .validate(validate::node)
         .validate_part("status", validate::node)
         .select_or("spec.unschedulable", "spec.unschedulable", "false")
+        .agree(pair_addresses)
         // The status stays: a kubelet sends it with the first request.
-        .prepare_create(pair_addresses)
-        .prepare_update(|new, old| {
-            keep_old(new, old, "status");
-            pair_addresses(new);
-        })
+        .prepare_create(|_| ())
         .unreachable(|node, _| {
             Refusal::Unavailable(Unavailable::NodeNotConnected { node: text(node, "/metadata/name") })
         })

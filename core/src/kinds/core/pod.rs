@@ -101,8 +101,7 @@ fn prepare_create(pod: &mut Value) {
         status["conditions"] = json!([{
             "type": "PodScheduled",
             "status": "False",
-            "lastProbeTime": null,
-            "lastTransitionTime": null,
+            "lastTransitionTime": fields.get("metadata").map(|metadata| &metadata["creationTimestamp"]),
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);

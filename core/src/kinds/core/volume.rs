@@ -1,11 +1,26 @@
 //! Volumes and claims start out pending; a claim names its data source in two fields that say the same.
 
+use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
 use serde_json::{Value, json};
 
 pub fn prepare_create(volume: &mut Value) {
     if let Some(fields) = volume.as_object_mut() {
         fields.insert("status".into(), json!({ "phase": "Pending" }));
+    }
+}
+
+/// When the phase last changed, unless whoever reports the phase says so.
+pub fn date_phase(volume: &mut Value, old: Option<&Value>, asking: &Asking) {
+    const FIELD: &str = "lastPhaseTransitionTime";
+    if asking.subresource.is_empty() && old.is_some() {
+        return;
+    }
+    let before = old.map_or(&Value::Null, |old| &old["status"]);
+    let Some(status) = volume.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let same = |field: &str| status.get(field).unwrap_or(&Value::Null) == &before[field];
+    if !same("phase") && same(FIELD) {
+        status.insert(FIELD.into(), asking.now.into());
     }
 }
 
