@@ -42,6 +42,9 @@ class Watch:
         try:
             for line in self.answer:
                 self.events.append(json.loads(line)["object"]["metadata"]["name"])
+        except (OSError, http.client.HTTPException):
+            # The server of the run ends before the watch does.
+            pass
         finally:
             self.ended.set()
 
