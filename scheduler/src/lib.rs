@@ -13,18 +13,18 @@
 pub mod configuration;
 pub mod object;
 pub mod plan;
-//CFG pub mod planner;
+pub mod planner;
 pub mod plugin;
 pub mod plugins;
 pub mod profile;
-//CFG pub mod queue;
+pub mod queue;
 pub mod snapshot;
 pub mod status;
 
 pub use configuration::Configuration;
 pub use object::{Key, Kind};
 pub use plan::{Outcome, Plan, plan};
-//CFG pub use planner::Planner;
+pub use planner::Planner;
 pub use profile::Profile;
-//CFG pub use queue::Queue;
+pub use queue::Queue;
 pub use snapshot::{Event, Snapshot};

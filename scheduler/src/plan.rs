@@ -223,10 +223,9 @@ impl<'a> Search<'a> {
         {
             return self.feasible.push(node);
         }
-        for node in snapshot.nodes() {
-            if self.only.as_ref().is_some_and(|only| !only.contains(&node.node.name)) {
-                continue;
-            }
+        let named = self.only.iter().flatten().filter_map(|name| snapshot.node_named(name));
+        let all = snapshot.nodes().filter(|_| self.only.is_none());
+        for node in named.chain(all) {
             match self.filters.check(self.cycle, node) {
                 Ok(()) => self.feasible.push(node),
                 Err(refusal) if refusal.code == Code::Error => {
@@ -393,15 +392,22 @@ impl Filters {
         self.list.iter_mut().for_each(|filter| filter.left(cycle, pod, node));
     }
 
-    /// Whether a node will do, also when pods are there that are nominated to it and go before this one.
-    pub fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    /// The node with the pods on it that are nominated to it and go before this one, if there are any.
+    pub fn nominated(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
         let nominated = cycle.snapshot.nominated_to(&node.node.name);
         let mut before = nominated.iter().filter(|pod| goes_before(pod, cycle.pod)).peekable();
-        if before.peek().is_some() {
-            let (mut fuller, mut filters) = (node.clone(), self.copy());
-            for pod in before {
+        before.peek()?;
+        let mut fuller = node.clone();
+        before.for_each(|pod| fuller.add(pod.clone()));
+        Some(fuller)
+    }
+
+    /// Whether a node will do, also when pods are there that are nominated to it and go before this one.
+    pub fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        if let Some(fuller) = self.nominated(cycle, node) {
+            let mut filters = self.copy();
+            for pod in &fuller.pods[node.pods.len()..] {
                 filters.placed(cycle, pod, node.id);
-                fuller.add(pod.clone());
             }
             filters.check_alone(cycle, &fuller)?;
         }

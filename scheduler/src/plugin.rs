@@ -119,6 +119,11 @@ impl Hint {
 pub trait Filter: Send {
     fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal>;
 
+    /// Whether the node will do, where nobody asks why.
+    fn passes(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+        self.check(cycle, node).is_ok()
+    }
+
     /// Whether it looks at nothing but the pod and the node.
     fn is_local(&self) -> bool {
         true
@@ -185,7 +190,7 @@ pub trait Score: Send {
     }
 
     /// Whether the score of a node rests on how many nodes there are.
-    fn rests_on_node_count(&self) -> bool {
+    fn rests_on_node_count(&self, _: Cycle<'_>) -> bool {
         false
     }
 }

@@ -53,7 +53,7 @@ impl Score for Images {
         self.0.iter().any(|image| **image == *name)
     }
 
-    fn rests_on_node_count(&self) -> bool {
-        true
+    fn rests_on_node_count(&self, cycle: Cycle<'_>) -> bool {
+        self.0.iter().any(|image| cycle.snapshot.image(image).is_some())
     }
 }

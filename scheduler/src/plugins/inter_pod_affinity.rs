@@ -266,18 +266,41 @@ impl Rules {
     }
 }
 
+enum Rule {
+    Near,
+    Far,
+    Repelled,
+}
+
+impl Rules {
+    /// The first rule that a node breaks.
+    fn broken(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Option<Rule> {
+        if !self.terms.required.is_empty() && !self.is_near(cycle, node) {
+            Some(Rule::Near)
+        } else if self.terms.anti.iter().any(|term| self.far.get(&term.key, node.id) > 0) {
+            Some(Rule::Far)
+        } else if self.repelling.by_key.iter().any(|counter| counter.at(node.id) > 0) {
+            Some(Rule::Repelled)
+        } else {
+            None
+        }
+    }
+}
+
 impl Filter for Rules {
     fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        if !self.terms.required.is_empty() && !self.is_near(cycle, node) {
-            return Err(Refusal::hard(NAME, "node(s) didn't match pod affinity rules"));
+        match self.broken(cycle, node) {
+            None => Ok(()),
+            Some(Rule::Near) => Err(Refusal::hard(NAME, "node(s) didn't match pod affinity rules")),
+            Some(Rule::Far) => Err(Refusal::soft(NAME, "node(s) didn't match pod anti-affinity rules")),
+            Some(Rule::Repelled) => {
+                Err(Refusal::soft(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"))
+            }
         }
-        if self.terms.anti.iter().any(|term| self.far.get(&term.key, node.id) > 0) {
-            return Err(Refusal::soft(NAME, "node(s) didn't match pod anti-affinity rules"));
-        }
-        if self.repelling.by_key.iter().any(|counter| counter.at(node.id) > 0) {
-            return Err(Refusal::soft(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"));
-        }
-        Ok(())
+    }
+
+    fn passes(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+        self.broken(cycle, node).is_none()
     }
 
     fn is_local(&self) -> bool {

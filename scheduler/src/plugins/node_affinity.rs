@@ -63,7 +63,7 @@ impl NodeAffinity {
 }
 
 /// The nodes that the terms name, where every term does.
-fn named_nodes(selector: &NodeSelector) -> Option<BTreeSet<Text>> {
+pub fn named_nodes(selector: &NodeSelector) -> Option<BTreeSet<Text>> {
     fn named(term: &NodeTerm) -> Option<BTreeSet<Text>> {
         let about_the_name =
             term.fields.iter().filter(|one| &*one.key == "metadata.name" && one.operator == Operator::In);

@@ -137,6 +137,8 @@ struct Count {
     /// Which nodes are counted, by number.
     nodes: Arc<Vec<bool>>,
     counts: Vec<i64>,
+    /// One, if the pod that is to be placed is one of those that are counted.
+    itself: i64,
 }
 
 impl Count {
@@ -152,7 +154,8 @@ impl Count {
                 }
             }
         }
-        Count { spread: Arc::new(spread), places: keys[place].clone(), nodes: Arc::new(nodes), counts }
+        let itself = i64::from(spread.selector.matches(&template.labels));
+        Count { itself, spread: Arc::new(spread), places: keys[place].clone(), nodes: Arc::new(nodes), counts }
     }
 
     /// The place that a pod on a node counts in.
@@ -215,21 +218,37 @@ impl Skews {
     }
 }
 
-impl Filter for Skews {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        for (index, one) in self.counts.iter().enumerate() {
-            let Some(place) = one.places.of(node.id) else {
-                let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
-                return Err(Refusal::hard(NAME, reason));
-            };
+enum Broken {
+    NoPlace,
+    Skew,
+}
+
+impl Skews {
+    /// What is wrong with a node by the first constraint that is broken there.
+    fn broken(&self, node: NodeId) -> Option<Broken> {
+        self.counts.iter().enumerate().find_map(|(index, one)| {
+            let Some(place) = one.places.of(node) else { return Some(Broken::NoPlace) };
             let enough_places = self.places_counted[index] >= one.spread.min_domains;
             let fewest = self.levels[index].keys().next().copied().filter(|_| enough_places).unwrap_or(0);
-            let itself = i64::from(one.spread.selector.matches(&cycle.pod.template.labels));
-            if one.counts[place] + itself - fewest > one.spread.max_skew {
-                return Err(Refusal::soft(NAME, "node(s) didn't match pod topology spread constraints"));
+            (one.counts[place] + one.itself - fewest > one.spread.max_skew).then_some(Broken::Skew)
+        })
+    }
+}
+
+impl Filter for Skews {
+    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        match self.broken(node.id) {
+            None => Ok(()),
+            Some(Broken::NoPlace) => {
+                let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
+                Err(Refusal::hard(NAME, reason))
             }
+            Some(Broken::Skew) => Err(Refusal::soft(NAME, "node(s) didn't match pod topology spread constraints")),
         }
-        Ok(())
+    }
+
+    fn passes(&self, _: Cycle<'_>, node: &NodeInfo) -> bool {
+        self.broken(node.id).is_none()
     }
 
     fn is_local(&self) -> bool {

@@ -78,10 +78,16 @@ fn preemption(wanted: &Value, plan: &Plan, differences: &mut Differences) {
         return differences.unless("preemption", false, || "none was tried".into());
     };
     let candidates = got.candidates.iter().map(|one| {
-        let victims: Vec<_> = one.victims.iter().map(|pod| pod.key.to_string()).collect();
+        // Among those that matter alike the order is anybody's.
+        let mut victims: Vec<_> = one.victims.iter().map(|pod| pod.key.to_string()).collect();
+        victims.sort();
         (one.node.to_string(), json!({"pdbViolations": one.violations, "victims": victims}))
     });
-    differences.equal("candidates", &wanted["candidates"], Value::Object(candidates.collect()));
+    let mut wanted_candidates = wanted["candidates"].clone();
+    for candidate in wanted_candidates.as_object_mut().into_iter().flatten() {
+        candidate.1["victims"] = sorted(&candidate.1["victims"]);
+    }
+    differences.equal("candidates", &wanted_candidates, Value::Object(candidates.collect()));
     differences.equal("dry run", &refusals(&wanted["refused"]), refused(&got.refused));
 }
 

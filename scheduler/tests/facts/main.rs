@@ -11,8 +11,8 @@ use cluster::{Cluster, key_of, merge};
 use compare::Differences;
 use flate2::read::GzDecoder;
 use holdfast_scheduler::plan::{Nomination, Plan};
-use holdfast_scheduler::plugin::{Cycle, Point};
-use holdfast_scheduler::{Configuration, Key, Outcome, Profile, plan};
+use holdfast_scheduler::queue::{Failure, Time, World};
+use holdfast_scheduler::{Configuration, Event, Key, Outcome, Profile, Queue, plan};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -62,15 +62,15 @@ fn lines() -> Vec<Value> {
 struct Player {
     cluster: Cluster,
     configuration: Configuration,
+    queue: Queue,
+    now: Time,
 }
+
+/// So much time passes between two steps that every back-off is over.
+const STEP: Time = 20_000_000_000;
 
 impl Player {
     fn new(head: &Value, scenario: &Value) -> Self {
-        let mut cluster = Cluster::default();
-        let objects = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        for object in objects(&head["fixtures"]).iter().chain(&objects(&scenario["objects"])) {
-            cluster.create(object);
-        }
         let mut document = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -78,7 +78,31 @@ impl Player {
         });
         merge(&mut document, &scenario["config"].as_object().map_or(json!({}), |own| Value::Object(own.clone())));
         let configuration = Configuration::of(&document).unwrap_or_else(|faults| panic!("{faults:?}"));
-        Player { cluster, configuration }
+        let queue = Queue::new(&configuration);
+        let mut player = Player { cluster: Cluster::default(), configuration, queue, now: 0 };
+        let objects = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        for object in objects(&head["fixtures"]).iter().chain(&objects(&scenario["objects"])) {
+            let events = player.cluster.create(object);
+            player.tell(events);
+        }
+        player
+    }
+
+    fn tell(&mut self, events: Vec<Event>) {
+        for event in events {
+            let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
+            self.queue.event(world, event, self.now);
+        }
+    }
+
+    fn change(&mut self, kind: &str, key: &Key, change: impl FnOnce(&mut Value)) {
+        let events = self.cluster.change(kind, key, change);
+        self.tell(events);
+    }
+
+    fn delete(&mut self, kind: &str, key: &Key) {
+        let events = self.cluster.delete(kind, key);
+        self.tell(events);
     }
 
     fn play(mut self, scenario: &Value) -> Differences {
@@ -96,29 +120,32 @@ impl Player {
 
     /// Does what a step says. The pod whose decision is waited for.
     fn step(&mut self, step: &Value) -> Option<Key> {
+        self.now += STEP;
         match step["op"].as_str()? {
             "schedule" => {
-                self.cluster.create(&step["object"]);
+                let events = self.cluster.create(&step["object"]);
+                self.tell(events);
                 return Some(key_of("Pod", &step["object"]));
             }
             "create" => {
-                self.cluster.create(&step["object"]);
+                let events = self.cluster.create(&step["object"]);
+                self.tell(events);
             }
             "delete" => {
                 let kind = step["kind"].as_str()?;
                 let key = key_of(kind, step);
                 // Without a grace the object goes at once; otherwise somebody must end it, and nobody is there who would.
                 if step["grace"].is_null() && step.as_object()?.contains_key("grace") {
-                    self.cluster.change(kind, &key, |object| {
+                    self.change(kind, &key, |object| {
                         object["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z".into();
                     });
                 } else {
-                    self.cluster.delete(kind, &key);
+                    self.delete(kind, &key);
                 }
             }
             "patch" => {
                 let kind = step["kind"].as_str()?;
-                self.cluster.change(kind, &key_of(kind, step), |object| merge(object, &step["patch"]));
+                self.change(kind, &key_of(kind, step), |object| merge(object, &step["patch"]));
             }
             other => panic!("no such step: {other}"),
         }
@@ -129,30 +156,46 @@ impl Player {
     fn decide(&mut self, key: &Key, wanted: &Value, differences: &mut Differences) {
         let pod = self.cluster.snapshot.pod(key).expect("the pod").clone();
         let cycles: Vec<&Value> = wanted["cycles"].as_array().into_iter().flatten().collect();
-        let Some(profile) = self.configuration.profile(&pod.template.scheduler_name).cloned() else {
-            return differences.unless("profile", cycles.is_empty(), || "no profile".into());
-        };
-        let cycle = Cycle { snapshot: &self.cluster.snapshot, pod: &pod };
-        let gates = profile.at(Point::PreEnqueue).iter().find_map(|enabled| enabled.plugin.pre_enqueue(cycle));
-        if let Some(refusal) = gates {
-            return differences.unless("gates", cycles.is_empty(), || format!("{refusal:?}"));
+        let no_nodes = wanted["condition"]["message"] == "no nodes available to schedule pods";
+        if !self.is_next(key) {
+            return differences.unless("attempt", cycles.is_empty() && !no_nodes, || "the pod was not tried".into());
         }
-        if pod.node_name.is_some() {
-            return;
+        if cycles.is_empty() && !no_nodes {
+            return differences.unless("attempt", false, || "nothing should have woken the pod".into());
         }
+        let profile = self.configuration.profile(&pod.template.scheduler_name).cloned().expect("a profile");
         let plan = plan(&self.cluster.snapshot, &profile, &pod);
-        if cycles.is_empty() && wanted["condition"]["message"] != "no nodes available to schedule pods" {
-            // Nothing woke the pod; it stays where it was.
-            return differences.unless("message", message(&plan) == wanted["condition"]["message"], || {
-                format!("{:?}", message(&plan))
-            });
-        }
         if let Some(first) = cycles.first() {
             compare::cycle(first, &plan, differences);
         }
         self.carry_out(key, &profile, plan, wanted, &cycles, differences);
     }
 
+    /// Takes pods from the queue until it is this one's turn. The others wait again.
+    fn is_next(&mut self, key: &Key) -> bool {
+        self.now += STEP;
+        self.queue.tick(self.now);
+        let mut others = Vec::new();
+        let found = loop {
+            match self.queue.pop(self.now) {
+                Some((next, _)) if next == *key => break true,
+                Some((next, _)) => others.push(next),
+                None => break false,
+            }
+        };
+        for other in others {
+            self.failed(&other, vec![holdfast_scheduler::plugins::node_resources_fit::NAME]);
+        }
+        found
+    }
+
+    fn failed(&mut self, key: &Key, rejectors: Vec<&'static str>) {
+        let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
+        let failure = if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors) };
+        self.queue.failed(world, key, failure, self.now);
+    }
+
+    #[allow(clippy::too_many_arguments)]
     fn carry_out(
         &mut self,
         key: &Key,
@@ -169,20 +212,22 @@ impl Player {
                 let node = wanted["node"].as_str().unwrap_or(node);
                 let promise = promise.clone();
                 compare::promise(wanted, &promise, differences);
-                self.cluster.change("Pod", key, |pod| pod["spec"]["nodeName"] = node.into());
+                self.change("Pod", key, |pod| pod["spec"]["nodeName"] = node.into());
+                self.bind_volumes(wanted);
                 for (claim, allocation) in &promise.devices {
                     let devices = allocation.devices.iter();
                     let results: Vec<_> = devices
                         .map(|one| json!({"request": &*one.request, "driver": &*one.driver, "pool": &*one.pool, "device": &*one.device}))
                         .collect();
-                    self.cluster.change("ResourceClaim", claim, |object| {
+                    self.change("ResourceClaim", claim, |object| {
                         object["status"]["allocation"] = json!({"devices": {"results": results}});
                     });
                 }
             }
             Outcome::Unschedulable(why) => {
+                self.failed(key, why.rejectors.clone());
                 if let Some(claim) = &why.deallocate {
-                    self.cluster.change("ResourceClaim", claim, |object| object["status"] = json!({}));
+                    self.change("ResourceClaim", claim, |object| object["status"] = json!({}));
                     let again = self.plan(key, profile);
                     return self.carry_out(key, profile, again, wanted, &[], differences);
                 }
@@ -197,6 +242,22 @@ impl Player {
         }
     }
 
+    /// Does what the controller of volumes did: binds each claim to the volume that it was recorded with.
+    fn bind_volumes(&mut self, wanted: &Value) {
+        for (claim, recorded) in wanted["claims"].as_object().into_iter().flatten() {
+            let (namespace, name) = claim.split_once('/').expect("a key");
+            let Some(volume) = recorded["volume"].as_str() else { continue };
+            self.change("PersistentVolumeClaim", &Key::new(namespace, name), |claim| {
+                claim["spec"]["volumeName"] = volume.into();
+                claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes".into();
+            });
+            self.change("PersistentVolume", &Key::cluster(volume), |volume| {
+                volume["spec"]["claimRef"] = json!({"namespace": namespace, "name": name});
+                volume["status"]["phase"] = "Bound".into();
+            });
+        }
+    }
+
     /// Lets the victims go that were recorded, and asks again.
     fn preempted(
         &mut self,
@@ -207,10 +268,10 @@ impl Player {
         cycles: &[&Value],
         differences: &mut Differences,
     ) {
-        self.cluster.change("Pod", key, |pod| pod["status"]["nominatedNodeName"] = node.into());
+        self.change("Pod", key, |pod| pod["status"]["nominatedNodeName"] = node.into());
         for victim in wanted["victims"].as_array().into_iter().flatten() {
             let (namespace, name) = victim["pod"].as_str().and_then(|key| key.split_once('/')).expect("a key");
-            self.cluster.delete("Pod", &Key::new(namespace, name));
+            self.delete("Pod", &Key::new(namespace, name));
         }
         if wanted["then"].is_null() {
             return;
@@ -223,18 +284,11 @@ impl Player {
             format!("{:?}", then.node())
         });
         if let Some(node) = wanted["then"]["node"].as_str() {
-            self.cluster.change("Pod", key, |pod| pod["spec"]["nodeName"] = node.into());
+            self.change("Pod", key, |pod| pod["spec"]["nodeName"] = node.into());
         }
     }
 
     fn plan(&self, key: &Key, profile: &Profile) -> Plan {
         plan(&self.cluster.snapshot, profile, self.cluster.snapshot.pod(key).expect("the pod"))
-    }
-}
-
-fn message(plan: &Plan) -> Value {
-    match &plan.outcome {
-        Outcome::Bind { .. } => Value::Null,
-        Outcome::Unschedulable(why) => why.message.clone().into(),
     }
 }
