@@ -6,6 +6,7 @@ mod matching;
 mod policies;
 mod validate;
 
+use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind};
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -41,6 +42,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate(policies::validating)
             .conditional_update()
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", policies::status)
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")

@@ -7,8 +7,9 @@ pub mod defaults;
 pub(in crate::kinds) mod status;
 pub(in crate::kinds) mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Asking, Kind};
 use crate::object::names::NameRule;
+use serde_json::Value;
 
 const GROUP: &str = "apps";
 const PACKAGE: &str = "io.k8s.api.apps";
@@ -23,6 +24,17 @@ pub const API_GROUP: ApiGroup = ApiGroup {
     ..ApiGroup::new(GROUP, kinds, defaults::rules)
 };
 
+/// How many pods of a set may be missing while it is updated: what is said of that stays, and nobody begins with it.
+fn drop_max_unavailable(set: &mut Value, old: Option<&Value>, _: &Asking) {
+    const AT: &str = "/spec/updateStrategy/rollingUpdate";
+    let is_used = |set: &Value| set.pointer(AT).is_some_and(|update| !update["maxUnavailable"].is_null());
+    if !old.is_some_and(is_used)
+        && let Some(Value::Object(update)) = set.pointer_mut(AT)
+    {
+        update.remove("maxUnavailable");
+    }
+}
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
@@ -33,6 +45,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["deploy"])
             .category("all")
             .columns(columns::of("Deployment"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "apps/v1beta1", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::deployment)
@@ -47,6 +60,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["ds"])
             .category("all")
             .columns(columns::of("DaemonSet"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.selector", "spec.template.spec.nodeSelector", "status"])
             .validate(validate::daemon_set)
@@ -63,6 +77,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["rs"])
             .category("all")
             .columns(columns::of("ReplicaSet"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::replica_set)
@@ -76,10 +91,12 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sts"])
             .category("all")
             .columns(columns::of("StatefulSet"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "apps/v1beta1"])
             .names(NameRule::Label)
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::stateful_set)
+            .note(drop_max_unavailable)
             .scale()
             .status()
             .validate_part("status", status::stateful_set)

@@ -98,9 +98,6 @@ fn pod(pod: &mut Map<String, Value>) {
             }
         }
     }
-    for container in objects(spec, "containers") {
-        resize_policies(container);
-    }
     set_absent(spec, "enableServiceLinks", true);
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         for list in ["containers", "initContainers"] {
@@ -121,30 +118,6 @@ fn request_limits(resources: &mut Map<String, Value>) {
     let limits = limits.clone();
     if let Some(requests) = object_or_new(resources, "requests") {
         fill_from(requests, limits);
-    }
-}
-
-/// What is requested can be resized without a restart, unless the container says otherwise.
-fn resize_policies(container: &mut Map<String, Value>) {
-    let requests = container.get("resources").and_then(|resources| resources.get("requests"));
-    let Some(requests) = requests.and_then(Value::as_object) else { return };
-    let policies = container.get("resizePolicy").and_then(Value::as_array);
-    let has_policy = |resource: &str| {
-        policies.is_some_and(|policies| {
-            policies.iter().any(|policy| policy.get("resourceName").and_then(Value::as_str) == Some(resource))
-        })
-    };
-    let missing: Vec<Value> = ["cpu", "memory"]
-        .into_iter()
-        .filter(|resource| requests.contains_key(*resource) && !has_policy(resource))
-        .map(|resource| json!({"resourceName": resource, "restartPolicy": "NotRequired"}))
-        .collect();
-    if missing.is_empty() {
-        return;
-    }
-    set_absent(container, "resizePolicy", Vec::<Value>::new());
-    if let Some(Value::Array(policies)) = container.get_mut("resizePolicy") {
-        policies.extend(missing);
     }
 }
 
@@ -398,7 +371,6 @@ mod tests {
             expect![[r#"
                 spec.containers[0].imagePullPolicy = "Always"
                 spec.containers[0].ports[0].protocol = "TCP"
-                spec.containers[0].resizePolicy = [{"resourceName":"cpu","restartPolicy":"NotRequired"}]
                 spec.containers[0].resources.requests.cpu = "1"
                 spec.containers[0].resources.requests.example.com/gpu = "1"
                 spec.containers[0].terminationMessagePath = "/dev/termination-log"
