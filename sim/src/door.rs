@@ -19,6 +19,8 @@ pub enum Told {
     Object(Arc<Entry>),
     /// A document that is not stored like this: a rehearsal, or a scale.
     Document(Document),
+    /// So many objects: those of a mass deletion.
+    Listed(u64),
     Success,
     Deleted {
         subject: Subject,
@@ -127,6 +129,7 @@ impl Told {
         match reply {
             Reply::Object(shown) => Ok(Told::Object(shown.entry)),
             Reply::Document { document, .. } => Ok(Told::Document(document)),
+            Reply::List(listed) => Ok(Told::Listed(listed.page.entries.len() as u64)),
             Reply::Success { .. } => Ok(Told::Success),
             Reply::Deleted { subject, uid } => Ok(Told::Deleted { subject, uid }),
             other => Err(format!("a mutation is answered with {other:?}")),
@@ -149,6 +152,7 @@ impl std::fmt::Display for Told {
         match self {
             Told::Object(entry) => write!(f, "version {}", entry.offset),
             Told::Document(_) => f.write_str("a document"),
+            Told::Listed(count) => write!(f, "{count} objects"),
             Told::Success => f.write_str("it is done"),
             Told::Deleted { subject, .. } => write!(f, "{subject} is gone"),
         }

@@ -38,7 +38,11 @@ pub const NODE_PORTS: usize = 4;
 /// Judges an answer that says yes.
 pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
     if matches!(order.act, Act::DeleteAll { .. }) {
-        return check_mass(twin, order, window);
+        check_mass(twin, order, window)?;
+        return match told {
+            Told::Listed(count) => check_count(twin, order, *count, window.from..=window.to),
+            other => Err(format!("a mass deletion is answered with {other}")),
+        };
     }
     if order.request.options.dry_run {
         return check_rehearsal(twin, order, told, window);
@@ -83,6 +87,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
             ensure(explained, || "acknowledged, but there is no event".into())
         }
         Told::Success => Ok(()),
+        Told::Listed(_) => Err("answered with a list".into()),
         Told::Document(scale) => check_scale(twin, order, scale, version, window),
         Told::Deleted { uid, .. } => {
             let Some(version) = version else { return Err("said to be deleted, but there is no event".into()) };
@@ -159,11 +164,14 @@ pub fn check_rights(
 }
 
 /// Judges what a mass deletion says of itself: how many objects it met.
-pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> Verdict {
+pub fn check_count(twin: &Twin, order: &Order, count: u64, seen: RangeInclusive<u64>) -> Verdict {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("a count was not asked for".into()) };
-    let matching = twin.at(order.sort.storage(), window.from).filter(|(key, version)| pick.matches(key, version));
-    let expected = (matching.count() as u64).min(limit.unwrap_or(u64::MAX));
-    ensure(count == expected, || format!("{count} objects are said to be deleted of {expected}"))
+    let expected = |offset: u64| {
+        let matching = twin.at(order.sort.storage(), offset).filter(|(key, version)| pick.matches(key, version));
+        (matching.count() as u64).min(limit.unwrap_or(u64::MAX))
+    };
+    let (from, explained) = (*seen.start(), seen.into_iter().any(|offset| expected(offset) == count));
+    ensure(explained, || format!("{count} objects are said to be deleted of {}", expected(from)))
 }
 
 fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
@@ -174,7 +182,7 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
 fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
     let shown = match told {
         Told::Object(entry) => entry.document(),
-        Told::Success => return Ok(()),
+        Told::Success | Told::Listed(_) => return Ok(()),
         Told::Document(scale) if matches!(order.act, Act::Scale { .. }) => {
             return check_scale(twin, order, scale, None, window);
         }

@@ -423,10 +423,10 @@ mod tests {
             "spec": {
                 "maxReplicas": 3,
                 "metrics": [
-                    { "type": "Resource", "resource": { "name": "cpu",
-                        "target": { "type": "Utilization", "averageUtilization": 60 } } },
                     { "type": "Pods", "pods": { "metric": { "name": "hits" },
                         "target": { "type": "AverageValue", "averageValue": "5" } } },
+                    { "type": "Resource", "resource": { "name": "cpu",
+                        "target": { "type": "Utilization", "averageUtilization": 60 } } },
                 ],
                 "behavior": { "scaleDown": { "stabilizationWindowSeconds": 60 } },
             },
@@ -435,7 +435,7 @@ mod tests {
                 "desiredReplicas": 1,
                 "currentMetrics": [{ "type": "Resource", "resource": { "name": "cpu",
                     "current": { "averageUtilization": 7, "averageValue": "70m" } } }],
-                "conditions": [{ "type": "AbleToScale", "status": "True" }],
+                "conditions": [{ "type": "AbleToScale", "status": "True", "lastTransitionTime": null }],
             },
         });
         let mut older = hub.as_object().expect("an object").clone();
@@ -446,6 +446,13 @@ mod tests {
         let metrics = older["metadata"]["annotations"][METRICS].as_str().expect("the annotation");
         let expected = json!([{ "type": "Pods", "pods": { "metricName": "hits", "targetAverageValue": "5" } }]);
         assert_eq!(serde_json::from_str::<Value>(metrics).expect("JSON"), expected);
+        let annotation = |name: &str| older["metadata"]["annotations"][name].as_str().unwrap_or_default();
+        assert_eq!(annotation(CONDITIONS), r#"[{"type":"AbleToScale","status":"True","lastTransitionTime":null}]"#);
+        assert_eq!(
+            annotation(BEHAVIOR),
+            "{\"ScaleUp\":null,\"ScaleDown\":{\"StabilizationWindowSeconds\":60,\"SelectPolicy\":null,\"Policies\":null,\
+             \"Tolerance\":null}}"
+        );
         check_to_hub(V1, &Value::Object(older), &hub);
     }
 
