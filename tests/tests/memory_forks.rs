@@ -100,7 +100,11 @@ async fn who_may_not_read_everything_has_no_fork_and_finds_none() {
     // In a fork she is who she is, and nobody is nobody.
     jane.get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
     Wire::anonymous(&cluster.server).get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
-    Wire::anonymous(&cluster.server).with_token("made-up").get(&format!("{fork}{MAPS}")).await.refused(401, "Unauthorized");
+    Wire::anonymous(&cluster.server)
+        .with_token("made-up")
+        .get(&format!("{fork}{MAPS}"))
+        .await
+        .refused(401, "Unauthorized");
     jane.get(&format!("/forks/{}{MAPS}", "0".repeat(32))).await.refused(403, "Forbidden");
     for path in ["/forks", "/forks/", "/forks//api", "/forks/x", "/forks/../api/v1/pods", "/at/1/forks/x"] {
         admin.get(path).await.expect(404);

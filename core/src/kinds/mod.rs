@@ -110,10 +110,14 @@ pub struct Kind {
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.
     pub expires: bool,
+    /// Nothing depends on its objects, so a deletion says nothing of dependents.
+    pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
     /// What a kind that is never stored asks for.
     pub question: Option<Question>,
+    /// Where its objects hold the spec of a pod, as a JSON pointer.
+    pub pods_at: Option<&'static str>,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,

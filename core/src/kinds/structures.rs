@@ -128,7 +128,14 @@ impl Place<'static> {
 
 impl<'a> Place<'a> {
     fn structure(id: MessageId) -> Self {
-        Self { ty: Type::Message(id), shape: Shape::Single, is_pointer: false, is_plain: false, field: None, only_sources: false }
+        Self {
+            ty: Type::Message(id),
+            shape: Shape::Single,
+            is_pointer: false,
+            is_plain: false,
+            field: None,
+            only_sources: false,
+        }
     }
 
     fn field(message: &Message, field: &'a Field) -> Self {

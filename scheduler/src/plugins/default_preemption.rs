@@ -87,7 +87,8 @@ impl DefaultPreemption {
     fn try_nodes(&self, search: &Search<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
         let enough = self.enough(nodes.len());
         // Where to begin differs from pod to pod, so that not all take their places from the same nodes.
-        let start = search.cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let start =
+            search.cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         for at in 0..nodes.len() {
             let node = nodes[(start % nodes.len() + at) % nodes.len()];
             match dry_run(search, node) {

@@ -67,8 +67,8 @@ impl Plugin for InterPodAffinity {
                     anti.iter().any(|term| terms.are_meant_by(term))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
-                let leaves = before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod)))
-                    && !after.is_some_and(far);
+                let leaves =
+                    before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod))) && !after.is_some_and(far);
                 arrives || leaves
             }
             Seen::Node(before, Some(after)) => {
@@ -388,9 +388,8 @@ impl Score for Preferences {
     }
 
     fn normalize(&self, _: &[&NodeInfo], scores: &mut [i64]) {
-        let (least, most) = scores.iter().fold((i64::MAX, i64::MIN), |(least, most), score| {
-            (least.min(*score), most.max(*score))
-        });
+        let (least, most) =
+            scores.iter().fold((i64::MAX, i64::MIN), |(least, most), score| (least.min(*score), most.max(*score)));
         for score in scores {
             let part = (*score - least) as f64 / (most - least) as f64;
             *score = if most > least { (MAX_SCORE as f64 * part) as i64 } else { 0 };

@@ -72,7 +72,9 @@ pub fn newer_definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 /// Whether a schema, or one within it, says what a field is when nobody says it.
 fn has_default(schema: &Value) -> bool {
     match schema {
-        Value::Object(fields) => fields.get("default").is_some_and(|value| !value.is_object()) || fields.values().any(has_default),
+        Value::Object(fields) => {
+            fields.get("default").is_some_and(|value| !value.is_object()) || fields.values().any(has_default)
+        }
         Value::Array(items) => items.iter().any(has_default),
         _ => false,
     }
