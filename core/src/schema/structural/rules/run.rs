@@ -233,12 +233,10 @@ impl<'n> Node<'n, '_, '_, '_> {
             (CauseReason::Forbidden, _) => Cause::forbidden(field, detail),
             (CauseReason::Required, _) => Cause::required(field, detail),
             (CauseReason::Duplicate, Some(value)) => Cause::duplicate(field, value),
-            (CauseReason::Duplicate, None) => {
-                Cause { reason: CauseReason::Duplicate, field, message: "Duplicate value".into() }
-            }
+            (CauseReason::Duplicate, None) => Cause::told(CauseReason::Duplicate, field, "Duplicate value"),
             (_, Some(value)) => Cause::invalid(field, value, detail),
             // What is large is not repeated.
-            (_, None) => Cause { reason: CauseReason::Invalid, field, message: format!("Invalid value: {detail}") },
+            (_, None) => Cause::told(CauseReason::Invalid, field, format!("Invalid value: {detail}")),
         });
     }
 
