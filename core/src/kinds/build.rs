@@ -12,7 +12,7 @@ use crate::authz::role::RoleKind;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::refusal::Refusal;
+use crate::refusal::{Cause, Refusal};
 use crate::request::ConnectOptions;
 use serde_json::Value;
 
@@ -70,8 +70,10 @@ impl Kind {
             metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
             immortal: &[],
             expires: false,
+            independent: false,
             role: None,
             question: None,
+            pods_at: None,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -175,6 +177,18 @@ impl Kind {
     /// Objects go some time after their last change, which the operator sets.
     pub fn expires(mut self) -> Self {
         self.expires = true;
+        self
+    }
+
+    /// Nothing depends on objects of this kind.
+    pub fn independent(mut self) -> Self {
+        self.independent = true;
+        self
+    }
+
+    /// Objects of this kind are pods, or make them: where they have a pod's spec.
+    pub fn pods_at(mut self, pointer: &'static str) -> Self {
+        self.pods_at = Some(pointer);
         self
     }
 
@@ -398,6 +412,12 @@ impl Kind {
         for part in self.subresources.iter_mut().filter(|part| part.name == name) {
             part.validate = Some(rules);
         }
+        self
+    }
+
+    /// The rules of a new object that ask for the labels of its namespace.
+    pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Vec<Cause>) -> Self {
+        self.hooks.in_namespace = Some(rules);
         self
     }
 

@@ -23,6 +23,7 @@ pub mod custom;
 mod deprecations;
 pub mod discovery;
 pub mod events;
+mod expressions;
 pub mod extensions;
 pub mod flowcontrol;
 mod groups;
@@ -41,6 +42,7 @@ mod shapes;
 pub mod storage;
 pub mod storagemigration;
 pub mod structures;
+mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
@@ -108,10 +110,14 @@ pub struct Kind {
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.
     pub expires: bool,
+    /// Nothing depends on its objects, so a deletion says nothing of dependents.
+    pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
     /// What a kind that is never stored asks for.
     pub question: Option<Question>,
+    /// Where its objects hold the spec of a pod, as a JSON pointer.
+    pub pods_at: Option<&'static str>,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
@@ -311,6 +317,8 @@ pub struct Hooks {
     pub note: Option<fn(&mut Value, Option<&Value>, &Asking)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
+    /// Rules of a new object that ask for the labels of its namespace.
+    pub in_namespace: Option<fn(&Value, &Value) -> Vec<Cause>>,
     /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
     pub authorize: Option<Authorize>,
     /// What whoever creates or updates the object is to know, though nothing is wrong with it.

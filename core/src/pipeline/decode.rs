@@ -1,9 +1,9 @@
 //! The first stage: bytes become a document that is checked against its schema.
 
 use super::{Answers, Context, Settings, manage};
-use crate::kinds::Kind;
+use crate::kinds::{self, Kind};
 use crate::object::decode;
-use crate::object::meta::{Document, fields_mut, metadata_mut, text, type_name};
+use crate::object::meta::{self, Document, text, type_name};
 use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
 use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
@@ -13,38 +13,16 @@ use crate::state::State;
 use crate::wire::protobuf::codec;
 use serde_json::Value;
 
-/// The body of a request on a kind that is not stored, checked against its schema.
-pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
-    // Decoding draws nothing from the stamp.
-    let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
-    posted(state, request, stamp, |_, _| Ok(()))
-}
-
-/// The same with a note of who posts it, as of what is stored.
-pub fn decode_posted(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
-    posted(state, request, stamp, |context, document| {
-        let has_metadata = document.get("metadata").is_some();
-        metadata_mut(fields_mut(document));
-        // Only a kind with versions of its own shapes could want something from outside.
-        manage::update(context, None, document).map_err(|_| Refusal::Internal(Internal::BodyIsNoObject))?;
-        if !has_metadata && metadata_mut(fields_mut(document)).is_empty() {
-            fields_mut(document).remove("metadata");
-        }
-        Ok(())
-    })
-}
-
-fn posted(
-    state: &State,
-    request: &Request,
-    stamp: Stamp,
-    note: impl FnOnce(&Context, &mut Value) -> Result<(), Refusal>,
-) -> Result<Document, Refusal> {
+/// The body of a request on a kind that is not stored, checked against its schema, with its defaults and with a note of
+/// who asks.
+pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
     let settings = Settings::default();
     let kind = state.kind(request.target.kind);
     let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
     let mut document = context.decode(&mut Vec::new())?;
-    note(&context, &mut document)?;
+    kinds::default(context.layout()?, &mut document);
+    meta::metadata_mut(meta::fields_mut(&mut document));
+    manage::note_new(&context, &mut document)?;
     match document {
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),

@@ -4,7 +4,7 @@ use super::candidate::Candidate;
 use super::{Context, Stop, decode};
 use crate::merge::managed;
 use crate::object::meta::{self, metadata_mut, text};
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{Cause, Internal, Refusal, Subject};
 use crate::request::{Format, Request, Verb};
 use crate::schema::layout::Layout;
 use serde_json::Value;
@@ -43,6 +43,15 @@ pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Sto
     Ok(())
 }
 
+/// Makes all of a document that is never stored its sender's.
+pub(super) fn note_new(context: &Context, document: &mut Value) -> Result<(), Refusal> {
+    match update(context, None, document) {
+        Ok(()) => Ok(()),
+        Err(Stop::Refused(refusal)) => Err(refusal),
+        Err(Stop::Needs(effect)) => Err(Refusal::Internal(Internal::NobodyToAsk { what: effect.what() })),
+    }
+}
+
 /// A write that changes nothing but times of managers changes nothing.
 pub(super) fn keep_times(object: &mut Candidate) {
     if let Some(old) = &object.old {
@@ -65,7 +74,7 @@ fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -
     Ok(())
 }
 
-pub(super) fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(), Stop> {
+fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(), Stop> {
     let missing = RefCell::new(None);
     let convert = |document: &Value, api_version: &str| convert(context, document, api_version, &missing);
     managed::track_update(

@@ -219,6 +219,10 @@ pub enum ForkFault {
     RelativeFolder(String),
     /// What the file system says of the folder.
     Folder(String),
+    NoneInMemory,
+    TooDeep {
+        depth_max: usize,
+    },
 }
 
 /// What the one who asks may not do, or nobody may (403).
@@ -363,6 +367,8 @@ pub enum Plenty {
     Watches,
     /// Answers that were made whole, and that nobody has read yet.
     Answers,
+    /// Forks in memory.
+    Forks,
 }
 
 /// Why a budget allows no disruption now.

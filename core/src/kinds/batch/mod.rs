@@ -27,6 +27,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["cj"])
             .category("all")
             .columns(columns::of("CronJob"))
+            .pods_at("/spec/jobTemplate/spec/template/spec")
             .orphan_dependents(["batch/v1beta1", "batch/v2alpha1"])
             .glance(&[
                 "spec.schedule",
@@ -45,6 +46,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1"])
             .category("all")
             .columns(columns::of("Job"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["batch/v1"])
             .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
             .validate(validate::job)

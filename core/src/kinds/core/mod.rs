@@ -16,6 +16,7 @@ pub(crate) mod warnings;
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
+pub use pod::drop_unused;
 pub use service::ServiceRange;
 
 const PACKAGE: &str = "io.k8s.api.core";
@@ -84,6 +85,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("PodTemplate", "podtemplates")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("PodTemplate"))
+            .pods_at("/template/spec")
             .return_deleted_object()
             .validate(validate::pod_template)
             .warnings(|_, object, old| warnings::template(object, old, "template"))
@@ -94,6 +96,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)

@@ -6,6 +6,7 @@ use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::object::meta::Document;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
 use crate::request::ConnectOptions;
+use crate::schema::defaults::objects;
 use serde_json::{Map, Value, json};
 
 pub fn kind() -> Kind {
@@ -15,6 +16,7 @@ pub fn kind() -> Kind {
         .short(["po"])
         .category("all")
         .columns(columns::of("Pod"))
+        .pods_at("/spec")
         .return_deleted_object()
         // What pods use must stay until they have stopped.
         .deleted_first()
@@ -164,6 +166,32 @@ fn prepare_create(pod: &mut Value) {
         }]);
     }
     fields.insert("status".into(), status);
+    // Less than no time counts as a second.
+    let grace = fields.get_mut("spec").and_then(|spec| spec.get_mut("terminationGracePeriodSeconds"));
+    if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|seconds| seconds < 0)) {
+        *grace = 1.into();
+    }
+}
+
+/// What of a pod's spec, at this place of an object, is of no use yet: it stays where it is, and nobody begins with it.
+pub fn drop_unused(new: &mut Value, old: Option<&Value>, at: &str) {
+    const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+    let is_used = |spec: &Value| {
+        let containers = LISTS.iter().filter_map(|list| spec[*list].as_array()).flatten();
+        containers.into_iter().any(|container| !container["lifecycle"]["stopSignal"].is_null())
+    };
+    if old.and_then(|old| old.pointer(at)).is_some_and(is_used) {
+        return;
+    }
+    let Some(Value::Object(spec)) = new.pointer_mut(at) else { return };
+    for list in LISTS {
+        for container in objects(spec, list) {
+            let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") else { continue };
+            if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {
+                container.remove("lifecycle");
+            }
+        }
+    }
 }
 
 /// `Guaranteed` when every container limits CPU and memory to just what it requests, `BestEffort` when nothing is

@@ -6,6 +6,7 @@ mod convert;
 pub mod defaults;
 mod validate;
 
+use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind};
 use crate::object::meta::{Document, metadata};
 use crate::object::names::NameRule;
@@ -56,9 +57,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ServiceCIDR"))
             .validate(addresses::service_cidr)
             .status()
-            // Kubernetes lets both the object and its status subresource write the status.
-            .prepare_create(|_| ())
-            .prepare_update(|_, _| ()),
+            .status_resets(STATUS_RESETS_METADATA),
     ]
 }
 

@@ -189,12 +189,16 @@ impl Display for ForkFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Undecodable(fault) => {
-                write!(f, "expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {fault}")
+                write!(f, "expected {{\"at\": \"MOMENT\", \"idleSeconds\": 60}}, or a \"folder\" beside \"at\": {fault}")
             }
             Self::RelativeFolder(folder) => {
                 write!(f, "{folder} is no absolute path: the server has a folder of its own")
             }
             Self::Folder(fault) => write!(f, "{fault}"),
+            Self::NoneInMemory => f.write_str(
+                "this server makes no forks in memory: start it with --forks-max, or name the folder of a fork on its disk",
+            ),
+            Self::TooDeep { depth_max } => write!(f, "this fork is one of {depth_max} made of one another: fork an earlier one"),
         }
     }
 }
