@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many scripts agree. Each number may only grow.
-const AGREED: Counts = Counts { codes: 2829, words: 1884, objects: 1638, wholly: 991 };
+/// How many scripts agree: each number may only grow. A few scripts look at what others change meanwhile, so that one run
+/// may find two or three more than another.
+const AGREED: Counts = Counts { codes: 3050, words: 2822, objects: 2955, wholly: 2732 };
 
 /// How many scripts run at a time.
 const PLAYERS: usize = 3;
