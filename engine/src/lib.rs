@@ -4,6 +4,7 @@
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`Log`] and nothing behind it.
 
 mod engine;
+pub mod forked;
 pub mod hub;
 pub mod log;
 pub mod memory;

@@ -37,7 +37,41 @@ struct Resource {
     objects: BTreeMap<String, BTreeSet<u64>>,
 }
 
+impl Resource {
+    /// The objects that are asked for.
+    fn asked<'a>(&'a self, asked: &'a AsOf<'a>) -> impl Iterator<Item = (&'a String, &'a BTreeSet<u64>)> {
+        let start = match asked.after {
+            Some(after) if after >= asked.prefix => Bound::Excluded(after),
+            _ => Bound::Included(asked.prefix),
+        };
+        let objects = self.objects.range::<str, _>((start, Bound::Unbounded));
+        objects.take_while(|(key, _)| key.starts_with(asked.prefix))
+    }
+}
+
 impl VolatileLog {
+    /// One whose first event comes after this one: what was before is elsewhere.
+    pub fn after(last: Offset) -> VolatileLog {
+        let inner = Inner { last: last.0, ..Inner::default() };
+        VolatileLog { inner: RwLock::new(inner), ..VolatileLog::default() }
+    }
+
+    /// An object's newest event up to a version that is here, and whether it was a deletion.
+    pub(crate) fn newest(&self, resource: &str, key: &str, at: Offset) -> Option<(Offset, bool)> {
+        let inner = self.read_inner();
+        inner.newest(inner.resources.get(resource)?.objects.get(key)?, at)
+    }
+
+    /// The same of each object that is asked for and has one here.
+    pub(crate) fn written(&self, asked: &AsOf) -> Vec<(String, Offset, bool)> {
+        let inner = self.read_inner();
+        let Some(resource) = inner.resources.get(asked.resource) else { return Vec::new() };
+        let newest = |(key, versions): (&String, _)| {
+            inner.newest(versions, asked.at).map(|(offset, is_delete)| (key.clone(), offset, is_delete))
+        };
+        resource.asked(asked).filter_map(newest).collect()
+    }
+
     fn read_inner(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,10 +108,15 @@ impl Inner {
         }
     }
 
-    /// The newest of an object's events up to a version, unless it is a deletion.
+    /// The newest of an object's events up to a version, and whether it is a deletion.
+    fn newest(&self, versions: &BTreeSet<u64>, at: Offset) -> Option<(Offset, bool)> {
+        let newest = self.records.get(versions.range(..=at.0).next_back()?)?;
+        Some((newest.offset(), newest.is_delete()))
+    }
+
+    /// The same, unless it is a deletion.
     fn present(&self, versions: &BTreeSet<u64>, at: Offset) -> Option<Offset> {
-        let newest = versions.range(..=at.0).next_back()?;
-        self.records.get(newest).filter(|record| !record.is_delete()).map(|record| record.offset())
+        self.newest(versions, at).filter(|(_, is_delete)| !is_delete).map(|(offset, _)| offset)
     }
 
     /// Lets go of what the next events from `from` to `through` have replaced; where the ones after them begin.
@@ -144,12 +183,7 @@ impl LogRead for VolatileLog {
     fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
         let inner = self.read_inner();
         let Some(resource) = inner.resources.get(asked.resource) else { return Ok(()) };
-        let start = match asked.after {
-            Some(after) if after >= asked.prefix => Bound::Excluded(after),
-            _ => Bound::Included(asked.prefix),
-        };
-        let objects = resource.objects.range::<str, _>((start, Bound::Unbounded));
-        for (key, versions) in objects.take_while(|(key, _)| key.starts_with(asked.prefix)) {
+        for (key, versions) in resource.asked(asked) {
             if let Some(offset) = inner.present(versions, asked.at)
                 && visit(key, offset).is_break()
             {

@@ -24,13 +24,13 @@ use holdfast_transport_http::forks::Forker;
 use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Features, Transport};
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 
 /// The issuer of tokens when none is named.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -49,7 +49,7 @@ pub fn run(mut args: Args) -> Result<()> {
         _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, lasting };
+    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, default_forks_max: 0, lasting };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
         signals.next().await;
@@ -79,6 +79,8 @@ pub struct Server {
     pub tls: Tls,
     /// Who may do what, when no option says so.
     pub default_mode: Mode,
+    /// How many forks there may be in memory, when no option says so.
+    pub default_forks_max: u32,
     pub lasting: Lasting,
 }
 
@@ -116,7 +118,7 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, lasting } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
@@ -135,7 +137,8 @@ impl Server {
                 .await
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
-            let transport = transport(&args, engine.clone(), address, forker)?;
+            let forks_max = args.forks_max.unwrap_or(default_forks_max);
+            let transport = transport(&args, engine.clone(), address, forker, forks_max)?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -145,7 +148,11 @@ impl Server {
             tokio::spawn(housekeeping::run(service.clone()));
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
             make_objects(&args, service, address).await?;
-            aggregation::keep(&args, &transport).await?;
+            let mut kept = JoinSet::new();
+            transport
+                .keep_registered(&mut kept)
+                .await
+                .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
@@ -203,15 +210,19 @@ fn transport(
     engine: Arc<Engine>,
     address: SocketAddr,
     forker: Option<Arc<dyn Forker>>,
+    forks_max: u32,
 ) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
         static_tokens: match &args.token_auth_file {
-            None => HashMap::new(),
-            Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
+            None => Arc::default(),
+            Some(file) => {
+                let tokens = static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?;
+                Arc::new(tokens)
+            }
         },
         service_accounts: service_accounts(args)?.map(Arc::new),
-        request_headers: aggregation::request_headers(args),
+        request_headers: Arc::new(aggregation::request_headers(args)),
     };
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
@@ -220,6 +231,8 @@ fn transport(
         limits,
         features: features(args)?,
         aggregation: aggregation::settings(args)?,
+        trust: Some(aggregation::trust(args)?),
+        forks_max,
         address,
         forker,
         ..Builder::new(engine)

@@ -101,6 +101,11 @@ pub struct Args {
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
+    /// Forks in memory at most, each served below /forks/NAME; one user has at most half of them, and 0 allows none
+    /// [default: 0, and 1024 with up].
+    #[arg(long, value_name = "COUNT")]
+    pub forks_max: Option<u32>,
+
     #[command(flatten)]
     pub history: HistoryArgs,
     #[command(flatten)]

@@ -9,6 +9,9 @@ use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+/// How many forks in memory a cluster on one machine has room for.
+const FORKS_MAX: u32 = 1024;
+
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -75,7 +78,7 @@ pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
     let tls = tls::configure(&server, &certificate, &key)?;
     let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-    let server = Server { args: server, bind, tls, default_mode: Mode::Rbac, lasting };
+    let server = Server { args: server, bind, tls, default_mode: Mode::Rbac, default_forks_max: FORKS_MAX, lasting };
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 

@@ -19,12 +19,19 @@ use std::sync::{Arc, Mutex};
 const REMEMBERED_MAX: usize = 4096;
 
 pub struct ServiceAccountTokens {
+    keys: Arc<Keys>,
+    pub audiences: Vec<String>,
+    /// Of a fork: its name among all logs, and before it those of the forks that it was made of. What is signed in a
+    /// fork is good there and in its forks, and nowhere else, although all have the same keys.
+    forks: Vec<String>,
+    remembered: Mutex<HashMap<String, Arc<Claims>>>,
+}
+
+struct Keys {
     /// The first one signs; all are accepted.
     issuers: Vec<String>,
-    pub audiences: Vec<String>,
     signing: Option<Signing>,
     verifying: Vec<Verifying>,
-    remembered: Mutex<HashMap<String, Arc<Claims>>>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,6 +42,9 @@ pub struct Claims {
     pub iss: String,
     #[serde(default)]
     pub jti: String,
+    /// The fork that signed.
+    #[serde(rename = "holdfast.dev/fork", default, skip_serializing_if = "Option::is_none")]
+    pub fork: Option<String>,
     #[serde(rename = "kubernetes.io")]
     pub kubernetes: Kubernetes,
     #[serde(default)]
@@ -86,18 +96,20 @@ impl ServiceAccountTokens {
             return Err("no key to verify service account tokens with".into());
         }
         let audiences = if audiences.is_empty() { issuers.clone() } else { audiences };
-        Ok(ServiceAccountTokens {
-            issuers,
-            audiences,
-            signing: signing_key,
-            verifying: keys,
-            remembered: Mutex::new(HashMap::new()),
-        })
+        let keys = Arc::new(Keys { issuers, signing: signing_key, verifying: keys });
+        Ok(ServiceAccountTokens { keys, audiences, forks: Vec::new(), remembered: Mutex::default() })
+    }
+
+    /// Those of a fork of this name.
+    pub fn beside(&self, fork: String) -> ServiceAccountTokens {
+        let forks = self.forks.iter().cloned().chain([fork]).collect();
+        let (keys, audiences) = (self.keys.clone(), self.audiences.clone());
+        ServiceAccountTokens { keys, audiences, forks, remembered: Mutex::default() }
     }
 
     /// Who signs.
     pub fn issuer(&self) -> &str {
-        self.issuers.first().map_or("", String::as_str)
+        self.keys.issuers.first().map_or("", String::as_str)
     }
 
     /// A token that says this, in the issuer's name; `None` when the server was given no key to sign with.
@@ -110,6 +122,7 @@ impl ServiceAccountTokens {
             iat: claims.issued,
             iss: self.issuer().to_owned(),
             jti: claims.id.clone(),
+            fork: self.forks.last().cloned(),
             kubernetes: Kubernetes {
                 namespace: claims.namespace.clone(),
                 node: claims.node.as_ref().map(reference),
@@ -125,7 +138,7 @@ impl ServiceAccountTokens {
 
     /// Signs a token; `None` when the server was given no key to sign with.
     fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
-        let (algorithm, id, key) = self.signing.as_ref()?;
+        let (algorithm, id, key) = self.keys.signing.as_ref()?;
         let mut header = Header::new(*algorithm);
         header.typ = None;
         header.kid = Some(id.clone());
@@ -138,6 +151,9 @@ impl ServiceAccountTokens {
         let claims = self.claims(token)?;
         let now = jiff::Timestamp::now().as_second();
         if claims.exp <= now || claims.nbf > now + 60 {
+            return None;
+        }
+        if claims.fork.as_ref().is_some_and(|fork| !self.forks.contains(fork)) {
             return None;
         }
         let audiences: Vec<String> = audiences.iter().filter(|asked| claims.aud.includes(asked)).cloned().collect();
@@ -181,14 +197,14 @@ impl ServiceAccountTokens {
             return Some(claims.clone());
         }
         let header = jsonwebtoken::decode_header(token).ok()?;
-        let claims = self.verifying.iter().find_map(|(algorithm, id, key)| {
+        let claims = self.keys.verifying.iter().find_map(|(algorithm, id, key)| {
             let other_key =
-                header.kid.as_ref().is_some_and(|kid| kid != id && self.verifying.iter().any(|k| k.1 == *kid));
+                header.kid.as_ref().is_some_and(|kid| kid != id && self.keys.verifying.iter().any(|k| k.1 == *kid));
             if *algorithm != header.alg || other_key {
                 return None;
             }
             let mut validation = Validation::new(*algorithm);
-            validation.set_issuer(&self.issuers);
+            validation.set_issuer(&self.keys.issuers);
             // Who asks knows which audiences count.
             validation.validate_aud = false;
             validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
@@ -245,6 +261,7 @@ mod tests {
             iat: now,
             iss: "https://x".into(),
             jti: "j".into(),
+            fork: None,
             kubernetes,
             nbf: now,
             sub: "system:serviceaccount:n:a".into(),

@@ -9,7 +9,6 @@ pub mod registrar;
 
 use crate::Service;
 use holdfast_core::authz::upkeep as roles;
-use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{Emptying, Step};
 use holdfast_core::pipeline::Clearing;
@@ -37,7 +36,7 @@ pub async fn run(service: Arc<Service>) {
         drop(service);
         weak
     };
-    let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default(), gathered: Offset::ZERO };
+    let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
         let committed = hub.committed().notified();
         tokio::pin!(committed);
@@ -83,8 +82,6 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
 struct Work {
     emptying: Emptying,
     clearing: Clearing,
-    /// The roles have been gathered up to here.
-    gathered: Offset,
 }
 
 impl Work {
@@ -100,10 +97,10 @@ impl Work {
             let mut steps: Vec<Step> = namespaces.steps;
             let definitions = self.clearing.plan(&snapshot, stamp);
             steps.extend(definitions.steps);
-            if snapshot.rbac_offset > self.gathered {
+            if snapshot.rbac_offset > service.gathered() {
                 steps.extend(roles::plan(&snapshot));
                 if steps.is_empty() {
-                    self.gathered = snapshot.rbac_offset;
+                    service.note_gathered(snapshot.rbac_offset);
                 }
             }
             let again_ms = [namespaces.again_ms, definitions.again_ms].into_iter().flatten().min();
