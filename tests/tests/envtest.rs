@@ -249,7 +249,7 @@ async fn what_cannot_be_is_refused_by_name() {
         ("--disable-admission-plugins=NamespaceLifecycle", "cannot be turned off"),
         ("--runtime-config=batch/v1=false", "cannot be turned off"),
         ("--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate"),
-        ("--etcd-servers=https://127.0.0.1:1", "a log on etcd is not built yet"),
+        ("--etcd-servers=https://127.0.0.1:1,http://127.0.0.1:2", "a log on etcd is not built yet"),
     ] {
         let name = option.split('=').next().expect("a name");
         fails(server(other.path(), port, other_etcd, &[option]), &[name, why]);
