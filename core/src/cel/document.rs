@@ -55,12 +55,12 @@ impl<'a> Value<'a> {
                 Ok(bytes) => Value::Bytes(bytes.into()),
                 Err(_) => return Err(EvalError::new(format!("{text:?} is not valid base64"))),
             },
-            (Type::Duration, Json::String(text)) => match Duration::parse(text)
-                .or_else(|| formats::worded_duration(text).map(Duration))
-            {
-                Some(duration) => Value::Duration(duration),
-                None => return Err(EvalError::new(format!("invalid duration {text}"))),
-            },
+            (Type::Duration, Json::String(text)) => {
+                match Duration::parse(text).or_else(|| formats::worded_duration(text).map(Duration)) {
+                    Some(duration) => Value::Duration(duration),
+                    None => return Err(EvalError::new(format!("invalid duration {text}"))),
+                }
+            }
             (Type::Timestamp, Json::String(text)) => {
                 match Timestamp::parse(text).or_else(|| Timestamp::parse_date(text)) {
                     Some(timestamp) => Value::Timestamp(timestamp),

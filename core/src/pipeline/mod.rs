@@ -101,7 +101,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     allocate::allocate(context, &endpoint, &mut object)?;
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
-    validate::validate(context, &endpoint, &object)?;
+    validate::validate(context, &endpoint, &mut object)?;
     // Validating admission belongs here: it sees what would be stored.
     encode::decide(context, &endpoint, object)
 }

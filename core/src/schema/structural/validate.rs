@@ -10,9 +10,27 @@ use crate::refusal::{Cause, CauseReason};
 use serde_json::{Number, Value};
 use std::collections::BTreeSet;
 
+/// What is wrong with an object, and what was before and may stay.
+#[derive(Debug, Default)]
+pub struct Judged {
+    pub causes: Vec<Cause>,
+    pub warnings: Vec<String>,
+}
+
+impl From<Vec<Cause>> for Judged {
+    fn from(causes: Vec<Cause>) -> Self {
+        Judged { causes, warnings: Vec::new() }
+    }
+}
+
 impl Structural {
     /// What is wrong with a custom object. What `old` had already is not held against an update.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+        self.judge(object, old).causes
+    }
+
+    /// The same, with warnings of rules that `old` broke already.
+    pub fn judge(&self, object: &Value, old: Option<&Value>) -> Judged {
         let mut causes = self.validate_value(object, old, None);
         causes.extend(self.embedded_causes(object, ""));
         let duplicates = self.duplicates(object);
@@ -23,10 +41,12 @@ impl Structural {
             if causes.iter().any(hides_rules) {
                 causes.push(Cause::invalid(NOWHERE, &Value::Null, RULES_UNCHECKED));
             } else {
-                causes.extend(self.rule_causes(object, old));
+                let of_rules = self.judge_by_rules(object, old);
+                causes.extend(of_rules.causes);
+                return Judged { causes, warnings: of_rules.warnings };
             }
         }
-        causes
+        causes.into()
     }
 
     /// The same for a value that stands at `prefix`, without what holds for whole objects.
