@@ -96,8 +96,9 @@ fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
     } else {
         (divided(size.min, old.max), 0)
     };
-    let result = Range { min: least, max: most }.mul(new).add(Range { min: kept_least, max: kept_most });
-    CallEstimate { cost: size.scaled(0.2), result: Some(result) }
+    let Range { min, max } = Range { min: least, max: most }.mul(new).add(Range { min: kept_least, max: kept_most });
+    // An old text that is longer than the whole counts as if it were there once, for the shortest result alone.
+    CallEstimate { cost: size.scaled(0.2), result: Some(Range { min: min.min(max), max }) }
 }
 
 fn text<'v>(arguments: &'v [Value<'_>], index: usize) -> Result<&'v str, EvalError> {
