@@ -100,6 +100,9 @@ impl Walk<'_> {
             return tally;
         }
         self.ty(schema, value, path, &mut tally);
+        if let (Some(Type::Integer), Value::Number(number)) = (schema.ty, value) {
+            self.range(schema, number, path, &mut tally);
+        }
         if let Some(checks) = schema.checks.as_deref() {
             if !value.is_null() {
                 self.junctors(checks, value, path, &mut tally);
@@ -195,6 +198,27 @@ impl Walk<'_> {
             _ => {}
         }
         tally.matches += 1;
+    }
+
+    /// Whether a whole number has room in its type.
+    fn range(&mut self, schema: &Structural, number: &Number, path: &Path, tally: &mut Tally) {
+        let format = schema.checks.as_ref().and_then(|checks| checks.format.as_ref()).map(|format| &*format.name);
+        let bits = if format == Some("int32") { 31 } else { 63 };
+        let fits = match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => bits == 63 || i32::try_from(whole).is_ok(),
+            (None, Some(float)) => {
+                let end = 2f64.powi(bits);
+                float.trunc() == float && (-end..end).contains(&float)
+            }
+            (None, None) => false,
+        };
+        if !fits {
+            let kind = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+            let field = self.prefix.unwrap_or(NOWHERE).to_owned();
+            self.fail(path, tally, |_, name| {
+                Cause::invalid(field, &"".into(), &format!("Checked value must be of type integer {kind} in {name}"))
+            });
+        }
     }
 
     fn fail_type(&mut self, path: &Path, tally: &mut Tally, expected: &str, found: &str) {
