@@ -128,7 +128,14 @@ impl Place<'static> {
 
 impl<'a> Place<'a> {
     fn structure(id: MessageId) -> Self {
-        Self { ty: Type::Message(id), shape: Shape::Single, is_pointer: false, is_plain: false, field: None, only_sources: false }
+        Self {
+            ty: Type::Message(id),
+            shape: Shape::Single,
+            is_pointer: false,
+            is_plain: false,
+            field: None,
+            only_sources: false,
+        }
     }
 
     fn field(message: &Message, field: &'a Field) -> Self {
@@ -611,5 +618,90 @@ impl<'a> Iterator for Steps<'a> {
         let (name, rest) = rest.split_at(end);
         self.rest = rest;
         (!name.is_empty()).then_some(Step::Field(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(message: &str, path: &str, value: Value) -> String {
+        let mut causes = [Cause::invalid(path, &value, "wrong")];
+        show(schema().id(&format!("io.k8s.api.{message}")).expect("a message"), &mut causes);
+        let [cause] = causes;
+        let text = cause.message.strip_prefix("Invalid value: ").and_then(|text| text.strip_suffix(": wrong"));
+        text.expect("a value").to_owned()
+    }
+
+    #[test]
+    fn structures_have_all_their_fields_in_the_order_of_their_declaration() {
+        for (message, path, value, expected) in [
+            (
+                "rbac.v1.RoleBinding",
+                "roleRef",
+                json!({"name": "x", "kind": "Role", "apiGroup": "g"}),
+                r#"{"APIGroup":"g","Kind":"Role","Name":"x"}"#,
+            ),
+            (
+                "batch.v1.Job",
+                "spec.successPolicy",
+                json!({"rules": [{}]}),
+                r#"{"Rules":[{"SucceededIndexes":null,"SucceededCount":null}]}"#,
+            ),
+            (
+                "core.v1.Service",
+                "spec.ports[1]",
+                json!({"port": 80, "protocol": "TCP"}),
+                r#"{"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}"#,
+            ),
+            // What the API machinery defines is as JSON has it, and metadata stands within what has it.
+            (
+                "apps.v1.Deployment",
+                "spec.selector",
+                json!({"matchExpressions": [{"operator": "In", "key": "a"}], "matchLabels": {}}),
+                r#"{"matchExpressions":[{"key":"a","operator":"In"}]}"#,
+            ),
+            (
+                "core.v1.Pod",
+                "metadata.ownerReferences",
+                json!([{"uid": "u", "kind": "K", "controller": true}]),
+                r#"[{"apiVersion":"","kind":"K","name":"","uid":"u","controller":true}]"#,
+            ),
+            // The structure is told of at one of its fields, or under another name.
+            ("flowcontrol.v1.FlowSchema", "spec.distinguisherMethod.type", json!({"type": "x"}), r#"{"Type":"x"}"#),
+            (
+                "core.v1.Node",
+                "metadata.taints[0]",
+                json!({"key": "a", "effect": "NoSchedule"}),
+                r#"{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}"#,
+            ),
+            // Nothing is what the type has for it.
+            ("core.v1.Pod", "spec.containers[0].image", json!(null), r#""""#),
+            ("core.v1.Pod", "spec.priority", json!(null), "null"),
+            ("core.v1.Pod", "spec.nosuch", json!({"a": 1}), r#"{"a":1}"#),
+            ("core.v1.ConfigMap", "data", json!({"a": "<b>"}), r#"{"a":"\u003cb\u003e"}"#),
+        ] {
+            assert_eq!(shown(message, path, value), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pod_has_the_namespaces_of_the_host_with_what_is_about_security() {
+        let spec = shown("core.v1.Pod", "spec", json!({"hostNetwork": true, "securityContext": {"runAsUser": 1}}));
+        let expected = r#""NodeName":"","SecurityContext":{"HostNetwork":true,"HostPID":false,"HostIPC":false,"ShareProcessNamespace":null,"HostUsers":null,"SELinuxOptions":null,"WindowsOptions":null,"RunAsUser":1,"#;
+        assert!(spec.contains(expected), "{spec}");
+    }
+
+    #[test]
+    fn a_change_is_told_line_by_line() {
+        let (old, new) = (json!({"hostPath": {"path": "/x"}}), json!({"hostPath": {"path": "/y"}}));
+        let mut causes = [Cause::changed("spec.persistentvolumesource", "fixed", &old, &new)];
+        show(schema().id("io.k8s.api.core.v1.PersistentVolume").expect("a message"), &mut causes);
+        assert_eq!(
+            causes[0].message,
+            "Forbidden: fixed\n@@ -2,7 +2,7 @@\n  \"GCEPersistentDisk\": null,\n  \"AWSElasticBlockStore\": null,\n  \
+             \"HostPath\": {\n-  \"Path\": \"/x\",\n+  \"Path\": \"/y\",\n   \"Type\": null\n  },\n  \"Glusterfs\": null,\n"
+        );
     }
 }

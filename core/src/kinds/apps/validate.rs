@@ -218,7 +218,7 @@ pub fn replication_controller(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let template_at = spec.get("template");
     if !template_at.is_set() {
         causes.push(template_at.required(""));
-            return causes;
+        return causes;
     }
     let metadata = template_at.get("metadata");
     let labels = metadata.get("labels");

@@ -61,7 +61,9 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     }
     if old.is_none() {
         // The name becomes a label of the pods, of which Kubernetes tells as if it were the job's.
-        causes.extend(names::label_value(name.text()).iter().map(|message| meta.get("labels").invalid_as(name.text(), message)));
+        causes.extend(
+            names::label_value(name.text()).iter().map(|message| meta.get("labels").invalid_as(name.text(), message)),
+        );
     }
     let pods = spec.get("template");
     let metadata = pods.get("metadata");
@@ -404,11 +406,11 @@ mod tests {
                 ("/spec/suspend", json!(false), ""),
                 (placed.0, placed.1.clone(), ""),
                 ("/spec/template/spec/affinity", node.clone(), ""),
-                ("/spec/template/spec/affinity", pod_affinity, "spec.template: Invalid value"),
+                ("/spec/template/spec/affinity", pod_affinity, "spec.template.spec: Invalid value"),
                 ("/spec/template/spec/tolerations", json!([{"operator": "Exists"}]), ""),
                 ("/spec/template/metadata/annotations", json!({"a": "b"}), ""),
                 ("/spec/template/metadata/labels/c", json!("d"), ""),
-                image.clone(),
+                (image.0, image.1.clone(), "spec.template.spec: Invalid value"),
             ],
         );
         waiting["spec"]["template"]["spec"]["affinity"] = node;

@@ -2,9 +2,7 @@
 
 use super::shapes::{cel_selectors, configuration, device_class, device_name, pool_name, toleration};
 use crate::kinds::rules::{At, distinct, immutable, labels, named};
-use crate::kinds::shapes::{
-    at_least, at_most, conditions, count, distinct_items, driver_name, without_value,
-};
+use crate::kinds::shapes::{at_least, at_most, conditions, count, distinct_items, driver_name, without_value};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::Value;
@@ -96,7 +94,8 @@ fn admin_access(devices: &Value, labels: &Value) -> Vec<Cause> {
     let asking = requests.iter().enumerate().filter(|(_, request)| request["exactly"]["adminAccess"] == true);
     let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
     // Kubernetes names the field of a claim in its first form.
-    let cause = |(index, _): (usize, &Value)| Cause::forbidden(format!("spec.devices.requests[{index}].adminAccess"), &detail);
+    let cause =
+        |(index, _): (usize, &Value)| Cause::forbidden(format!("spec.devices.requests[{index}].adminAccess"), &detail);
     if labels[LABEL] == "true" { Vec::new() } else { asking.map(cause).collect() }
 }
 
@@ -344,12 +343,12 @@ pub(super) mod tests {
                 (
                     "/spec/devices/constraints/0/matchAttribute",
                     Value::Null,
-                    "spec.devices.constraints[0].matchAttribute:",
+                    "spec.devices.constraints[0]: Required value: exactly one of",
                 ),
                 (
                     "/spec/devices/constraints/0/matchAttribute",
                     json!("a"),
-                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": a fully qualified name must be a domain",
+                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": a fully qualified name must",
                 ),
                 ("/spec/devices/config/0/opaque", Value::Null, "spec.devices.config[0].opaque: Required value"),
                 (

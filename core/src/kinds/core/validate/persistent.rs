@@ -67,9 +67,8 @@ fn sources_of(spec: &Value) -> Value {
 /// Options of the older form, which some volumes are not mounted with.
 fn mount_options(metadata: At, spec: At, causes: &mut Vec<Cause>) {
     const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
-    const WITHOUT: [&str; 8] = [
-        "hostPath", "local", "fc", "flexVolume", "flocker", "portworxVolume", "scaleIO", "storageos",
-    ];
+    const WITHOUT: [&str; 8] =
+        ["hostPath", "local", "fc", "flexVolume", "flocker", "portworxVolume", "scaleIO", "storageos"];
     let annotations = metadata.get("annotations");
     let options = annotations.get(OPTIONS);
     if options.is_set() && WITHOUT.iter().any(|source| spec.get(source).is_set()) {
@@ -219,7 +218,8 @@ pub fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     let namespace = reference.get("namespace");
     named_if_any(namespace, names::label, causes);
     // Kubernetes shows the path, which has nothing to show.
-    let elsewhere = |detail: &str| Cause::told(CauseReason::Invalid, spec.path(), format!("Invalid value: {{}}: {detail}"));
+    let elsewhere =
+        |detail: &str| Cause::told(CauseReason::Invalid, spec.path(), format!("Invalid value: {{}}: {detail}"));
     if source.is_set() && !namespace.is_empty() {
         causes.push(elsewhere("may not be specified when dataSourceRef.namespace is specified"));
     } else if source.is_set() && reference.is_set() && !same(source.value, reference.value) {
@@ -367,7 +367,7 @@ mod tests {
                     json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
                         "dataSource": {"kind": "PersistentVolumeClaim", "name": "a"},
                         "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "b"}}),
-                    "spec: Invalid value: \"spec.dataSource\": must match dataSourceRef",
+                    "spec: Invalid value: {}: must match dataSourceRef",
                 ),
             ],
         );
