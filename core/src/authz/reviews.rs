@@ -45,7 +45,7 @@ pub fn token_review(body: &Value, authenticated: Option<&User>, audiences: &[Str
     if text(body.get("spec").unwrap_or(&Value::Null), "token").is_empty() {
         return Err(Refusal::BadRequest(BadRequest::NoToken));
     }
-    let mut status = json!({"user": {}});
+    let mut status = json!({"user": {}, "error": "invalid bearer token"});
     if let Some(user) = authenticated {
         status = json!({"authenticated": true, "user": user_info(user)});
         if !audiences.is_empty() {

@@ -62,6 +62,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::refusal::{Cause, Refusal};
+use crate::request::ConnectOptions;
 use serde_json::{Map, Value};
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.
@@ -85,6 +86,8 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// Who selects by another field is told of which kind it is none.
+    pub names_itself_in_selectors: bool,
     /// What selectors and claims look at: of stored objects a start reads that and no more.
     pub indexed: Glance,
     pub shown: Shown,
@@ -107,10 +110,14 @@ pub struct Kind {
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.
     pub expires: bool,
+    /// Nothing depends on its objects, so a deletion says nothing of dependents.
+    pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
     /// What a kind that is never stored asks for.
     pub question: Option<Question>,
+    /// Where its objects hold the spec of a pod, as a JSON pointer.
+    pub pods_at: Option<&'static str>,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
@@ -289,7 +296,7 @@ pub enum Cell {
 }
 
 /// What is to be told of an object that is written.
-pub type Warnings = fn(&Kind, &Document) -> Vec<String>;
+pub type Warnings = fn(&Kind, &Document, Option<&Document>) -> Vec<String>;
 
 /// Rules of one kind: `(new, old on update)`.
 pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
@@ -328,7 +335,9 @@ pub struct Hooks {
     /// Whether something beside the finalizers of the metadata holds back an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
     /// What is told of an object that cannot be reached through a subresource, which leads to a node: `proxy`, `log`.
-    pub unreachable: Option<fn(&Value, &str) -> Refusal>,
+    pub unreachable: Option<fn(&Value, &str, &ConnectOptions) -> Refusal>,
+    /// Checks the options of such a subresource, by the object's name and the subresource's, before anything is looked up.
+    pub connect_options: Option<fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>>,
     /// What an export leaves out, because this one cluster had given it.
     pub export: Option<fn(&mut Document)>,
 }

@@ -262,7 +262,7 @@ fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, o
 }
 
 /// Fields as Go declares them: by number, but for a few structures.
-fn in_order(message: &Message) -> Vec<&Field> {
+pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
     if let Some((_, order)) = ORDERS.iter().find(|(name, _)| *name == short(message)) {
         return order.iter().filter_map(|name| message.field(name)).collect();
     }
@@ -510,6 +510,10 @@ fn is_plain(message: &Message) -> bool {
 /// Whether Kubernetes keeps the field behind a pointer, which may lead to nothing.
 fn is_pointer(message: &Message, field: &Field) -> bool {
     if field.shape != Shape::Single {
+        return true;
+    }
+    // The schema does not tell it of these two.
+    if field.json == "apiGroup" && matches!(short(message), "TypedLocalObjectReference" | "TypedObjectReference") {
         return true;
     }
     match field.ty {
