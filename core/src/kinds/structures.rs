@@ -4,6 +4,8 @@
 //! their declaration, with nothing for what is unset. A rule names the value as JSON has it, and this module writes it
 //! by the type that the schema has for the field.
 
+mod orders;
+
 use super::unified::difference;
 use crate::refusal::Cause;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
@@ -190,7 +192,7 @@ impl<'a> Place<'a> {
     }
 
     fn is_omitted(self, value: &Value) -> bool {
-        let always = self.field.is_some_and(|field| field.zero == Zero::Always);
+        let always = self.field.is_some_and(|field| field.zero.is_shown());
         let empty = match value {
             Value::Null => true,
             Value::String(text) => text.is_empty(),
@@ -263,239 +265,13 @@ fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, o
 
 /// Fields as Go declares them: by number, but for a few structures.
 pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
-    if let Some((_, order)) = ORDERS.iter().find(|(name, _)| *name == short(message)) {
+    if let Some((_, order)) = orders::ORDERS.iter().find(|(name, _)| *name == short(message)) {
         return order.iter().filter_map(|name| message.field(name)).collect();
     }
     let mut fields: Vec<&Field> = message.fields.iter().collect();
     fields.sort_by_key(|field| (field.inline.first().copied().unwrap_or(field.number), field.number));
     fields
 }
-
-/// Structures whose fields Kubernetes declares in another order than that of their numbers.
-const ORDERS: &[(&str, &[&str])] = &[
-    (
-        "PodSpec",
-        &[
-            "volumes",
-            "initContainers",
-            "containers",
-            "ephemeralContainers",
-            "restartPolicy",
-            "terminationGracePeriodSeconds",
-            "activeDeadlineSeconds",
-            "dnsPolicy",
-            "nodeSelector",
-            "serviceAccountName",
-            "automountServiceAccountToken",
-            "nodeName",
-            "securityContext",
-            "imagePullSecrets",
-            "hostname",
-            "subdomain",
-            "setHostnameAsFQDN",
-            "affinity",
-            "schedulerName",
-            "tolerations",
-            "hostAliases",
-            "priorityClassName",
-            "priority",
-            "preemptionPolicy",
-            "dnsConfig",
-            "readinessGates",
-            "runtimeClassName",
-            "overhead",
-            "enableServiceLinks",
-            "topologySpreadConstraints",
-            "os",
-            "schedulingGates",
-            "resourceClaims",
-            "resources",
-            "hostnameOverride",
-            "workloadRef",
-        ],
-    ),
-    (
-        "PodSecurityContext",
-        &[
-            "seLinuxOptions",
-            "windowsOptions",
-            "runAsUser",
-            "runAsGroup",
-            "runAsNonRoot",
-            "supplementalGroups",
-            "supplementalGroupsPolicy",
-            "fsGroup",
-            "fsGroupChangePolicy",
-            "sysctls",
-            "seccompProfile",
-            "appArmorProfile",
-            "seLinuxChangePolicy",
-        ],
-    ),
-    (
-        "Container",
-        &[
-            "name",
-            "image",
-            "command",
-            "args",
-            "workingDir",
-            "ports",
-            "envFrom",
-            "env",
-            "resources",
-            "resizePolicy",
-            "restartPolicy",
-            "restartPolicyRules",
-            "volumeMounts",
-            "volumeDevices",
-            "livenessProbe",
-            "readinessProbe",
-            "startupProbe",
-            "lifecycle",
-            "terminationMessagePath",
-            "terminationMessagePolicy",
-            "imagePullPolicy",
-            "securityContext",
-            "stdin",
-            "stdinOnce",
-            "tty",
-        ],
-    ),
-    (
-        "SecurityContext",
-        &[
-            "capabilities",
-            "privileged",
-            "seLinuxOptions",
-            "windowsOptions",
-            "runAsUser",
-            "runAsGroup",
-            "runAsNonRoot",
-            "readOnlyRootFilesystem",
-            "allowPrivilegeEscalation",
-            "procMount",
-            "seccompProfile",
-            "appArmorProfile",
-        ],
-    ),
-    (
-        "PersistentVolumeSpec",
-        &[
-            "capacity",
-            "gcePersistentDisk",
-            "awsElasticBlockStore",
-            "hostPath",
-            "glusterfs",
-            "nfs",
-            "rbd",
-            "quobyte",
-            "iscsi",
-            "flexVolume",
-            "cinder",
-            "cephfs",
-            "fc",
-            "flocker",
-            "azureFile",
-            "vsphereVolume",
-            "azureDisk",
-            "photonPersistentDisk",
-            "portworxVolume",
-            "scaleIO",
-            "local",
-            "storageos",
-            "csi",
-            "accessModes",
-            "claimRef",
-            "persistentVolumeReclaimPolicy",
-            "storageClassName",
-            "mountOptions",
-            "volumeMode",
-            "nodeAffinity",
-            "volumeAttributesClassName",
-        ],
-    ),
-    ("ServicePort", &["name", "protocol", "appProtocol", "port", "targetPort", "nodePort"]),
-    ("PolicyRule", &["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"]),
-    (
-        "PersistentVolumeClaimSpec",
-        &[
-            "accessModes",
-            "selector",
-            "resources",
-            "volumeName",
-            "storageClassName",
-            "volumeMode",
-            "dataSource",
-            "dataSourceRef",
-            "volumeAttributesClassName",
-        ],
-    ),
-    (
-        "CustomResourceDefinitionVersion",
-        &[
-            "name",
-            "served",
-            "storage",
-            "deprecated",
-            "deprecationWarning",
-            "schema",
-            "subresources",
-            "additionalPrinterColumns",
-            "selectableFields",
-        ],
-    ),
-    (
-        "JSONSchemaProps",
-        &[
-            "id",
-            "$schema",
-            "$ref",
-            "description",
-            "type",
-            "nullable",
-            "format",
-            "title",
-            "default",
-            "maximum",
-            "exclusiveMaximum",
-            "minimum",
-            "exclusiveMinimum",
-            "maxLength",
-            "minLength",
-            "pattern",
-            "maxItems",
-            "minItems",
-            "uniqueItems",
-            "multipleOf",
-            "enum",
-            "maxProperties",
-            "minProperties",
-            "required",
-            "items",
-            "allOf",
-            "oneOf",
-            "anyOf",
-            "not",
-            "properties",
-            "additionalProperties",
-            "patternProperties",
-            "dependencies",
-            "additionalItems",
-            "definitions",
-            "externalDocs",
-            "example",
-            "x-kubernetes-preserve-unknown-fields",
-            "x-kubernetes-embedded-resource",
-            "x-kubernetes-int-or-string",
-            "x-kubernetes-list-map-keys",
-            "x-kubernetes-list-type",
-            "x-kubernetes-map-type",
-            "x-kubernetes-validations",
-        ],
-    ),
-    ("OwnerReference", &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]),
-];
 
 /// The type's own name: `PodSpec`.
 fn short(message: &Message) -> &str {
@@ -517,7 +293,7 @@ fn is_pointer(message: &Message, field: &Field) -> bool {
         return true;
     }
     match field.ty {
-        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero == Zero::Kept,
+        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero.is_explicit(),
         Type::Message(_) => {
             let is_part =
                 ["Spec", "Status"].iter().any(|end| short_type(field).is_some_and(|name| name.ends_with(end)));
