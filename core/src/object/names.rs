@@ -210,6 +210,9 @@ fn path_segment_characters(value: &str) -> Vec<String> {
 fn ip_address(value: &str) -> Vec<String> {
     match value.parse::<std::net::IpAddr>() {
         Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+        Ok(std::net::IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+            vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
+        }
         Ok(address) if address.to_string() != value => vec![format!("must be in canonical form (\"{address}\")")],
         Ok(_) => Vec::new(),
     }
@@ -261,6 +264,7 @@ mod tests {
             (PathSegment, "..", false),
             (IpAddress, "2001:db8::1", true),
             (IpAddress, "2001:DB8::1", false),
+            (IpAddress, "::ffff:1.2.3.4", false),
         ];
         for (rule, value, good) in rows {
             assert_eq!(name(rule, value).is_empty(), good, "{rule:?} {value:?}");
