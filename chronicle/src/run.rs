@@ -128,7 +128,7 @@ impl DataFolder {
                 made.with_context(|| format!("make a temporary folder in {}", parent.display()))?.keep()
             }
             Some(named) => {
-                check_new(&named, "`holdfast run`")?;
+                check_new(&named)?;
                 make_private(&named)?;
                 std::path::absolute(&named).unwrap_or(named)
             }

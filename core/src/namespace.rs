@@ -175,11 +175,16 @@ impl Walk {
     }
 
     fn rest(&mut self, now_ms: i64) -> i64 {
-        let seen = i64::try_from(self.seen).unwrap_or(i64::MAX);
-        let until_ms = now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS);
+        let until_ms = rest(now_ms, self.seen);
         self.rests_until_ms = Some(until_ms);
         until_ms
     }
+}
+
+/// Until when so many objects that were looked at are left alone.
+pub(crate) fn rest(now_ms: i64, seen: usize) -> i64 {
+    let seen = i64::try_from(seen).unwrap_or(i64::MAX);
+    now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS)
 }
 
 fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
@@ -187,7 +192,7 @@ fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
 }
 
 /// The object, if it is being deleted; most are not, and need not be read to know it.
-fn deleting(json: &[u8]) -> Option<Document> {
+pub(crate) fn deleting(json: &[u8]) -> Option<Document> {
     memchr::memmem::find(json, b"\"deletionTimestamp\":")?;
     let object: Document = serde_json::from_slice(json).ok()?;
     meta::is_deleting(&object).then_some(object)

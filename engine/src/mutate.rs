@@ -38,14 +38,6 @@ const CONVERSIONS_MAX: usize = 500;
 /// How many deletions of a mass deletion are under way at a time.
 const DELETIONS_MAX: usize = 256;
 
-/// The objects that a mass deletion picked.
-pub struct Collection {
-    pub kind: Arc<Kind>,
-    /// The version of the kind in which they are asked for, and can be shown.
-    pub version: usize,
-    pub page: Page,
-}
-
 /// What a mutation came to.
 pub enum Reply {
     /// An object, to be shown in a version of its kind.
@@ -81,6 +73,13 @@ pub enum Reply {
         uid: String,
         warnings: Vec<String>,
     },
+}
+
+/// What a mass deletion met, to be shown in a version of its kind.
+pub struct Collection {
+    pub kind: Arc<Kind>,
+    pub version: usize,
+    pub page: Page,
 }
 
 /// What a request has lost so far, and what it may therefore hold now.
@@ -239,8 +238,8 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error. What was picked
-    /// is given as it was before.
+    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error. Gives back what
+    /// was picked, as it was.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
@@ -256,8 +255,6 @@ impl Engine {
         if planted(Bug::MassDeletionMissesLast) {
             page.entries.pop();
         }
-        let version = request.target.version;
-        self.prepare(&kind, version, &page.entries).await?;
         let mut deletions = tokio::task::JoinSet::new();
         for entry in &page.entries {
             let document = entry.document();
@@ -275,7 +272,7 @@ impl Engine {
         while let Some(deleted) = deletions.join_next().await {
             check_deletion(Some(deleted))?;
         }
-        Ok(Collection { kind, version, page })
+        Ok(Collection { kind: snapshot.registry.share(request.target.kind), version: request.target.version, page })
     }
 
     async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
@@ -407,7 +404,12 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
             if entry.offset == Offset::ZERO =>
         {
             let mut document = fields(&entry.document()).clone();
-            metadata_mut(&mut document).remove("resourceVersion");
+            let metadata = metadata_mut(&mut document);
+            metadata.remove("resourceVersion");
+            // But the one that its client thinks of is left to it.
+            if let Some(named) = pipeline::named_version(request) {
+                metadata.insert("resourceVersion".into(), named.into());
+            }
             Reply::Rehearsed { document, kind, version, code, warnings }
         }
         other => other,

@@ -76,7 +76,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                 if pass.too_large && !too_large {
                     tracing::warn!(
                         bytes = pass.let_go.bytes,
-                        "what is current alone takes more than --history-max-bytes: no history is kept"
+                        "what is current alone takes more than the bytes that history may have: no history is kept"
                     );
                 }
                 too_large = pass.too_large;

@@ -19,8 +19,8 @@ pub enum Told {
     Object(Arc<Entry>),
     /// A document that is not stored like this: a rehearsal, or a scale.
     Document(Document),
-    /// So many objects: those of a mass deletion.
-    Listed(u64),
+    /// What a mass deletion met.
+    Collection(Vec<Arc<Entry>>),
     Success,
     Deleted {
         subject: Subject,
@@ -128,8 +128,9 @@ impl Told {
     pub fn by_door(reply: Reply) -> Result<Told, String> {
         match reply {
             Reply::Object(shown) => Ok(Told::Object(shown.entry)),
+            Reply::Draft(draft) => Ok(Told::Document(draft.document)),
             Reply::Document { document, .. } => Ok(Told::Document(document)),
-            Reply::List(listed) => Ok(Told::Listed(listed.page.entries.len() as u64)),
+            Reply::List(listed) => Ok(Told::Collection(listed.page.entries)),
             Reply::Success { .. } => Ok(Told::Success),
             Reply::Deleted { subject, uid } => Ok(Told::Deleted { subject, uid }),
             other => Err(format!("a mutation is answered with {other:?}")),
@@ -152,7 +153,7 @@ impl std::fmt::Display for Told {
         match self {
             Told::Object(entry) => write!(f, "version {}", entry.offset),
             Told::Document(_) => f.write_str("a document"),
-            Told::Listed(count) => write!(f, "{count} objects"),
+            Told::Collection(entries) => write!(f, "{} objects", entries.len()),
             Told::Success => f.write_str("it is done"),
             Told::Deleted { subject, .. } => write!(f, "{subject} is gone"),
         }

@@ -18,7 +18,7 @@ use crate::workload::{self, NAMESPACES, Order};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::namespace::Emptying;
-use holdfast_core::pipeline;
+use holdfast_core::pipeline::Clearing;
 use holdfast_core::request::{Options, Verb};
 use holdfast_core::state::State;
 use holdfast_engine::retention::{Retention, pass};
@@ -355,10 +355,9 @@ impl World {
     fn tidy(&mut self) -> usize {
         let seen = self.some_snapshot();
         // Every time as a janitor that has just started: most of its steps are never made here.
-        let mut steps = Emptying::default().plan(&seen, self.clock.stamp()).steps;
-        if !seen.definitions.unsettled.is_empty() {
-            steps.extend(pipeline::plan_definitions(&seen));
-        }
+        let stamp = self.clock.stamp();
+        let mut steps = Emptying::default().plan(&seen, stamp).steps;
+        steps.extend(Clearing::default().plan(&seen, stamp).steps);
         let count = steps.len();
         let from = if count > 4 { self.dice.below(count - 3) } else { 0 };
         for step in steps.into_iter().skip(from).take(4) {

@@ -5,7 +5,7 @@ use crate::authenticate::Authenticator;
 
 use crate::effects::Effects;
 use crate::forks::Forker;
-use crate::paths::Documents;
+use crate::paths::Library;
 use crate::transport::{Features, Transport};
 use holdfast_engine::Engine;
 use holdfast_outbound::conversion::Webhooks;
@@ -57,7 +57,7 @@ impl Builder {
             bodies: Default::default(),
             answers: Default::default(),
             aggregator,
-            documents: Documents::new(address),
+            documents: Library::new(address),
             forker,
             stopping: watch::Sender::new(false),
             sockets: Default::default(),

@@ -130,9 +130,9 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         rest: rest.get(3..).unwrap_or_default().join("/"),
     };
     let verb = match *method {
-        Method::GET | Method::HEAD if watch && path.subresource.is_empty() => Some(Verb::Watch),
-        Method::GET | Method::HEAD if path.name.is_empty() => Some(Verb::List),
-        Method::GET | Method::HEAD => Some(Verb::Get),
+        Method::GET if watch && path.subresource.is_empty() => Some(Verb::Watch),
+        Method::GET if path.name.is_empty() => Some(Verb::List),
+        Method::GET => Some(Verb::Get),
         Method::POST => Some(Verb::Create),
         Method::PUT => Some(Verb::Update),
         Method::PATCH => Some(Verb::Patch),

@@ -4,12 +4,13 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::{Authenticator, Peer};
-use crate::body::{Bodies, Received};
+use crate::body::{self, Bodies, Received, Unread};
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
@@ -36,7 +37,7 @@ pub struct Transport {
     pub(crate) answers: Answers,
     /// The parts of the API that other servers answer for.
     pub(crate) aggregator: Arc<Aggregator>,
-    pub(crate) documents: paths::Documents,
+    pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     /// Turns true when the server stops: watches end.
@@ -146,6 +147,7 @@ impl Transport {
         E: std::fmt::Display,
     {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
+        let (body, progress) = body::followed(&headers, body);
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
@@ -167,6 +169,9 @@ impl Transport {
             response.headers_mut().insert("audit-id", id);
         }
         record.code(response.status().as_u16());
+        if progress.is_unread() {
+            response.extensions_mut().insert(Unread);
+        }
         if without_body {
             let (parts, _) = response.into_parts();
             response = Response::from_parts(parts, Bytes::new().into());
@@ -244,7 +249,10 @@ impl Transport {
                 };
                 (Asked::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
-            _ => (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, None),
+            _ => {
+                let flaw = paths::flaw(&understood.route, &head.headers, &understood.negotiated);
+                (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+            }
         };
         let reader = user.clone();
         let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, own: false };
@@ -256,11 +264,11 @@ impl Transport {
                 // What few requests need is not moved along with every request.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
-            Ok(reply) => render::reply(self, reply, &understood, kept.socket),
+            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         response = self.answers.hold(&reader, response, shape);
-        respond::warn(&mut response, &warnings);
+        warn(&mut response, &warnings);
         (response, id, record)
     }
 

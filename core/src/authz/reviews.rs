@@ -86,15 +86,16 @@ fn causes_against(question: Question, body: &Value) -> Vec<Cause> {
             path,
             "cannot be specified in combination with resourceAttributes",
         )),
-        (None, None) => causes.push(Cause::required(
+        (None, None) => causes.push(Cause::invalid(
             "spec.resourceAttributes",
+            &Value::Null,
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         )),
         _ => {}
     }
     let groups = spec.get("groups").and_then(Value::as_array).is_some_and(|groups| !groups.is_empty());
     if question != Question::SelfSubjectAccessReview && text(spec, "user").is_empty() && !groups {
-        causes.push(Cause::required("spec.user", "at least one of user or group must be specified"));
+        causes.push(Cause::invalid("spec.user", &"".into(), "at least one of user or group must be specified"));
     }
     if let Some(resource) = resource {
         for selector in ["fieldSelector", "labelSelector"] {

@@ -56,6 +56,8 @@ pub enum Kind {
     },
     /// `target.optMap(variable, body)` and `optFlatMap`.
     OptionalMap(Box<OptionalMap>),
+    /// A value with a name, for macros that need it more than once.
+    Bind(Box<Bind>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +132,13 @@ pub struct OptionalMap {
     pub variable: String,
     pub body: Node,
     pub flat: bool,
+}
+
+#[derive(Debug)]
+pub struct Bind {
+    pub variable: String,
+    pub value: Node,
+    pub body: Node,
 }
 
 #[derive(Debug, Clone, PartialEq)]

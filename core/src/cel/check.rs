@@ -90,6 +90,13 @@ impl Checker<'_> {
             }
             Kind::Fold(fold) => self.fold(at, fold),
             Kind::OptionalMap(map) => self.optional_map(at, map),
+            Kind::Bind(bind) => {
+                self.node(&mut bind.value);
+                self.scopes.push((bind.variable.clone(), bind.value.ty.clone()));
+                self.node(&mut bind.body);
+                self.scopes.pop();
+                bind.body.ty.clone()
+            }
             // Made from checked calls only.
             Kind::Among { .. } => Type::Bool,
         };
@@ -419,6 +426,10 @@ impl Node {
             Kind::OptionalMap(map) => {
                 visit(&mut map.target);
                 visit(&mut map.body);
+            }
+            Kind::Bind(bind) => {
+                visit(&mut bind.value);
+                visit(&mut bind.body);
             }
         }
     }

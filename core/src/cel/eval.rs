@@ -38,6 +38,7 @@ impl<'a> Machine<'_, 'a> {
             Kind::Among { operand, set } => self.eval(operand).map(|value| Value::Bool(set.contains(&value))),
             Kind::Fold(fold) => self.fold(fold),
             Kind::OptionalMap(map) => self.optional_map(map),
+            Kind::Bind(bind) => self.bind(bind),
             Kind::Message { .. } => Err(EvalError::no_such_overload()),
         }
     }
@@ -134,12 +135,16 @@ impl<'a> Machine<'_, 'a> {
     fn apply(&mut self, call: &'a Call, arguments: &[Value<'a>]) -> Outcome<'a> {
         if let (Some(pattern), [Value::String(text), _]) = (&call.pattern, arguments) {
             let matched = Value::Bool(pattern.is_match(text));
-            self.budget.spend(functions::pattern_cost(arguments, &matched))?;
+            let cost = functions::pattern_cost(arguments, &matched);
+            self.budget.spend(if call.member { cost } else { 1 + work::beyond_free(cost) })?;
             return Ok(matched);
         }
         let fitting = call.overloads.iter().find(|overload| overload.fits(arguments));
         let overload = fitting.ok_or_else(EvalError::no_such_overload)?;
-        self.budget.spend(work::before(call, arguments))?;
+        self.budget.spend(work::before(call, overload, arguments))?;
+        if let Cost::Beforehand(cost) = &overload.cost {
+            self.budget.spend((cost.actual)(arguments))?;
+        }
         let result = match call.function.as_str() {
             "_==_" => Value::Bool(self.equal(&arguments[0], &arguments[1])?),
             "_!=_" => Value::Bool(!self.equal(&arguments[0], &arguments[1])?),
@@ -153,6 +158,7 @@ impl<'a> Machine<'_, 'a> {
                 super::cost::traversal(which.iter().map(|&index| arguments[index].size()).fold(0, u64::saturating_add))
             }
             Cost::Custom(custom) => (custom.actual)(arguments, &result),
+            Cost::Beforehand(_) => 0,
         };
         self.budget.spend(cost.saturating_add(work::after(call, &result)))?;
         Ok(result)
@@ -354,6 +360,14 @@ impl<'a> Machine<'_, 'a> {
             Value::Bool(value) => Ok(value),
             _ => Err(EvalError::no_such_overload()),
         }
+    }
+
+    fn bind(&mut self, bind: &'a Bind) -> Outcome<'a> {
+        let value = self.eval(&bind.value)?;
+        self.locals.push(value);
+        let body = self.eval(&bind.body);
+        self.locals.pop();
+        body
     }
 
     /// cel-go evaluates the target twice, for whether it is there and for what it is. Here it is counted twice.

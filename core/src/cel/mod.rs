@@ -37,6 +37,7 @@ use std::fmt;
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,
+    computed_like: Option<Type>,
 }
 
 impl Environment {
@@ -46,6 +47,14 @@ impl Environment {
 
     pub fn variable(mut self, name: &str, ty: Type) -> Self {
         self.variables.push((name.to_owned(), ty));
+        self
+    }
+
+    /// Costs are estimated as if each variable were of this type, and so were what is found in a computed value, such
+    /// as an item of `text.split(',')`. Kubernetes estimates the rules of custom resources so. Without it nothing is
+    /// known of the size of what is found in a computed value.
+    pub fn computed_like(mut self, ty: Type) -> Self {
+        self.computed_like = Some(ty);
         self
     }
 }
@@ -71,7 +80,7 @@ pub fn compile(source: &str, environment: &Environment) -> Result<Program, Vec<F
     if !complaints.is_empty() {
         return Err(complaints.into_iter().take(MAX_FAULTS).map(fault).collect());
     }
-    let cost = estimate::estimate(&root, &environment.variables);
+    let cost = estimate::estimate(&root, &environment.variables, environment.computed_like.as_ref());
     let mut used = Vec::new();
     collect_variables(&mut root, &mut used);
     used.sort_unstable();

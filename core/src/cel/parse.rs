@@ -474,11 +474,23 @@ fn member_call(
             let flat = function == "optFlatMap";
             return node(at, depth, Kind::OptionalMap(Box::new(OptionalMap { target: *target, variable, body, flat })));
         }
+        ("sortBy", 2) => return sort_by(at, target, arguments),
         _ => {
             arguments.insert(0, *target);
             return call(at, &function, true, arguments);
         }
     };
+    fold(at, target, (kind, variables, has_filter), arguments)
+}
+
+/// A macro that goes over a list or a map.
+#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
+fn fold(
+    at: usize,
+    target: Box<Node>,
+    (kind, variables, has_filter): (FoldKind, usize, bool),
+    mut arguments: Vec<Node>,
+) -> Result<Box<Node>, Complaint> {
     let body = arguments.pop().expect("macros have arguments");
     let filter = if has_filter { arguments.pop() } else { None };
     let mut names: Vec<String> = Vec::with_capacity(variables);
@@ -493,4 +505,18 @@ fn member_call(
     }
     let depth = target.depth.max(body.depth).max(filter.as_ref().map_or(0, |filter| filter.depth));
     node(at, depth, Kind::Fold(Box::new(Fold { range: *target, kind, variables: names, filter, body })))
+}
+
+/// `list.sortBy(item, key)`: the list by the keys of its items.
+fn sort_by(at: usize, target: Box<Node>, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
+    if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {
+        let can = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+        return Err((can.to_owned(), target.at as usize));
+    }
+    let variable = "@__sortBy_input__";
+    let name = || node(at, 0, Kind::Name { name: variable.to_owned(), place: Place::Unresolved });
+    let keys = fold(at, name()?, (FoldKind::Map, 1, false), arguments)?;
+    let body = call(at, "@sortByAssociatedKeys", true, vec![*name()?, *keys])?;
+    let depth = target.depth.max(body.depth);
+    node(at, depth, Kind::Bind(Box::new(Bind { variable: variable.to_owned(), value: *target, body: *body })))
 }

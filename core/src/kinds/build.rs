@@ -4,8 +4,8 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, Column, Completed, Convert, FieldPaths, Generation, Hooks, Kind, Question, Read, ScalePaths, Scope, Selectable,
-    Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, Column, Completed, Convert, Deprecation, FieldPaths, Generation, Hooks, Kind, MetadataOnUpdate,
+    MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::role::RoleKind;
@@ -65,6 +65,7 @@ impl Kind {
             unconditional_update: true,
             returns_deleted: false,
             name_rule: NameRule::Subdomain,
+            metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
             immortal: &[],
             expires: false,
             independent: false,
@@ -108,7 +109,9 @@ impl Kind {
             version: version.into(),
             message,
             convert,
+            validate: None,
             orphans_dependents: false,
+            deprecation: Deprecation::find(group, version, &self.kind),
             custom: None,
         });
     }
@@ -142,6 +145,18 @@ impl Kind {
     /// What names of objects may look like, where that is no DNS subdomain.
     pub fn names(mut self, rule: NameRule) -> Self {
         self.name_rule = rule;
+        self
+    }
+
+    /// Finalizers need no domain.
+    pub fn any_finalizers(mut self) -> Self {
+        self.metadata.standard_finalizers = false;
+        self
+    }
+
+    /// What its own rules say of the metadata that an update brings, where they do not repeat those of all objects.
+    pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
+        self.metadata.on_update = rules;
         self
     }
 
@@ -374,6 +389,14 @@ impl Kind {
     /// The rules of this kind beyond its schema.
     pub fn validate(mut self, rules: Validate) -> Self {
         self.hooks.validate = Some(rules);
+        self
+    }
+
+    /// The rules for writes through some versions, where they are not those of the kind.
+    pub fn validate_in<const N: usize>(mut self, api_versions: [&str; N], rules: Validate) -> Self {
+        for version in self.versions.iter_mut().filter(|v| api_versions.iter().any(|named| api_version_is(v, named))) {
+            version.validate = Some(rules);
+        }
         self
     }
 

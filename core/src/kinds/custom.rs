@@ -193,6 +193,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     made.storage = storage(group, plural);
     made.generation = Generation::Changes { metadata: &[] };
     made.unconditional_update = false;
+    made.metadata.standard_finalizers = false;
     made.hooks = Hooks::default();
     let webhook = Some(&spec["conversion"]).filter(|conversion| conversion["strategy"] == "Webhook");
     made.custom = Some(Custom {
@@ -223,7 +224,9 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
             version: name.to_owned(),
             message: message(group, name, kind),
             convert: None,
+            validate: None,
             orphans_dependents: false,
+            deprecation: None,
             custom: Some(Box::new(CustomVersion {
                 served: version["served"] == true,
                 warning: warning(group, kind, version),

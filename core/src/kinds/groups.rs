@@ -16,11 +16,20 @@ pub struct ApiGroup {
     pub bodies: &'static [[&'static str; 3]],
     /// Discovery shows it behind the groups of custom kinds.
     pub behind_custom: bool,
+    /// Of the APIServices of its versions: the higher stands before the lower in discovery.
+    pub group_priority: i64,
+    /// Versions that have an APIService, with their priorities within the group.
+    pub version_priorities: &'static [(&'static str, i64)],
 }
 
 impl ApiGroup {
     pub const fn new(name: &'static str, kinds: fn() -> Vec<Kind>, defaults: fn() -> Vec<Rule>) -> Self {
-        ApiGroup { name, kinds, defaults, bodies: &[], behind_custom: false }
+        let (bodies, version_priorities): (&[_], &[_]) = (&[], &[]);
+        ApiGroup { name, kinds, defaults, bodies, behind_custom: false, group_priority: 0, version_priorities }
+    }
+
+    pub const fn prioritized(self, group_priority: i64, version_priorities: &'static [(&'static str, i64)]) -> Self {
+        ApiGroup { group_priority, version_priorities, ..self }
     }
 }
 
@@ -51,6 +60,13 @@ pub(super) const GROUPS: &[ApiGroup] = &[
     super::internal_apiserver::API_GROUP,
     super::extensions::API_GROUP,
 ];
+
+/// Group and version priority of the APIService of a built-in group version, if it has one.
+pub(crate) fn priorities(group: &str, version: &str) -> Option<(i64, i64)> {
+    let group = GROUPS.iter().find(|known| known.name == group)?;
+    let (_, priority) = group.version_priorities.iter().find(|(name, _)| *name == version)?;
+    Some((group.group_priority, *priority))
+}
 
 /// Where discovery shows a group. Custom ones share a place.
 pub(super) fn rank(group: &str) -> usize {

@@ -20,6 +20,7 @@ mod convert;
 pub mod coordination;
 pub mod core;
 pub mod custom;
+mod deprecations;
 pub mod discovery;
 pub mod events;
 pub mod extensions;
@@ -39,11 +40,14 @@ pub mod scheduling;
 mod shapes;
 pub mod storage;
 pub mod storagemigration;
+pub mod structures;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
+pub use deprecations::Deprecation;
 #[cfg(test)]
 pub(crate) use groups::default_rules;
+pub(crate) use groups::priorities;
 pub use groups::{ApiGroup, apply_defaults, body_message, default, show_zeros};
 pub use known::Known;
 pub(crate) use registry::compare_versions;
@@ -95,6 +99,8 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Which rule the names of its objects obey.
     pub name_rule: NameRule,
+    /// What it asks of metadata beyond what all objects do.
+    pub metadata: MetadataRules,
     /// Names of objects that are never deleted.
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.
@@ -136,6 +142,24 @@ pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
+/// What a kind asks of metadata beyond what all objects do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetadataRules {
+    /// Finalizers without a domain are the few that Kubernetes knows.
+    pub standard_finalizers: bool,
+    pub on_update: MetadataOnUpdate,
+}
+
+/// What a kind's own rules say of the metadata that an update brings, after those of all objects: clients see both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataOnUpdate {
+    /// The same once more.
+    Change,
+    /// What they say of a new object's.
+    New,
+    Nothing,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Cluster,
@@ -149,8 +173,12 @@ pub struct Version {
     pub message: String,
     /// How this version differs from the hub, where more than `apiVersion` does.
     pub convert: Option<Convert>,
+    /// The rules for writes through this version, where they are not the kind's.
+    pub validate: Option<Validate>,
     /// A delete through this version leaves what the object owns, unless the request says otherwise.
     pub orphans_dependents: bool,
+    /// Present for a version of the built-in API that clients should leave.
+    pub deprecation: Option<&'static Deprecation>,
     /// Present for the versions of a kind that a CustomResourceDefinition makes.
     pub custom: Option<Box<custom::CustomVersion>>,
 }

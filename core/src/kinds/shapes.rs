@@ -18,7 +18,7 @@ const ENTRIES_BYTES_MAX: usize = 256 * 1024;
 
 /// A fault of a value that is not worth showing.
 pub(super) fn without_value(at: At, detail: &str) -> Cause {
-    Cause { reason: CauseReason::Invalid, field: at.path(), message: format!("Invalid value: {detail}") }
+    Cause::told(CauseReason::Invalid, at.path(), format!("Invalid value: {detail}"))
 }
 
 /// A text that must be there and be one of a few.

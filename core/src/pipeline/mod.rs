@@ -32,9 +32,10 @@ mod settings;
 mod token;
 mod validate;
 
+pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::decode_body;
-pub use definition::plan as plan_definitions;
+pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};
 pub use scale::scale_of;
@@ -89,7 +90,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
         Made::Answer(decision) => return Ok(*decision),
     };
     default::to_hub(context, &endpoint, &mut object)?;
-    identity::identify(context, &endpoint, &mut object)?;
+    identity::identify(context, &endpoint, &mut object);
     reset::narrow_to_part(context, &endpoint, &mut object);
     // Mutating admission belongs here: what it changes is validated and noted like the client's own changes.
     manage::track(context, &mut object)?;

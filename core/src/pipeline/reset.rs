@@ -49,7 +49,9 @@ pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candi
             },
             Some(old) => match context.kind.hooks.prepare_update {
                 Some(prepare) => prepare(new, &old.document),
-                None if context.has_status() => put(meta::fields_mut(new), "status", old.document.get("status").cloned()),
+                None if context.has_status() => {
+                    put(meta::fields_mut(new), "status", old.document.get("status").cloned())
+                }
                 None => {}
             },
         }

@@ -63,6 +63,8 @@ pub enum BadRequest {
         only_metadata: bool,
     },
     Continue(ContinueFault),
+    /// The resource version of a list is no number.
+    NotAVersion(String),
     /// A list that goes on, and names a version besides.
     VersionWithContinue,
     /// A SelfSubjectRulesReview without a namespace.
@@ -180,11 +182,13 @@ pub enum ApplyFault {
     ManagedFields,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContinueFault {
-    NotBase64,
-    TooShort,
-    Unreadable,
+    NotBase64 {
+        at: usize,
+    },
+    /// What a parser says of the content.
+    NotJson(String),
     OtherRelease,
 }
 
@@ -423,6 +427,8 @@ pub enum Internal {
 pub enum Unreasoned {
     /// A resource version that is no number.
     NotAVersion(String),
+    /// The same, where an object is read or watched.
+    NotAVersionToRead(String),
     /// An applied configuration, by object and kind, that does not fit its schema.
     Untyped {
         object: String,

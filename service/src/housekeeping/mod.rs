@@ -12,7 +12,7 @@ use holdfast_core::authz::upkeep as roles;
 use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{Emptying, Step};
-use holdfast_core::pipeline;
+use holdfast_core::pipeline::Clearing;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
         let mut after = None;
         loop {
             let now_ms = service.engine().stamp().time.as_millisecond();
-            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after.as_ref());
+            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after);
             let mut requests = tokio::task::JoinSet::new();
             for step in due.steps {
                 let service = service.clone();
@@ -81,6 +81,7 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
 #[derive(Default)]
 struct Work {
     emptying: Emptying,
+    clearing: Clearing,
     /// The roles have been gathered up to here.
     gathered: Offset,
 }
@@ -95,16 +96,16 @@ impl Work {
             let now_ms = stamp.time.as_millisecond();
             let namespaces = self.emptying.plan(&snapshot, stamp);
             let mut steps: Vec<Step> = namespaces.steps;
-            if !snapshot.definitions.unsettled.is_empty() {
-                steps.extend(pipeline::plan_definitions(&snapshot));
-            }
+            let definitions = self.clearing.plan(&snapshot, stamp);
+            steps.extend(definitions.steps);
             if snapshot.rbac_offset > self.gathered {
                 steps.extend(roles::plan(&snapshot));
                 if steps.is_empty() {
                     self.gathered = snapshot.rbac_offset;
                 }
             }
-            let wait_ms = namespaces.again_ms.map(|again_ms| u64::try_from(again_ms - now_ms).unwrap_or(0));
+            let again_ms = [namespaces.again_ms, definitions.again_ms].into_iter().flatten().min();
+            let wait_ms = again_ms.map(|again_ms| u64::try_from(again_ms - now_ms).unwrap_or(0));
             if steps.is_empty() && wait_ms != Some(0) {
                 return wait_ms.map(Duration::from_millis);
             }

@@ -2,12 +2,12 @@
 
 use super::{Layer, Next, Outcome, Passage, refused};
 use crate::lookup::Found;
-use crate::reply::{Listed, Shown};
+use crate::reply::{Draft, Listed, Shown};
 use crate::scene::Scene;
 use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
-use holdfast_core::kinds::known;
+use holdfast_core::kinds::{Deprecation, known};
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body};
 use holdfast_core::request::Verb;
@@ -23,7 +23,7 @@ impl Layer for Mutations {
         Box::pin(async move {
             let service = next.service();
             if found.request.verb == Verb::DeleteCollection {
-                return delete_collection(service, found).await;
+                return delete_collection(service, &found).await;
             }
             let written = carry_out(service, found).await?;
             let (reply, warnings) = shown(service, written).await?;
@@ -50,16 +50,21 @@ async fn carry_out(service: &Arc<Service>, mut found: Found) -> Result<Written, 
     engine.mutate(request).await
 }
 
-/// Answers with what went, as it was before.
-async fn delete_collection(service: &Arc<Service>, found: Found) -> Outcome {
+/// Deletes what the options pick, and answers with what that was.
+async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
     let engine = service.engine();
+    let Found { scene, request, .. } = found;
     found.subresource().await?;
-    if let Scene::Past(_) = found.scene {
-        found.scene.writable(engine)?;
+    if let Scene::Past(_) = scene {
+        scene.writable(engine)?;
     }
-    let Collection { kind, version, page } = engine.delete_collection(&found.request).await?;
+    let Collection { kind, version, page } = engine.delete_collection(request).await?;
+    if kind.versions[version].deprecation.is_some_and(Deprecation::is_over) {
+        return Ok(Reply::Success { created: false });
+    }
+    engine.prepare(&kind, version, &page.entries).await?;
     let continue_token = page.next.as_ref().map(|next| next.seal(engine.token_key())).unwrap_or_default();
-    let namespace = found.request.namespace().unwrap_or("").to_owned();
+    let namespace = request.namespace().unwrap_or("").to_owned();
     Ok(Reply::List(Listed { kind, version, page, continue_token, namespace }))
 }
 
@@ -92,8 +97,10 @@ async fn shown(service: &Arc<Service>, written: Written) -> Result<(Reply, Vec<S
             (reply, warnings)
         }
         Written::Rehearsed { document, kind, version, code, warnings } => {
+            let hub = document.clone();
             let document = service.engine().prepare_document(&kind, version, document).await?;
-            (Reply::Document { document, created: code == 201 }, warnings)
+            let created = code == 201;
+            (Reply::Draft(Box::new(Draft { kind, version, hub, document, created })), warnings)
         }
         Written::Document { document, code, warnings } => {
             (Reply::Document { document, created: code == 201 }, warnings)

@@ -198,7 +198,7 @@ impl World {
                 oracle::check_reply(&self.twin, order, told, window)
             }
             Outcome::Nonsense(why) => Err(why.clone()),
-            Outcome::Count(count) => oracle::check_count(&self.twin, order, *count, window.from..=window.from),
+            Outcome::Count(count) => oracle::check_count(&self.twin, order, *count, window),
             Outcome::Refusal(refusal) if pending.mass => {
                 let redefined = matches!(refusal, Refusal::NoSuchPath) && order.sort.is_custom();
                 ensure(trouble || redefined, || format!("a mass deletion fails: {refusal:?}"))

@@ -7,6 +7,7 @@
 mod arithmetic;
 mod convert;
 pub mod kubernetes;
+mod lists;
 mod optional;
 mod sets;
 mod standard;
@@ -17,7 +18,7 @@ pub use arithmetic::index;
 pub use convert::as_text;
 pub use standard::{pattern_cost, pattern_estimate, pattern_of};
 
-use super::cost::{Arguments, CallEstimate};
+use super::cost::{Arguments, CallEstimate, Range};
 use super::types::Type;
 use super::value::{EvalError, Value};
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub static TABLES: &[&[Overload]] = &[
     time::TABLE,
     strings::TABLE,
     sets::TABLE,
+    lists::TABLE,
     optional::TABLE,
 ];
 
@@ -41,6 +43,8 @@ pub struct Overload {
     pub signature: &'static str,
     pub run: Run,
     pub cost: Cost,
+    /// Whether values must have the types of the signature when those were not known before.
+    pub guarded: bool,
 }
 
 /// The arguments have the types of the signature when those are known before evaluation; where the checker saw `dyn`
@@ -56,6 +60,24 @@ pub enum Cost {
     /// A tenth of the sum of the sizes of these arguments, rounded up.
     Traverse(&'static [usize]),
     Custom(CustomCost),
+    /// One that the arguments alone tell, so that it is spent before the call runs.
+    Beforehand(Beforehand),
+}
+
+impl Cost {
+    pub fn estimate(&self, arguments: &Arguments<'_>) -> CallEstimate {
+        match self {
+            Cost::One => CallEstimate { cost: Range::ONE, result: None },
+            Cost::Fixed(cost) => CallEstimate { cost: Range::exactly(*cost), result: None },
+            Cost::Traverse(which) => {
+                let size = which.iter().fold(Range::ZERO, |sum, &index| sum.add(arguments.size(index)));
+                CallEstimate { cost: size.traversal(), result: None }
+            }
+            Cost::Custom(CustomCost { estimate, .. }) | Cost::Beforehand(Beforehand { estimate, .. }) => {
+                estimate(arguments)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +88,19 @@ pub struct CustomCost {
     pub estimate: fn(&Arguments<'_>) -> CallEstimate,
 }
 
+#[derive(Debug, Clone, Copy)]
+pub struct Beforehand {
+    pub actual: for<'a> fn(&[Value<'a>]) -> u64,
+    pub estimate: fn(&Arguments<'_>) -> CallEstimate,
+}
+
 pub const fn overload(signature: &'static str, run: Run, cost: Cost) -> Overload {
-    Overload { signature, run, cost }
+    Overload { signature, run, cost, guarded: true }
+}
+
+/// One that itself says what is wrong with values of other types.
+pub const fn unguarded(signature: &'static str, run: Run, cost: Cost) -> Overload {
+    Overload { signature, run, cost, guarded: false }
 }
 
 /// An overload with its signature read.
@@ -82,6 +115,7 @@ pub struct Compiled {
     pub placeholders: u32,
     pub run: Run,
     pub cost: Cost,
+    pub guarded: bool,
 }
 
 /// All overloads by the names of their functions.
@@ -123,7 +157,8 @@ fn compile(overload: &Overload, opaque: &mut Vec<&'static str>) -> Compiled {
     let result = reader.ty();
     assert!(reader.rest.is_empty(), "more than a signature: {signature}");
     let placeholders = reader.placeholders;
-    Compiled { signature, name, member, parameters, result, placeholders, run: overload.run, cost: overload.cost }
+    let Overload { run, cost, guarded, .. } = *overload;
+    Compiled { signature, name, member, parameters, result, placeholders, run, cost, guarded }
 }
 
 struct Reader<'o> {
@@ -196,7 +231,8 @@ impl Compiled {
     /// Whether the values can be arguments, as far as that shows without looking into them.
     pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
-            && self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument))
+            && (!self.guarded
+                || self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument)))
     }
 }
 

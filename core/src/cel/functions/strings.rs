@@ -37,7 +37,8 @@ const JOIN: Cost = Cost::Custom(CustomCost {
     actual: |_, result| scaled(result.size(), 0.2),
     estimate: |arguments| {
         let list = arguments.size(0);
-        let mut size = list.mul(arguments.item_size(0));
+        let item = arguments.arguments.first().and_then(|list| list.item_type);
+        let mut size = item.map_or(Range::ZERO, |_| list.mul(arguments.item_size(0)));
         if arguments.arguments.len() > 1 {
             let gaps = Range { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
             size = size.add(arguments.size(1).mul(gaps));

@@ -18,7 +18,8 @@ pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_700, &[("v1", 15), ("v1beta1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -31,6 +32,7 @@ pub fn kinds() -> Vec<Kind> {
             .storage(STORAGE)
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
+            .any_finalizers()
             .claims(names::claims)
             .allocate(names::allocate)
             .begin_delete(names::begin_delete)

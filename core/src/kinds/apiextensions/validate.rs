@@ -90,12 +90,16 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
     let versions = spec.get("versions");
     let mut seen = BTreeSet::new();
     let mut distinct = true;
-    for version in versions.items() {
+    for (index, version) in versions.items().enumerate() {
         let name = version.get("name");
         distinct &= seen.insert(name.text().to_owned());
         let messages = names::label_1035(name.text());
         if !messages.is_empty() {
             causes.push(Cause::invalid(name.path(), &name.text().into(), &messages.join(",")));
+            // The first is the definition's own, too.
+            if index == 0 {
+                causes.push(Cause::invalid("spec.version", &name.text().into(), &messages.join(",")));
+            }
         }
         deprecation_warning(version, causes);
     }
@@ -104,12 +108,25 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
     each_version(spec, "selectableFields", &mut |at, version, _| {
         selectable_fields(at, &version["schema"]["openAPIV3Schema"], causes);
     });
+    let shown = apart(versions.value);
     if !distinct {
-        causes.push(versions.invalid_unshown("must contain unique version names"));
+        causes.push(Cause::invalid(versions.path(), &shown, "must contain unique version names"));
     }
     if versions.items().filter(|version| version.get("storage").is_true()).count() != 1 {
-        causes.push(versions.invalid("must have exactly one version marked as storage version"));
+        let detail = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid(versions.path(), &shown, detail));
     }
+}
+
+/// Versions without what they all have in common, which Kubernetes takes for the definition's own.
+fn apart(versions: &Value) -> Value {
+    let mut apart = versions.as_array().cloned().unwrap_or_default();
+    for field in ["schema", "subresources", "additionalPrinterColumns", "selectableFields"] {
+        if apart.iter().all(|version| version[field] == apart[0][field]) {
+            apart.iter_mut().filter_map(Value::as_object_mut).for_each(|version| drop(version.remove(field)));
+        }
+    }
+    if apart.is_empty() { Value::Null } else { apart.into() }
 }
 
 /// Visits a field of all versions, with the version that has it. Where they all say the same, as a single one does,
@@ -164,7 +181,7 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
         let validation = version.get("schema");
         let schema = validation.get("openAPIV3Schema");
         if !schema.is_set() && !old.is_some_and(lacks_some) {
-            causes.push(schema.required("schemas are required"));
+            causes.push(schema.required(""));
         }
     }
     let faults = schema_faults(spec, old);

@@ -21,7 +21,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
         ["v1beta2", "Scale", "io.k8s.api.apps.v1beta2.Scale"],
         ["v1beta1", "Scale", "io.k8s.api.apps.v1beta1.Scale"],
     ],
-    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+    ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_800, &[("v1", 15), ("v1beta2", 9), ("v1beta1", 1)])
 };
 
 /// How many pods of a set may be missing while it is updated: what is said of that stays, and nobody begins with it.

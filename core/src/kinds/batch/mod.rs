@@ -15,7 +15,8 @@ const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_400, &[("v1", 15), ("v1beta1", 9), ("v2alpha1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

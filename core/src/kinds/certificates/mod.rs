@@ -59,7 +59,8 @@ fn sign(request: &mut Value, user: &User) {
 }
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

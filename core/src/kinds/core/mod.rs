@@ -13,7 +13,7 @@ pub(in crate::kinds) mod validate;
 mod volume;
 
 use super::build::drop_from_spec;
-use super::{ApiGroup, Kind, Question};
+use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
 pub use pod::drop_unused;
 pub use service::ServiceRange;
@@ -21,7 +21,7 @@ pub use service::ServiceRange;
 const PACKAGE: &str = "io.k8s.api.core";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules).prioritized(18_000, &[("v1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -55,6 +55,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("LimitRange"))
             .unenforced()
             .validate(validate::limit_range)
+            .metadata_on_update(MetadataOnUpdate::New)
             .create_on_update(),
         namespace::kind(),
         node::kind(),
@@ -64,6 +65,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PersistentVolume"))
             .return_deleted_object()
             .validate(validate::persistent_volume)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .prepare_create(volume::prepare_create)
             .note(volume::date_phase),
@@ -125,7 +127,6 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
             .return_deleted_object()
-            .validate(validate::service_account)
             .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]
 }

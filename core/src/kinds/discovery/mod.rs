@@ -5,14 +5,15 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Asking, Kind};
+use super::{ApiGroup, Asking, Kind, MetadataOnUpdate};
 use serde_json::Value;
 
 pub const GROUP: &str = "discovery.k8s.io";
 const PACKAGE: &str = "io.k8s.api.discovery";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_200, &[("v1", 15), ("v1beta1", 12)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -22,6 +23,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::TOPOLOGY)
             .columns(columns::of("EndpointSlice"))
             .validate(validate::endpoint_slice)
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation_with(&["labels"])
             .note(drop_topology),
     ]

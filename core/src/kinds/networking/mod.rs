@@ -15,7 +15,8 @@ const PACKAGE: &str = "io.k8s.api.networking";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_200, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

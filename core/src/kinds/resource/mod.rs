@@ -17,7 +17,8 @@ const GROUP: &str = "resource.k8s.io";
 const PACKAGE: &str = "io.k8s.api.resource";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
+    .prioritized(16_200, &[("v1", 20), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]);
 
 /// A taint without a time has just been added.
 fn date_taints(slice: &mut Value, _: Option<&Value>, asking: &Asking) {

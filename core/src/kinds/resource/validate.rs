@@ -57,11 +57,12 @@ fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     for constraint in constraints.items() {
         references(constraint.get("requests"), &known, causes);
         let (same, apart) = (constraint.get("matchAttribute"), constraint.get("distinctAttribute"));
-        if !same.is_set() && !apart.is_set() {
-            causes.push(same.required(""));
-        }
-        for attribute in [same, apart].into_iter().filter(At::is_set) {
-            full_name(attribute, causes);
+        // Kubernetes looks at the second only where the first is not there.
+        match [same, apart].into_iter().find(At::is_set) {
+            Some(attribute) => full_name(attribute, causes),
+            None => causes.push(constraint.required(
+                "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+            )),
         }
     }
     at_most(constraints, LIST_MAX, causes);
@@ -84,7 +85,7 @@ fn device_request(request: At, causes: &mut Vec<Cause>) {
     let text = Value::from(request.get("name").text());
     named(request.get("name").holding(&text), names::label, causes);
     let (exactly, first) = (request.get("exactly"), request.get("firstAvailable"));
-    if !first.is_empty() {
+    if !first.is_empty() && !exactly.is_set() {
         for sub in first.items() {
             let text = Value::from(sub.get("name").text());
             named(sub.get("name").holding(&text), names::label, causes);
@@ -93,7 +94,7 @@ fn device_request(request: At, causes: &mut Vec<Cause>) {
         at_most(first, ALTERNATIVES_MAX, causes);
         distinct(first, "name", causes);
     }
-    if exactly.is_set() {
+    if exactly.is_set() && first.is_empty() {
         exact(exactly, causes);
     }
     match (exactly.is_set(), !first.is_empty()) {
@@ -102,7 +103,7 @@ fn device_request(request: At, causes: &mut Vec<Cause>) {
         }
         (true, true) => {
             let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            causes.push(Cause::invalid(request.path(), &Value::Null, detail));
+            causes.push(request.invalid_null(detail));
         }
         _ => {}
     }
@@ -160,9 +161,13 @@ pub(super) fn reference(name: At, known: &Requests, causes: &mut Vec<Cause>) {
 }
 
 fn full_name(at: At, causes: &mut Vec<Cause>) {
-    super::shapes::attribute_name(at, causes);
-    if !at.is_empty() && !at.text().contains('/') {
-        causes.push(at.invalid("must include a domain"));
+    if at.is_empty() {
+        super::shapes::word(at, causes);
+    } else {
+        super::shapes::attribute_name(at, causes);
+    }
+    if !at.text().contains('/') {
+        causes.push(at.invalid("a fully qualified name must be a domain and a name separated by a slash"));
     }
 }
 
@@ -325,7 +330,7 @@ pub(super) mod tests {
                 (
                     "/spec/devices/constraints/0/matchAttribute",
                     json!("a"),
-                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": must include a domain",
+                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": a fully qualified name must be a domain",
                 ),
                 ("/spec/devices/config/0/opaque", Value::Null, "spec.devices.config[0].opaque: Required value"),
                 (

@@ -5,13 +5,14 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_800, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -27,6 +28,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("VolumeAttachment"))
             .return_deleted_object()
             .validate(validate::volume_attachment)
+            .metadata_on_update(MetadataOnUpdate::New)
             .conditional_update()
             .status()
             .status_resets(STATUS_RESETS_METADATA)
@@ -43,6 +45,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("CSINode"))
             .return_deleted_object()
             .validate(validate::node)
+            .metadata_on_update(MetadataOnUpdate::New)
             .conditional_update(),
         Kind::namespaced("CSIStorageCapacity", "csistoragecapacities")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])

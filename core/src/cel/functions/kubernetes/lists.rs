@@ -45,10 +45,10 @@ pub static TABLE: &[Overload] = &[
 const WALK: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| walk_cost(&arguments[0]),
     estimate: |arguments| {
-        let is_text = match arguments.arguments.first().map(|list| list.ty.plain()) {
-            Some(Type::List(item)) => matches!(item.plain(), Type::String | Type::Bytes),
-            _ => false,
+        let Some(item) = arguments.arguments.first().and_then(|list| list.item_type) else {
+            return CallEstimate { cost: arguments.size(0).traversal(), result: None };
         };
+        let is_text = matches!(item.plain(), Type::String | Type::Bytes);
         let texts = if is_text { arguments.item_size(0).traversal() } else { Range::ZERO };
         CallEstimate { cost: arguments.size(0).mul(Range::ONE.add(texts)), result: None }
     },

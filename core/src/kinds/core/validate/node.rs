@@ -1,6 +1,5 @@
 //! Nodes: what they offer, what keeps pods away, and what never changes.
 
-use super::checked;
 use super::placement::taints;
 use super::resources::amount;
 use crate::kinds::rules::{At, Seen, cidr, is_dual_stack};
@@ -12,7 +11,7 @@ const PROVIDER_FIXED: &str = "node updates may not change providerID except from
 
 /// Also the rules for a write to the status.
 pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
     // Kubernetes tells of taints as if they were metadata, and of resources as if they were fields.

@@ -1,11 +1,11 @@
 //! Persistent volumes, and claims of them.
 
-use super::checked;
 use super::placement::{node_selector, same_but_for_old_labels};
 use super::resources::{amount, positive, text};
 use super::source::{Owner, PERSISTENT, check};
 use crate::kinds::rules::{
-    At, compare, immutable, is_less, labels, named_if_any, need, need_one_of, one_of, same, selector,
+    At, compare, immutable, is_less, known, labels, named_if_any, need, need_one_of, one_of, same, selector,
+    twice_on_update,
 };
 use crate::object::{names, validate};
 use crate::refusal::Cause;
@@ -27,11 +27,12 @@ const RESIZE_STATES: &[&str] = &[
 ];
 
 pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let metadata = root.get("metadata");
     let spec = root.get("spec");
     volume_spec(spec, metadata.get("name").text(), &mut causes);
+    twice_on_update(old, &mut causes);
     let Some(old) = old else { return causes };
     let old = &old["spec"];
     let mut source = sources_of(spec.value);
@@ -61,17 +62,38 @@ fn sources_of(spec: &Value) -> Value {
     PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
 }
 
+/// A volume that stands in an attachment: bound to no claim, and of a driver.
+pub fn inline_volume(spec: At, causes: &mut Vec<Cause>) {
+    for field in ["claimRef", "capacity"] {
+        let at = spec.get(field);
+        if !at.is_empty() {
+            causes.push(at.forbidden("may not be specified in the context of inline volumes"));
+        }
+    }
+    if !spec.get("csi").is_set() {
+        causes.push(spec.get("csi").required("has to be specified in the context of inline volumes"));
+    }
+    of_any_volume(spec, "", causes);
+}
+
 fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
-    access_modes(spec.get("accessModes"), "", causes);
-    let capacity = spec.get("capacity");
+    capacity(spec.get("capacity"), causes);
+    of_any_volume(spec, name, causes);
+}
+
+fn capacity(capacity: At, causes: &mut Vec<Cause>) {
     need(capacity, causes);
     if capacity.value["storage"].is_null() || capacity.len() > 1 {
-        causes.push(capacity.not_supported(&["storage"]));
+        causes.push(Cause::not_supported(capacity.path(), capacity.value, &["storage"]));
     }
     for (_, size) in capacity.entries() {
         not_less_than_nothing(size, causes);
         positive(size, causes);
     }
+}
+
+fn of_any_volume(spec: At, name: &str, causes: &mut Vec<Cause>) {
+    access_modes(spec.get("accessModes"), "", causes);
     let policy = spec.get("persistentVolumeReclaimPolicy");
     one_of(policy, &["Delete", "Recycle", "Retain"], causes);
     let affinity = spec.get("nodeAffinity");
@@ -94,7 +116,7 @@ fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
         causes.push(policy.forbidden("may not be 'recycle' for a hostPath mount of '/'"));
     }
     named_if_any(spec.get("storageClassName"), names::subdomain, causes);
-    one_of(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
+    known(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
     let class = spec.get("volumeAttributesClassName");
     if class.is_set() {
         if class.is_empty() {
@@ -135,7 +157,7 @@ fn access_modes(list: At, detail: &str, causes: &mut Vec<Cause>) {
 }
 
 pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     claim_spec(root.get("spec"), &mut causes);
     if let Some(old) = old {
@@ -172,7 +194,7 @@ fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
         causes.push(size.required(""));
     }
     named_if_any(spec.get("storageClassName"), names::subdomain, causes);
-    one_of(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
+    known(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
     let (source, reference) = (spec.get("dataSource"), spec.get("dataSourceRef"));
     for source in [source, reference] {
         if source.is_set() {

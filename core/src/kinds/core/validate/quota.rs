@@ -1,6 +1,5 @@
 //! Bounds on what a namespace may hold: quotas, and limits of single objects.
 
-use super::checked;
 use super::resources::{
     NameRule, amount, canonical, container_resource, is_quota_resource, may_overcommit, quota_resource, resource_name,
     text,
@@ -30,7 +29,7 @@ const UNSUITED: &str = "unsupported scope applied to resource";
 const LIMIT_TYPES: &[&str] = &["Container", "PersistentVolumeClaim", "Pod"];
 
 pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
     let (hard, scopes) = (spec.get("hard"), spec.get("scopes"));
@@ -119,14 +118,14 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(list.get("values").path(), values.value, detail));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => causes.push(told.invalid("not a valid selector operator")),
+            _ => causes.push(told.invalid_as(told.text(), "not a valid selector operator")),
         }
     }
     no_opposites(&named, list, &spec.value["scopes"], causes);
 }
 
 pub fn limit_range(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
     let mut seen = Seen::default();

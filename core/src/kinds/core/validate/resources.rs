@@ -125,12 +125,20 @@ pub(super) fn container_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Amounts of what a container can have, and no less than nothing of each.
+pub(in crate::kinds) fn container_amounts(map: At, causes: &mut Vec<Cause>) {
+    for (name, at) in map.entries() {
+        container_resource(name, at, causes);
+        amount(name, at, causes);
+    }
+}
+
 pub(super) fn pod_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
     let before = causes.len();
     resource_name(name, at, causes);
     if causes.len() == before && !is_huge(name) && !matches!(name, "cpu" | "memory") {
         let shown = Value::from(name);
-        causes.push(at.holding(&shown).not_supported(&["cpu", "memory"]));
+        causes.push(at.holding(&shown).not_supported(&["cpu", "hugepages-", "memory"]));
     }
 }
 
@@ -200,9 +208,9 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
         *whole |= request.is_empty();
         if !claims.contains(name) {
             let end = if known.is_empty() { " which is empty".to_owned() } else { format!(": {known}") };
-            let cause = Cause::not_found(claim.path(), &shown);
-            let message = format!("{}: must be one of the names in pod.spec.resourceClaims{end}", cause.message);
-            causes.push(Cause { message, ..cause });
+            let mut cause = Cause::not_found(claim.path(), &shown);
+            cause.message += &format!(": must be one of the names in pod.spec.resourceClaims{end}");
+            causes.push(cause);
         }
     }
 }

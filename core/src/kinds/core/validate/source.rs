@@ -127,16 +127,18 @@ pub(super) const PERSISTENT: &[Source] = &[
 /// The one source of a volume, whose fields stand at `at`.
 pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &mut Vec<Cause>) -> Option<&'a Source> {
     let mut found = None;
+    let is_persistent = std::ptr::eq(sources, PERSISTENT);
     for source in sources {
         let value = at.get(source.field);
         if !value.is_set() {
             continue;
         }
-        if found.is_some() {
+        // Kubernetes does not count this one.
+        if found.is_some() && !(source.field == "flexVolume" && is_persistent) {
             causes.push(at.get(source.names.1).forbidden("may not specify more than 1 volume type"));
             continue;
         }
-        found = Some(source);
+        found = found.or(Some(source));
         let value = at.get(source.names.0).holding(value.value);
         for needed in source.needs {
             need(value.get(needed), causes);

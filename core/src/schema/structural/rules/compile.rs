@@ -31,7 +31,8 @@ pub const OLD_SELF: &str = "oldSelf";
 /// None for a schema that expressions cannot see.
 pub fn compile(schema: &Structural, is_resource: bool) -> Option<Compiled> {
     let sized = declared(schema, is_resource)?;
-    let environment = |old: Type| Environment::kubernetes().variable("self", sized.ty.clone()).variable(OLD_SELF, old);
+    let this = Environment::kubernetes().variable("self", sized.ty.clone()).computed_like(sized.ty.clone());
+    let environment = |old: Type| this.clone().variable(OLD_SELF, old);
     let plain = environment(sized.ty.clone());
     let optional = environment(Type::optional(sized.ty.clone()));
     let rules = schema.rules.iter().flat_map(|rules| &rules.all);

@@ -89,7 +89,7 @@ impl Walk<'_> {
         let Some(compiled) = compile(parsed, context.is_resource) else {
             let message = "Internal error: internal error: failed to construct type information for \
                            x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
-            self.say(|| Cause { reason: CauseReason::Internal, field: list.path(), message: message.into() });
+            self.say(|| Cause::told(CauseReason::Internal, list.path(), message));
             return;
         };
         let count = context.count_max.unwrap_or(compiled.count_max);
@@ -184,7 +184,7 @@ fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
     })
     .collect();
     let message = format!("Invalid value: {{{}}}: {detail}", shown.join(","));
-    Cause { reason: CauseReason::Invalid, field: path, message }
+    Cause::told(CauseReason::Invalid, path, message)
 }
 
 #[cfg(test)]
