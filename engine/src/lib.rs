@@ -4,6 +4,7 @@
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`Log`] and nothing behind it.
 
 mod engine;
+pub mod forked;
 pub mod hub;
 pub mod log;
 pub mod memory;
@@ -17,6 +18,7 @@ mod queue;
 mod reads;
 pub mod retention;
 mod turns;
+pub mod volatile;
 pub mod wakes;
 mod watch;
 pub mod writer;

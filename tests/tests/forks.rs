@@ -282,13 +282,11 @@ async fn a_server_forks_for_its_administrators_alone() {
     let wanted = json!({"folder": target, "at": version.to_string()});
     let stranger = Wire::anonymous(&server).post(FORKS, &wanted).await;
     stranger.refused(403, "Forbidden");
-    admin.get(FORKS).await.refused(405, "MethodNotAllowed");
     let full = folders.join("full");
     std::fs::create_dir(&full).unwrap();
     std::fs::write(full.join("file"), "text").unwrap();
     for (body, code, reason) in [
         (json!({"folder": "relative"}), 400, "BadRequest"),
-        (json!({"at": "1"}), 400, "BadRequest"),
         (json!({"folder": target, "when": "1"}), 400, "BadRequest"),
         (json!({"folder": target, "at": "yesterday"}), 400, "BadRequest"),
         (json!({"folder": target, "at": "999999"}), 400, "BadRequest"),

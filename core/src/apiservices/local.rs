@@ -91,12 +91,17 @@ pub fn built_in_versions() -> impl Iterator<Item = GroupVersion> {
 
 /// What is to be done for everything that the server answers, and for what it no longer does.
 pub fn plan_all(state: &State, custom: &Custom) -> Vec<Step> {
+    all(state, custom).iter().filter_map(|served| plan(state, custom, served, true)).collect()
+}
+
+/// All group versions that the server answers or that have an APIService.
+pub fn all(state: &State, custom: &Custom) -> Vec<GroupVersion> {
     let mut names: BTreeSet<GroupVersion> = built_in_versions().collect();
     names.extend(custom.serving.keys().cloned());
     if let Some((kind, _)) = kind(state) {
         names.extend(state.scan(kind, "", None).filter_map(|(name, _)| GroupVersion::of_name(name)));
     }
-    names.iter().filter_map(|served| plan(state, custom, served, true)).collect()
+    names.into_iter().collect()
 }
 
 /// What is to be done for one group version, if anything. Built-in ones are brought back to what they were when the

@@ -269,7 +269,8 @@ impl<'s> Typed<'s> {
             if (old_value.is_none() || new_value.is_none())
                 && let Some(field) = always_written(node, key)
             {
-                if old_value.or(new_value).is_some_and(|value| is_zero(field, value)) && old.is_some() && new.is_some() {
+                if old_value.or(new_value).is_some_and(|value| is_zero(field, value)) && old.is_some() && new.is_some()
+                {
                     return;
                 }
                 old_value = old_value.or(old.map(|_| &Value::Null));

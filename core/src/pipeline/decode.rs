@@ -62,6 +62,7 @@ impl Context<'_> {
         };
         let decoded = decoded.map_err(|error| self.unrecognized(kind, error.to_string()))?;
         let strict_errors = decoded.strict_errors();
+        let repeated = decoded.duplicates;
         let mut value = decoded.value;
         if !value.is_object() && !value.is_null() {
             return Err(self.unrecognized(kind, not_an_object(&value).to_string()));
@@ -79,7 +80,12 @@ impl Context<'_> {
             return Err(unfit(Unfit::NotAnObject));
         }
         let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
-        let complaints = complaints(strict_errors, &unknown);
+        let complaints = match body.format {
+            Format::Json if unknown.len() + repeated.len() > 1 => {
+                decode::order::complaints(&body.bytes, &unknown, &repeated)
+            }
+            _ => complaints(strict_errors, &unknown),
+        };
         match self.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => return Err(unfit(Unfit::Strict(complaints))),
             FieldValidation::Warn => warnings.extend(complaints),

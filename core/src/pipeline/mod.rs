@@ -26,6 +26,7 @@ mod identity;
 mod lifecycle;
 mod manage;
 mod patch;
+mod patched;
 mod reset;
 mod scale;
 mod settings;

@@ -39,7 +39,9 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
             object if object["matchLabels"].is_object() || object["matchExpressions"].is_array() => {
                 LabelSelector::from_object(object).map(|selector| selector.to_string()).unwrap_or_default()
             }
-            labels => labels.as_object().map(|labels| LabelSelector::from_labels(labels).to_string()).unwrap_or_default(),
+            labels => {
+                labels.as_object().map(|labels| LabelSelector::from_labels(labels).to_string()).unwrap_or_default()
+            }
         };
         if !text.is_empty() {
             status.insert("selector".into(), text.into());

@@ -79,8 +79,8 @@ fn review_access(service: &Service, state: &State, request: &Request, kind: &Kin
     if let Some(namespace) = request.namespace() {
         let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
         if let Some(found) = found.filter(|found| *found != namespace) {
-            let why = format!("must match metadata.namespace: \"{namespace}\"");
-            let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), &why);
+            let why = "must match metadata.namespace";
+            let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), why);
             let subject = Subject::new(&kind.hub().group, &kind.kind, "");
             return Err(Refusal::Invalid { subject, causes: vec![cause] });
         }

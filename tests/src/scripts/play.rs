@@ -113,7 +113,7 @@ impl Run<'_> {
         answer.insert("code".into(), received.code.into());
         let form = header(received, "content-type");
         if !form.is_empty() && form != "application/json" {
-            answer.insert("type".into(), form.into());
+            answer.insert("type".into(), form.as_str().into());
         }
         if document.is_null() {
             if !received.body.is_empty() && asked.method != "HEAD" {
@@ -161,10 +161,9 @@ impl Run<'_> {
 fn document(asked: &Asked, received: &Received) -> Value {
     if asked.events.is_some() && received.code == 200 {
         let lines = received.body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-        let event = |line: &[u8]| {
-            serde_json::from_slice(line).unwrap_or_else(|_| String::from_utf8_lossy(line).into_owned().into())
-        };
-        lines.map(event).collect()
+        let text = |line: &[u8]| Value::from(String::from_utf8_lossy(line).into_owned());
+        let event = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap_or_else(|_| text(line));
+        lines.map(event).collect::<Vec<Value>>().into()
     } else if header(received, "content-type").contains("json") {
         serde_json::from_slice(&received.body).unwrap_or_default()
     } else {

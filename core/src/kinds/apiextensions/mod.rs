@@ -32,6 +32,7 @@ pub fn kinds() -> Vec<Kind> {
             .storage(STORAGE)
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
+            .validate_in(["apiextensions.k8s.io/v1"], validate::newer_definition)
             .any_finalizers()
             .claims(names::claims)
             .allocate(names::allocate)

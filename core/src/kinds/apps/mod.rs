@@ -7,6 +7,8 @@ pub mod defaults;
 pub(in crate::kinds) mod status;
 pub(in crate::kinds) mod validate;
 
+use super::build::text_or;
+use super::core::warnings;
 use super::{ApiGroup, Asking, Kind};
 use crate::object::names::NameRule;
 use serde_json::Value;
@@ -49,6 +51,7 @@ pub fn kinds() -> Vec<Kind> {
             .orphan_dependents(["apps/v1beta2", "apps/v1beta1", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::deployment)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .status_resets(&[&["spec"], &["metadata", "labels"]])
@@ -64,6 +67,7 @@ pub fn kinds() -> Vec<Kind> {
             .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.selector", "spec.template.spec.nodeSelector", "status"])
             .validate(validate::daemon_set)
+            .warnings(|_, object, old| warnings::template(object, old, "spec.template"))
             .status()
             .validate_part("status", status::daemon_set)
             .generation()
@@ -81,11 +85,14 @@ pub fn kinds() -> Vec<Kind> {
             .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::replica_set)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .validate_part("status", status::replica_set)
             .generation()
-            .select_or("status.replicas", "status.replicas", "0"),
+            .select_with(Some("extensions"), "status.replicas", &["status.replicas"], |set| {
+                text_or(set, "/status/replicas", "0")
+            }),
         Kind::namespaced("StatefulSet", "statefulsets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
             .short(["sts"])
@@ -96,6 +103,7 @@ pub fn kinds() -> Vec<Kind> {
             .names(NameRule::Label)
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::stateful_set)
+            .warnings(|_, object, old| warnings::template(object, old, "spec.template"))
             .note(drop_max_unavailable)
             .scale()
             .status()

@@ -102,7 +102,11 @@ mod tests {
 
     #[test]
     fn a_job_without_an_end() {
-        check("api.batch.v1.JobSpec", json!({"parallelism": 2, "template": template()}), expect!["template.spec.containers = null"]);
+        check(
+            "api.batch.v1.JobSpec",
+            json!({"parallelism": 2, "template": template()}),
+            expect!["template.spec.containers = null"],
+        );
     }
 
     #[test]

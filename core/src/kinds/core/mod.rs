@@ -11,6 +11,7 @@ mod service;
 mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
+pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
@@ -87,6 +88,7 @@ pub fn kinds() -> Vec<Kind> {
             .pods_at("/template/spec")
             .return_deleted_object()
             .validate(validate::pod_template)
+            .warnings(|_, object, old| warnings::template(object, old, "template"))
             .generation(),
         Kind::namespaced("ReplicationController", "replicationcontrollers")
             .versions("", PACKAGE, ["v1"])
@@ -98,6 +100,7 @@ pub fn kinds() -> Vec<Kind> {
             .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .validate_part("status", validate::controller_status)
@@ -119,6 +122,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Secret"))
             .glance(&["type", "data.*"])
             .validate(validate::secret)
+            .warnings(warnings::secret)
             .select("type")
             .agree(secret::encode_strings),
         service::kind(),

@@ -1,8 +1,8 @@
 //! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
 
 use super::{PACKAGE, columns, validate};
-use crate::kinds::{Asking, Kind};
 use crate::kinds::build::{drop_from_spec, text};
+use crate::kinds::{Asking, Kind};
 use crate::refusal::{Refusal, Unavailable};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub fn kind() -> Kind {
         .note(drop_configuration)
         // The status stays: a kubelet sends it with the first request.
         .prepare_create(|_| ())
-        .unreachable(|node, _| {
+        .unreachable(|node, _, _| {
             Refusal::Unavailable(Unavailable::NodeNotConnected { node: text(node, "/metadata/name") })
         })
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))

@@ -43,6 +43,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ResourceClaim"))
             .return_deleted_object()
             .validate(validate::claim)
+            .validate_in_namespace(validate::claim_in_namespace)
             .status()
             .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", status::claim),
@@ -51,7 +52,8 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)
             .columns(columns::of("ResourceClaimTemplate"))
             .return_deleted_object()
-            .validate(validate::claim_template),
+            .validate(validate::claim_template)
+            .validate_in_namespace(validate::claim_template_in_namespace),
         Kind::cluster("ResourceSlice", "resourceslices")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::SLICE)

@@ -39,10 +39,13 @@ impl Display for BadRequest {
             Self::Directive(what) => write!(f, "invalid patch format of {what}"),
             Self::NotAnObjectToMerge => f.write_str("invalid JSON document"),
             Self::Apply(fault) => write!(f, "{fault}"),
-            Self::UnselectableField { field, only_metadata: true } => {
+            Self::UnselectableField { field, kind: Some(kind), .. } => {
+                write!(f, "field label {} not supported for {kind}", quoted(field))
+            }
+            Self::UnselectableField { field, only_metadata: true, .. } => {
                 write!(f, "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             }
-            Self::UnselectableField { field, only_metadata: false } => {
+            Self::UnselectableField { field, only_metadata: false, .. } => {
                 write!(f, "field label not supported: {field}")
             }
             Self::Continue(fault) => write!(f, "invalid continue token: continue key is not valid: {fault}"),
@@ -58,6 +61,11 @@ impl Display for BadRequest {
             ),
             Self::NotBindable { kind } => write!(f, "cannot bind token to object of type {kind}"),
             Self::NoHost { pod } => write!(f, "pod {pod} does not have a host assigned"),
+            Self::NoContainer { pod, names } => {
+                write!(f, "a container name must be specified for pod {pod}, choose one of: [{}]", names.join(" "))
+            }
+            Self::OtherContainer { pod, container } => write!(f, "container {container} is not valid for pod {pod}"),
+            Self::NoAddress => f.write_str("address not allowed"),
             Self::BrokenBody(fault) => write!(f, "the body cannot be read: {fault}"),
             Self::OtherNameInEviction => f.write_str("name in URL does not match name in Eviction object"),
             Self::OtherOptions { wanted, version, kind } => {
@@ -184,12 +192,16 @@ impl Display for ForkFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Undecodable(fault) => {
-                write!(f, "expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {fault}")
+                write!(f, "expected {{\"at\": \"MOMENT\", \"idleSeconds\": 60}}, or a \"folder\" beside \"at\": {fault}")
             }
             Self::RelativeFolder(folder) => {
                 write!(f, "{folder} is no absolute path: the server has a folder of its own")
             }
             Self::Folder(fault) => write!(f, "{fault}"),
+            Self::NoneInMemory => f.write_str(
+                "this server makes no forks in memory: start it with --forks-max, or name the folder of a fork on its disk",
+            ),
+            Self::TooDeep { depth_max } => write!(f, "this fork is one of {depth_max} made of one another: fork an earlier one"),
         }
     }
 }
