@@ -427,7 +427,8 @@ mod tests {
         let base = Arc::new(MemoryLog::default());
         let one = record(base.as_ref(), 1);
         let room = Room::new(one.encoded_bytes() as u64 * 3);
-        let forks = [0, 1].map(|_| ForkedLog::new(base.clone(), Offset::ZERO, None, (String::new(), [0; 32]), room.clone()));
+        let forks =
+            [0, 1].map(|_| ForkedLog::new(base.clone(), Offset::ZERO, None, (String::new(), [0; 32]), room.clone()));
         forks[0].append(std::slice::from_ref(&one)).expect("written");
         forks[1].append(std::slice::from_ref(&one)).expect("written");
         let second = |log: &ForkedLog| log.append(&[record(log, 3)]);

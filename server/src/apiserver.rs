@@ -149,9 +149,10 @@ impl Server {
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
             make_objects(&args, service, address).await?;
             let mut kept = JoinSet::new();
-            transport.keep_registered(&mut kept).await.map_err(|refusal| {
-                anyhow!("the server's APIServices could not be made: {refusal:?}")
-            })?;
+            transport
+                .keep_registered(&mut kept)
+                .await
+                .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {

@@ -100,7 +100,11 @@ async fn who_may_not_read_everything_has_no_fork_and_finds_none() {
     // In a fork she is who she is, and nobody is nobody.
     jane.get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
     Wire::anonymous(&cluster.server).get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
-    Wire::anonymous(&cluster.server).with_token("made-up").get(&format!("{fork}{MAPS}")).await.refused(401, "Unauthorized");
+    Wire::anonymous(&cluster.server)
+        .with_token("made-up")
+        .get(&format!("{fork}{MAPS}"))
+        .await
+        .refused(401, "Unauthorized");
     jane.get(&format!("/forks/{}{MAPS}", "0".repeat(32))).await.refused(403, "Forbidden");
     for path in ["/forks", "/forks/", "/forks//api", "/forks/x", "/forks/../api/v1/pods", "/at/1/forks/x"] {
         admin.get(path).await.expect(404);
@@ -111,7 +115,8 @@ async fn who_may_not_read_everything_has_no_fork_and_finds_none() {
 #[tokio::test]
 async fn who_rules_in_a_fork_rules_nowhere_else() {
     let cluster = Cluster::start(&[]);
-    let Cluster { jane, .. } = &cluster;
+    let Cluster { admin, jane, .. } = &cluster;
+    admin.post("/api/v1/namespaces/kube-system/serviceaccounts", &map("robot")).await.expect(201);
     let (fork, sibling) = (cluster.fork("", &json!({})).await, cluster.fork("", &json!({})).await);
     cluster.enthrone(&fork).await;
     jane.get(&format!("{fork}/api/v1/secrets")).await.expect(200);
@@ -132,7 +137,7 @@ async fn who_rules_in_a_fork_rules_nowhere_else() {
     let below = jane.post(&format!("{fork}{FORKS}"), &json!({})).await.expect(201).json();
     jane.get(&format!("{}/api/v1/secrets", below["path"].as_str().unwrap())).await.expect(200);
     // A token that she has signed there is good there.
-    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts/default/token";
+    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts/robot/token";
     let signed = jane.post(&format!("{fork}{accounts}"), &json!({"spec": {}})).await.expect(201).json();
     let account = Wire::anonymous(&cluster.server).with_token(signed["status"]["token"].as_str().expect("a token"));
     account.get(&format!("{fork}/api")).await.expect(200);

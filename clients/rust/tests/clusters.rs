@@ -94,7 +94,8 @@ async fn custom_kinds_are_a_clusters_own() {
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Thing"), "things");
     let things = |cluster: &Cluster| Api::<DynamicObject>::default_namespaced_with(cluster.client(), &kind);
     let thing = |size: u64| -> DynamicObject {
-        let document = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "size": size});
+        let document =
+            json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "size": size});
         serde_json::from_value(document).unwrap()
     };
     let refused = things(&fork).create(&PostParams::default(), &thing(10)).await.unwrap_err();

@@ -292,7 +292,9 @@ impl Display for Plenty {
             Self::Requests => "Too many requests, please try again later.",
             Self::Watches => "this user has too many watches, please try again later",
             Self::Answers => "Too many answers wait to be read, please try again later.",
-            Self::Forks => "there are too many forks in memory: delete one, or start the server with a larger --forks-max",
+            Self::Forks => {
+                "there are too many forks in memory: delete one, or start the server with a larger --forks-max"
+            }
         })
     }
 }
