@@ -57,7 +57,7 @@ impl Selection {
         };
         for requirement in selection.fields.requirements() {
             if field_index(kind, target.version, &requirement.field).is_none() {
-                return Err(unknown_field(kind, &requirement.field));
+                return Err(unknown_field(kind, target.version, &requirement.field));
             }
         }
         let exact = |field: &str| selection.fields.exact(field).map(str::to_owned);
@@ -97,9 +97,11 @@ impl Selection {
 }
 
 /// Kinds with fields of their own word it otherwise than those that know nothing but the metadata.
-fn unknown_field(kind: &Kind, field: &str) -> Refusal {
-    let only_metadata = kind.selectable.is_empty();
-    Refusal::BadRequest(BadRequest::UnselectableField { field: field.into(), only_metadata })
+fn unknown_field(kind: &Kind, version: usize, field: &str) -> Refusal {
+    let group = &kind.versions[version].group;
+    let only_metadata = !kind.selectable.iter().any(|known| known.group.as_ref().is_none_or(|of| of == group));
+    let kind = kind.names_itself_in_selectors.then(|| kind.kind.clone());
+    Refusal::BadRequest(BadRequest::UnselectableField { field: field.into(), only_metadata, kind })
 }
 
 fn undecodable(fault: String) -> Refusal {

@@ -150,7 +150,11 @@ impl Estimator<'_> {
             Kind::Fold(fold) => self.fold(fold),
             Kind::OptionalMap(map) => self.optional_map(map, &node.ty),
             Kind::Bind(bind) => self.bind(bind),
-            Kind::Message { .. } => Estimate { cost: Range::ZERO, known: Known::default() },
+            Kind::Message { fields, .. } => {
+                let below = fields.iter().fold(Range::ZERO, |sum, field| sum.add(self.node(&field.node).cost));
+                Estimate { cost: below.add(Range::exactly(40)), known: Known::default() }
+            }
+            Kind::Constant(_) => Estimate { cost: Range::ZERO, known: Known::default() },
         }
     }
 

@@ -63,6 +63,11 @@ pub fn keys(range: &Value<'_>) -> u64 {
     if range.is_map() { range.size().saturating_sub(FREE_ITEMS) / LISTED } else { 0 }
 }
 
+/// For a list or map that is written out: what it has so many of.
+pub fn items(count: usize) -> u64 {
+    (count as u64).saturating_sub(FREE_ITEMS) / LISTED
+}
+
 fn bytes(value: &Value<'_>) -> u64 {
     let sum = |values: &mut dyn Iterator<Item = &Value<'_>>| values.map(bytes).fold(0, u64::saturating_add);
     match value {

@@ -12,7 +12,8 @@ use crate::authz::role::RoleKind;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::refusal::Refusal;
+use crate::refusal::{Cause, Refusal};
+use crate::request::ConnectOptions;
 use serde_json::Value;
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
@@ -56,6 +57,7 @@ impl Kind {
             verbs: ALL_VERBS.into(),
             subresources: Vec::new(),
             selectable: Vec::new(),
+            names_itself_in_selectors: false,
             indexed: Glance::at_labels(),
             shown: Shown::default(),
             generation: Generation::Nothing,
@@ -68,8 +70,10 @@ impl Kind {
             metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
             immortal: &[],
             expires: false,
+            independent: false,
             role: None,
             question: None,
+            pods_at: None,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -176,6 +180,18 @@ impl Kind {
         self
     }
 
+    /// Nothing depends on objects of this kind.
+    pub fn independent(mut self) -> Self {
+        self.independent = true;
+        self
+    }
+
+    /// Objects of this kind are pods, or make them: where they have a pod's spec.
+    pub fn pods_at(mut self, pointer: &'static str) -> Self {
+        self.pods_at = Some(pointer);
+        self
+    }
+
     /// The kind's part in role-based access control.
     pub fn role(mut self, role: RoleKind) -> Self {
         self.role = Some(role);
@@ -245,6 +261,11 @@ impl Kind {
     /// A selectable field: the scalar at this dotted path of the hub version.
     pub fn select(self, path: &'static str) -> Self {
         self.select_at(path, path)
+    }
+
+    pub fn named_in_selectors(mut self) -> Self {
+        self.names_itself_in_selectors = true;
+        self
     }
 
     /// The same by another name.
@@ -394,6 +415,12 @@ impl Kind {
         self
     }
 
+    /// The rules of a new object that ask for the labels of its namespace.
+    pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Vec<Cause>) -> Self {
+        self.hooks.in_namespace = Some(rules);
+        self
+    }
+
     pub fn warnings(mut self, hook: Warnings) -> Self {
         self.hooks.warnings = Some(hook);
         self
@@ -401,7 +428,7 @@ impl Kind {
 
     /// Objects of this kind are kept and shown, but nothing in this server obeys them: whoever writes one is told so.
     pub fn unenforced(self) -> Self {
-        self.warnings(|kind, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
+        self.warnings(|kind, _, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
     }
 
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
@@ -430,8 +457,13 @@ impl Kind {
         self
     }
 
-    pub fn unreachable(mut self, hook: fn(&Value, &str) -> Refusal) -> Self {
+    pub fn unreachable(mut self, hook: fn(&Value, &str, &ConnectOptions) -> Refusal) -> Self {
         self.hooks.unreachable = Some(hook);
+        self
+    }
+
+    pub fn connect_options(mut self, hook: fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>) -> Self {
+        self.hooks.connect_options = Some(hook);
         self
     }
 

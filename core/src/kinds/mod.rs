@@ -23,6 +23,7 @@ pub mod custom;
 mod deprecations;
 pub mod discovery;
 pub mod events;
+mod expressions;
 pub mod extensions;
 pub mod flowcontrol;
 mod groups;
@@ -41,6 +42,7 @@ mod shapes;
 pub mod storage;
 pub mod storagemigration;
 pub mod structures;
+mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
@@ -60,6 +62,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::refusal::{Cause, Refusal};
+use crate::request::ConnectOptions;
 use serde_json::{Map, Value};
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.
@@ -83,6 +86,8 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// Who selects by another field is told of which kind it is none.
+    pub names_itself_in_selectors: bool,
     /// What selectors and claims look at: of stored objects a start reads that and no more.
     pub indexed: Glance,
     pub shown: Shown,
@@ -105,10 +110,14 @@ pub struct Kind {
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.
     pub expires: bool,
+    /// Nothing depends on its objects, so a deletion says nothing of dependents.
+    pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
     /// What a kind that is never stored asks for.
     pub question: Option<Question>,
+    /// Where its objects hold the spec of a pod, as a JSON pointer.
+    pub pods_at: Option<&'static str>,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
@@ -287,7 +296,7 @@ pub enum Cell {
 }
 
 /// What is to be told of an object that is written.
-pub type Warnings = fn(&Kind, &Document) -> Vec<String>;
+pub type Warnings = fn(&Kind, &Document, Option<&Document>) -> Vec<String>;
 
 /// Rules of one kind: `(new, old on update)`.
 pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
@@ -308,6 +317,8 @@ pub struct Hooks {
     pub note: Option<fn(&mut Value, Option<&Value>, &Asking)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
+    /// Rules of a new object that ask for the labels of its namespace.
+    pub in_namespace: Option<fn(&Value, &Value) -> Vec<Cause>>,
     /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
     pub authorize: Option<Authorize>,
     /// What whoever creates or updates the object is to know, though nothing is wrong with it.
@@ -324,7 +335,9 @@ pub struct Hooks {
     /// Whether something beside the finalizers of the metadata holds back an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
     /// What is told of an object that cannot be reached through a subresource, which leads to a node: `proxy`, `log`.
-    pub unreachable: Option<fn(&Value, &str) -> Refusal>,
+    pub unreachable: Option<fn(&Value, &str, &ConnectOptions) -> Refusal>,
+    /// Checks the options of such a subresource, by the object's name and the subresource's, before anything is looked up.
+    pub connect_options: Option<fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>>,
     /// What an export leaves out, because this one cluster had given it.
     pub export: Option<fn(&mut Document)>,
 }

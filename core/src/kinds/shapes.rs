@@ -97,7 +97,10 @@ pub(super) fn distinct_items(list: At, causes: &mut Vec<Cause>) {
 pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, causes: &mut Vec<Cause>) {
     let total = status.get(whole).number().unwrap_or(0);
     for part in parts {
-        no_more_than(status.get(part), total, detail, causes);
+        let part = status.get(part);
+        if part.number_or_zero() > total {
+            causes.push(part.invalid_as(part.number_or_zero(), detail));
+        }
     }
 }
 

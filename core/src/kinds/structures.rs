@@ -4,6 +4,7 @@
 //! their declaration, with nothing for what is unset. A rule names the value as JSON has it, and this module writes it
 //! by the type that the schema has for the field.
 
+use super::unified::difference;
 use crate::refusal::Cause;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
 use serde_json::Value;
@@ -12,12 +13,72 @@ use std::borrow::Cow;
 /// Rewrites the values of causes whose fields the message has.
 pub fn show(root: MessageId, causes: &mut [Cause]) {
     for cause in causes {
+        let path = told_elsewhere(&cause.field).into_owned();
+        if let Some(change) = cause.take_change() {
+            cause.message.push_str(&told_change(root, &path, &change));
+        }
         let Some(value) = cause.value().cloned() else { continue };
-        let path = told_elsewhere(&cause.field);
         if let Some(place) = Place::of(root, &path, &value) {
             cause.show(&place.text(&value));
         }
     }
+}
+
+/// How two structures differ, line by line.
+fn told_change(root: MessageId, path: &str, (old, new): &(Value, Value)) -> String {
+    let (path, only_sources) = match path.strip_suffix(".persistentvolumesource") {
+        Some(path) => (path, true),
+        None => (path, false),
+    };
+    let Some(place) = Place::of(root, path, old) else { return String::new() };
+    let text = |value: &Value| indented(&Place { only_sources, ..place }.text(value));
+    let difference = difference(&text(old), &text(new));
+    if difference.is_empty() { difference } else { format!("\n{difference}") }
+}
+
+/// JSON with each field and item on a line of its own.
+fn indented(json: &str) -> String {
+    let (mut out, mut depth, mut in_text, mut escaped) = (String::new(), 0, false, false);
+    let mut rest = json.chars().peekable();
+    while let Some(c) = rest.next() {
+        let line = |out: &mut String, depth: usize| {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', depth));
+        };
+        match c {
+            _ if in_text => {
+                in_text = escaped || c != '"';
+                escaped = !escaped && c == '\\';
+                out.push(c);
+            }
+            '"' => {
+                in_text = true;
+                out.push(c);
+            }
+            '{' | '[' if rest.peek().is_some_and(|next| matches!(next, '}' | ']')) => {
+                out.push(c);
+                out.extend(rest.next());
+            }
+            '{' | '[' => {
+                depth += 1;
+                out.push(c);
+                line(&mut out, depth);
+            }
+            '}' | ']' => {
+                depth -= 1;
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c => out.push(c),
+        }
+    }
+    out.push('\n');
+    out
 }
 
 /// Where a field is that Kubernetes tells of under another name.
@@ -38,6 +99,8 @@ struct Place<'a> {
     /// The structure is one of the API machinery, which Kubernetes decodes into as JSON has it.
     is_plain: bool,
     field: Option<&'a Field>,
+    /// Of the structure only what it embeds, such as the source of a volume.
+    only_sources: bool,
 }
 
 impl Place<'static> {
@@ -55,9 +118,9 @@ impl Place<'static> {
             };
             parent = Some(std::mem::replace(&mut place, next));
         }
-        let is_structure = matches!(place.ty, Type::Message(_)) || place.shape != Shape::Single;
+        let is_scalar = matches!(place.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
         match value {
-            Value::Object(_) if !is_structure || place.shape == Shape::List => parent,
+            Value::Object(_) if place.shape == Shape::List || (is_scalar && place.shape == Shape::Single) => parent,
             _ => Some(place),
         }
     }
@@ -65,7 +128,14 @@ impl Place<'static> {
 
 impl<'a> Place<'a> {
     fn structure(id: MessageId) -> Self {
-        Self { ty: Type::Message(id), shape: Shape::Single, is_pointer: false, is_plain: false, field: None }
+        Self {
+            ty: Type::Message(id),
+            shape: Shape::Single,
+            is_pointer: false,
+            is_plain: false,
+            field: None,
+            only_sources: false,
+        }
     }
 
     fn field(message: &Message, field: &'a Field) -> Self {
@@ -75,6 +145,7 @@ impl<'a> Place<'a> {
             is_pointer: is_pointer(message, field),
             is_plain: is_plain(message),
             field: Some(field),
+            only_sources: false,
         }
     }
 
@@ -109,7 +180,7 @@ impl<'a> Place<'a> {
     fn write_single(self, value: &Value, out: &mut String) {
         match (self.ty, value) {
             (_, Value::Null) if self.is_pointer => out.push_str("null"),
-            (Type::Message(id), _) => structure(schema().message(id), value, out),
+            (Type::Message(id), _) => structure(schema().message(id), value, self.only_sources, out),
             (Type::String, Value::Null) => out.push_str("\"\""),
             (Type::Bool, Value::Null) => out.push_str("false"),
             (Type::Int32 | Type::Int64 | Type::IntOrString, Value::Null) => out.push('0'),
@@ -131,9 +202,9 @@ impl<'a> Place<'a> {
     }
 }
 
-fn structure(message: &Message, value: &Value, out: &mut String) {
+fn structure(message: &Message, value: &Value, only_sources: bool, out: &mut String) {
     out.push('{');
-    let mut fields = Fields { out, is_first: true };
+    let mut fields = Fields { out, is_first: true, only_sources };
     fields.of(message, value);
     out.push('}');
 }
@@ -142,11 +213,13 @@ fn structure(message: &Message, value: &Value, out: &mut String) {
 struct Fields<'a> {
     out: &'a mut String,
     is_first: bool,
+    only_sources: bool,
 }
 
 impl Fields<'_> {
     fn of(&mut self, message: &Message, value: &Value) {
-        for field in in_order(message) {
+        let only_sources = std::mem::take(&mut self.only_sources);
+        for field in in_order(message).into_iter().filter(|field| !only_sources || !field.inline.is_empty()) {
             let inner = &value[field.json.as_str()];
             let place = Place::field(message, field);
             match field.ty {
@@ -179,7 +252,7 @@ const OF_THE_HOST: [&str; 5] = ["hostNetwork", "hostPID", "hostIPC", "shareProce
 
 fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, out: &mut String) {
     out.push('{');
-    let mut fields = Fields { out, is_first: true };
+    let mut fields = Fields { out, is_first: true, only_sources: false };
     for field in OF_THE_HOST.iter().filter_map(|name| pod.field(name)) {
         let place = Place::field(pod, field);
         fields.one(&go_name(&field.json), |out| place.write(&spec[field.json.as_str()], out));
@@ -189,7 +262,7 @@ fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, o
 }
 
 /// Fields as Go declares them: by number, but for a few structures.
-fn in_order(message: &Message) -> Vec<&Field> {
+pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
     if let Some((_, order)) = ORDERS.iter().find(|(name, _)| *name == short(message)) {
         return order.iter().filter_map(|name| message.field(name)).collect();
     }
@@ -304,6 +377,42 @@ const ORDERS: &[(&str, &[&str])] = &[
             "procMount",
             "seccompProfile",
             "appArmorProfile",
+        ],
+    ),
+    (
+        "PersistentVolumeSpec",
+        &[
+            "capacity",
+            "gcePersistentDisk",
+            "awsElasticBlockStore",
+            "hostPath",
+            "glusterfs",
+            "nfs",
+            "rbd",
+            "quobyte",
+            "iscsi",
+            "flexVolume",
+            "cinder",
+            "cephfs",
+            "fc",
+            "flocker",
+            "azureFile",
+            "vsphereVolume",
+            "azureDisk",
+            "photonPersistentDisk",
+            "portworxVolume",
+            "scaleIO",
+            "local",
+            "storageos",
+            "csi",
+            "accessModes",
+            "claimRef",
+            "persistentVolumeReclaimPolicy",
+            "storageClassName",
+            "mountOptions",
+            "volumeMode",
+            "nodeAffinity",
+            "volumeAttributesClassName",
         ],
     ),
     ("ServicePort", &["name", "protocol", "appProtocol", "port", "targetPort", "nodePort"]),

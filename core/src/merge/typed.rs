@@ -56,6 +56,8 @@ pub(super) struct Difference {
     /// Added or given another value.
     pub(super) changed: FieldSet,
     pub(super) removed: FieldSet,
+    /// A list that differs has an element that cannot be told from others: who owns what cannot be said.
+    pub(super) keyless: bool,
 }
 
 /// Part of a difference: whether the path itself belongs to it, and what below it does.
@@ -264,8 +266,11 @@ impl<'s> Typed<'s> {
         let (old_map, new_map) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
         let mut visit = |key: &str, mut old_value: Option<&Value>, mut new_value: Option<&Value>| {
             // What Kubernetes always writes, even empty, counts as written where the struct around it is there.
-            if (old_value.is_none() || new_value.is_none()) && is_always_written(node, key) {
-                if old_value.or(new_value).is_some_and(is_zero) && old.is_some() && new.is_some() {
+            if (old_value.is_none() || new_value.is_none())
+                && let Some(field) = always_written(node, key)
+            {
+                if old_value.or(new_value).is_some_and(|value| is_zero(field, value)) && old.is_some() && new.is_some()
+                {
                     return;
                 }
                 old_value = old_value.or(old.map(|_| &Value::Null));
@@ -292,8 +297,10 @@ impl<'s> Typed<'s> {
             return difference;
         }
         let inner = self.element_node(node);
+        let (old_items, new_items) = (old.len(), new.len());
         let old = self.indexed(node, old);
         let new = self.indexed(node, new);
+        difference.keyless = old.len() < old_items || new.len() < new_items;
         let (mut olds, mut news) =
             (old.chunk_by(|a, b| a.0 == b.0).peekable(), new.chunk_by(|a, b| a.0 == b.0).peekable());
         loop {
@@ -360,6 +367,7 @@ impl Difference {
     }
 
     fn take(&mut self, part: Part, element: impl Fn() -> String) {
+        self.keyless |= part.below.keyless;
         if part.changed || !part.below.changed.is_empty() {
             self.changed.add(element(), part.changed, part.below.changed);
         }
@@ -407,8 +415,11 @@ fn is_envelope(message: &Message, key: &str) -> bool {
     message.typed && (key == "apiVersion" || key == "kind")
 }
 
-fn is_always_written(node: Node, key: &str) -> bool {
-    matches!(node, Node::Struct(message) if message.field(key).is_some_and(|field| field.zero.is_shown()))
+fn always_written<'s>(node: Node<'s>, key: &str) -> Option<&'s Field> {
+    match node {
+        Node::Struct(message) => message.field(key).filter(|field| field.zero.is_shown()),
+        _ => None,
+    }
 }
 
 /// Nothing, null, or a container without content.
@@ -421,12 +432,15 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-fn is_zero(value: &Value) -> bool {
+/// Whether the field shows this when nothing is set. An empty list is something: none at all is null.
+fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
+        Value::Null => true,
         Value::Bool(set) => !set,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
-        container => is_empty(Some(container)),
+        Value::Array(_) => false,
+        Value::Object(map) => field.shape == Shape::Single && map.is_empty(),
     }
 }
 

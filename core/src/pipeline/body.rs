@@ -4,7 +4,7 @@ use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop};
 use crate::object::decode;
 use crate::object::meta::{self, Document, metadata_mut, text};
-use crate::refusal::{BadRequest, Cause, CauseReason, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
+use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
 use crate::request::{Format, Request};
 use serde_json::Value;
 

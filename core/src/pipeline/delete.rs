@@ -20,7 +20,9 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     let options = &context.request.options.delete;
     let fixed = preconditions(context, options, &old)?;
     let mut released = old.document.clone();
-    imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut released));
+    if !context.kind.independent {
+        imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut released));
+    }
     let mut new = released.clone();
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());

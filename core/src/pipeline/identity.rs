@@ -58,6 +58,7 @@ fn keep(new: &mut Document, old_meta: &Document) {
     let meta = metadata_mut(new);
     meta.remove("resourceVersion");
     meta.remove("selfLink");
+    super::reset::put(meta, "generation", old_meta.get("generation").cloned());
     for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if meta.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
             super::reset::put(meta, field, old_meta.get(field).cloned());

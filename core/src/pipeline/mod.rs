@@ -26,6 +26,7 @@ mod identity;
 mod lifecycle;
 mod manage;
 mod patch;
+mod patched;
 mod reset;
 mod scale;
 mod settings;
@@ -95,13 +96,14 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     // Mutating admission belongs here: what it changes is validated and noted like the client's own changes.
     manage::track(context, &mut object)?;
     // What the server says and hands out is nobody's field: managed fields are noted before.
-    reset::prepare(context, &endpoint, &mut object)?;
+    reset::prepare(context, &endpoint, &mut object);
     lifecycle::admit(context, &object)?;
     escalation::admit(context, &object)?;
     allocate::allocate(context, &endpoint, &mut object)?;
+    validate::validate(context, &endpoint, &object)?;
+    default::show_zeros(context, &endpoint, &mut object)?;
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
-    validate::validate(context, &endpoint, &object)?;
     // Validating admission belongs here: it sees what would be stored.
     encode::decide(context, &endpoint, object)
 }

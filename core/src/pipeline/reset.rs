@@ -8,7 +8,6 @@ use super::endpoint::Part;
 use super::{Context, Endpoint};
 use crate::kinds::{self, Asking, FieldPaths};
 use crate::object::meta::{self, Document, metadata_mut};
-use crate::refusal::Refusal;
 use serde_json::Value;
 
 /// For a write of one part of an object: puts back all the others.
@@ -39,7 +38,7 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
 
 /// For a write of the object itself: what clients say of its status goes, and what its kind lets only the server say
 /// comes.
-pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     if endpoint.part == Part::Main {
         let new = &mut object.new;
         match &object.old {
@@ -57,14 +56,13 @@ pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candi
             },
         }
     }
-    if endpoint.part == Part::Deletion || context.kind.custom.is_some() {
-        return Ok(());
+    if endpoint.part != Part::Deletion {
+        note(context, object);
     }
-    note(context, object);
-    // A status is there from the beginning, whether anybody has reported one or not, and a list that holds nothing is
-    // stored as none.
-    kinds::show_zeros(context.kind.message(0)?, &mut object.new);
-    Ok(())
+    if let Some(at) = context.kind.pods_at {
+        let old = object.old.as_ref().map(|old: &Old| &old.document);
+        kinds::core::drop_unused(&mut object.new, old, at);
+    }
 }
 
 fn note(context: &Context, object: &mut Candidate) {

@@ -22,6 +22,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidat
     let new = object.fields();
     let mut causes = of_metadata(context.kind, new, object.old());
     causes.extend(by_kind(context, endpoint, object));
+    causes.extend(in_namespace(context, object));
     if !causes.is_empty() {
         show_structures(context.kind, &mut causes);
         return Err(Refusal::Invalid { subject: context.kind_subject(meta::name(new)), causes });
@@ -52,6 +53,16 @@ fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Vec<Cause
         MetadataOnUpdate::Nothing => {}
     }
     causes
+}
+
+fn in_namespace(context: &Context, object: &Candidate) -> Vec<Cause> {
+    let (Some(rules), Some(name), None) = (context.kind.hooks.in_namespace, context.request.namespace(), &object.old)
+    else {
+        return Vec::new();
+    };
+    let namespace = context.state.get(context.state.registry.namespaces(), name).map(|entry| entry.document());
+    let labels = namespace.map_or(Value::Null, |namespace| namespace["metadata"]["labels"].clone());
+    rules(&object.new, &labels)
 }
 
 /// Values stand in causes as JSON has them until here.

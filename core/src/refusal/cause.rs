@@ -13,6 +13,8 @@ pub struct Cause {
     pub message: String,
     /// The value that the message shows as JSON, where Kubernetes may show it otherwise: nothing, or a structure.
     value: Option<Box<Value>>,
+    /// What the value was and what it would become, where the message ends with how they differ.
+    change: Option<Box<(Value, Value)>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl CauseReason {
 impl Cause {
     /// A cause whose message is all of its own.
     pub fn told(reason: CauseReason, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason, field: field.into(), message: message.into(), value: None }
+        Self { reason, field: field.into(), message: message.into(), value: None, change: None }
     }
 
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
@@ -86,6 +88,12 @@ impl Cause {
 
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::told(CauseReason::Forbidden, field, detailed("Forbidden", detail))
+    }
+
+    /// A value that may not change, from what it was to what it would become.
+    pub fn changed(field: impl Into<String>, detail: &str, old: &Value, new: &Value) -> Self {
+        let change = Some(Box::new((old.clone(), new.clone())));
+        Self { change, ..Self::forbidden(field, detail) }
     }
 
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
@@ -113,6 +121,11 @@ impl Cause {
     /// The value that the message shows, where it is nothing or a structure.
     pub fn value(&self) -> Option<&Value> {
         self.value.as_deref()
+    }
+
+    /// The change that the message ends with; from now on it is told.
+    pub fn take_change(&mut self) -> Option<Box<(Value, Value)>> {
+        self.change.take()
     }
 
     /// Has the message show the value in these words.

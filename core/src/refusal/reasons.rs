@@ -61,6 +61,8 @@ pub enum BadRequest {
     UnselectableField {
         field: String,
         only_metadata: bool,
+        /// Where Kubernetes names it.
+        kind: Option<String>,
     },
     Continue(ContinueFault),
     /// The resource version of a list is no number.
@@ -83,6 +85,18 @@ pub enum BadRequest {
     NoHost {
         pod: String,
     },
+    /// A path into a container of a pod that has several, or none.
+    NoContainer {
+        pod: String,
+        names: Vec<String>,
+    },
+    /// A path into a container that the pod has not.
+    OtherContainer {
+        pod: String,
+        container: String,
+    },
+    /// What a proxy would ask has no address that it may ask.
+    NoAddress,
     /// The body broke off.
     BrokenBody(String),
     OtherNameInEviction,

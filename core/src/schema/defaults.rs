@@ -59,9 +59,17 @@ struct Plan {
     runs: Vec<fn(&mut Map<String, Value>)>,
     /// Fields that show even when nobody has set them, and what they show then: `containers: null`, `replicas: 0`.
     /// What such a struct holds is filled when it is entered.
-    zeros: Vec<(String, Value)>,
+    zeros: Vec<Shown>,
     /// Fields below which some plan has something to do.
     descend: Vec<Inner>,
+}
+
+/// A field that shows always.
+struct Shown {
+    field: String,
+    zero: Value,
+    /// A list or a map, which may be empty without being null.
+    is_container: bool,
 }
 
 /// A field that holds messages.
@@ -96,7 +104,8 @@ impl Defaults {
             for field in message.fields.iter().filter(|field| !is_own_metadata(message, field)) {
                 plan.fills.extend(schema_default(field).map(|value| Fill::new(field, value)));
                 if field.zero.is_shown() {
-                    plan.zeros.push((field.json.clone(), zero(field)));
+                    let is_container = field.shape != Shape::Single;
+                    plan.zeros.push(Shown { field: field.json.clone(), zero: zero(field), is_container });
                 }
             }
         }
@@ -154,10 +163,10 @@ impl Defaults {
             plan.fills.iter().for_each(|fill| fill.apply(map));
             plan.runs.iter().for_each(|run| run(map));
         }
-        for (field, zero) in &plan.zeros {
+        for Shown { field, zero, is_container } in &plan.zeros {
             match map.get_mut(field) {
                 // Stores of Kubernetes do not tell an empty list from none, though who sends one comes to own it.
-                Some(value) if zeros_only && zero.is_null() && is_empty_container(value) => *value = Value::Null,
+                Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
                 Some(_) => {}
                 None => _ = map.insert(field.clone(), zero.clone()),
             }

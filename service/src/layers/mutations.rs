@@ -11,6 +11,7 @@ use holdfast_core::kinds::{Deprecation, known};
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body};
 use holdfast_core::request::Verb;
+use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Collection, Reply as Written};
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ impl Layer for Mutations {
 async fn carry_out(service: &Arc<Service>, mut found: Found) -> Result<Written, Refusal> {
     let engine = service.engine();
     if !found.kind.stored {
-        found = bind(found)?;
+        found = bind(found, engine.stamp())?;
     }
     found.subresource().await?;
     let Found { scene, request, .. } = &found;
@@ -68,10 +69,10 @@ async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
 }
 
 /// A Binding names its pod in its body.
-fn bind(found: Found) -> Result<Found, Refusal> {
+fn bind(found: Found, stamp: Stamp) -> Result<Found, Refusal> {
     let Found { scene, mut request, starts, .. } = found;
     let registry = &scene.state().registry;
-    let binding = decode_body(scene.state(), &request)?;
+    let binding = decode_body(scene.state(), &request, stamp)?;
     let (pods, version) = registry.known(known::POD).ok_or(Refusal::NoSuchPath)?;
     request.target.kind = pods;
     request.target.version = version;

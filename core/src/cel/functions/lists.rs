@@ -2,7 +2,7 @@
 
 use super::{Beforehand, Cost, Overload, overload, unguarded};
 use crate::cel::compare::{Fuel, equal, order};
-use crate::cel::cost::{Argument, Arguments, CallEstimate, Range, scaled};
+use crate::cel::cost::{Argument, CallEstimate, Range, scaled};
 use crate::cel::value::{EvalError, Value};
 use std::cmp::Ordering;
 

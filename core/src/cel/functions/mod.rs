@@ -12,6 +12,7 @@ mod optional;
 mod sets;
 mod standard;
 mod strings;
+pub mod text_format;
 mod time;
 
 pub use arithmetic::index;
@@ -24,18 +25,11 @@ use super::value::{EvalError, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// All tables of the Kubernetes environment. A later table may add overloads to a function of an earlier one.
-pub static TABLES: &[&[Overload]] = &[
-    arithmetic::TABLE,
-    arithmetic::ORDER,
-    standard::TABLE,
-    convert::TABLE,
-    time::TABLE,
-    strings::TABLE,
-    sets::TABLE,
-    lists::TABLE,
-    optional::TABLE,
-];
+/// The tables of the language. A later table may add overloads to a function of an earlier one.
+static TABLES: &[&[Overload]] = &[arithmetic::TABLE, arithmetic::ORDER, standard::TABLE, convert::TABLE, time::TABLE];
+
+/// The tables of its extensions, but for those that only Kubernetes has.
+static EXTENSIONS: &[&[Overload]] = &[strings::TABLE, text_format::TABLE, sets::TABLE, lists::TABLE, optional::TABLE];
 
 /// One overload. For a member the receiver is the first argument.
 #[derive(Debug)]
@@ -116,30 +110,32 @@ pub struct Compiled {
     pub run: Run,
     pub cost: Cost,
     pub guarded: bool,
+    /// Whether the language itself lacks it.
+    pub is_extension: bool,
 }
 
 /// All overloads by the names of their functions.
 pub struct Library {
     pub functions: BTreeMap<&'static str, Vec<Compiled>>,
-    /// Types that expressions can name: `type(x) == net.IP`.
-    pub opaque: Vec<&'static str>,
 }
 
 pub static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-    let mut library = Library { functions: BTreeMap::new(), opaque: Vec::new() };
-    for overload in TABLES.iter().chain(kubernetes::TABLES).copied().flatten() {
-        let compiled = compile(overload, &mut library.opaque);
-        library.functions.entry(compiled.name).or_default().push(compiled);
+    let mut library = Library { functions: BTreeMap::new() };
+    let language = TABLES.iter().map(|table| (*table, false));
+    let extensions = EXTENSIONS.iter().chain(kubernetes::TABLES).map(|table| (*table, true));
+    for (table, is_extension) in language.chain(extensions) {
+        for overload in table {
+            let compiled = Compiled { is_extension, ..compile(overload) };
+            library.functions.entry(compiled.name).or_default().push(compiled);
+        }
     }
-    library.opaque.sort_unstable();
-    library.opaque.dedup();
     library
 });
 
 /// Panics when a table has a signature that cannot be read.
-fn compile(overload: &Overload, opaque: &mut Vec<&'static str>) -> Compiled {
+fn compile(overload: &Overload) -> Compiled {
     let signature = overload.signature;
-    let mut reader = Reader { signature, rest: signature, placeholders: 0, opaque };
+    let mut reader = Reader { signature, rest: signature, placeholders: 0 };
     let member = reader.accept("<");
     let mut parameters = Vec::new();
     if member {
@@ -158,17 +154,16 @@ fn compile(overload: &Overload, opaque: &mut Vec<&'static str>) -> Compiled {
     assert!(reader.rest.is_empty(), "more than a signature: {signature}");
     let placeholders = reader.placeholders;
     let Overload { run, cost, guarded, .. } = *overload;
-    Compiled { signature, name, member, parameters, result, placeholders, run, cost, guarded }
+    Compiled { signature, name, member, parameters, result, placeholders, run, cost, guarded, is_extension: false }
 }
 
-struct Reader<'o> {
+struct Reader {
     signature: &'static str,
     rest: &'static str,
     placeholders: u32,
-    opaque: &'o mut Vec<&'static str>,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn accept(&mut self, text: &str) -> bool {
         let rest = self.rest.strip_prefix(text);
         self.rest = rest.unwrap_or(self.rest);
@@ -220,7 +215,6 @@ impl Reader<'_> {
             }
             name => {
                 assert!(!name.is_empty(), "a type is missing in {}", self.signature);
-                self.opaque.push(name);
                 Type::Opaque(name)
             }
         }

@@ -40,7 +40,8 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Duration(duration) => duration.0 == 0,
         // The zero of a time is the year one.
         Value::Timestamp(timestamp) => timestamp.seconds == -62_135_596_800 && timestamp.nanos == 0,
-        Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) => false,
+        // What documents have is never taken for nothing, unless it is a scalar.
+        Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) | Value::Json(..) => false,
         sized => sized.size() == 0,
     };
     Ok(if is_zero { Value::Optional(None) } else { Value::some(arguments[0].clone()) })

@@ -6,6 +6,7 @@ mod matching;
 mod policies;
 mod validate;
 
+use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -48,6 +49,7 @@ pub fn kinds() -> Vec<Kind> {
             .any_finalizers()
             .metadata_on_update(MetadataOnUpdate::New)
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", policies::status)
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")

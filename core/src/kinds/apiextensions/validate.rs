@@ -18,8 +18,13 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let (group, plural) = (spec.get("group"), kinds.get("plural"));
     let metadata = root.get("metadata");
     let name = metadata.get("name");
-    if name.text() != format!("{}.{}", plural.text(), group.text()) {
-        causes.push(name.invalid("must be spec.names.plural+\".\"+spec.group"));
+    let wanted = format!("{}.{}", plural.text(), group.text());
+    if name.text() != wanted {
+        causes.push(name.invalid(MISNAMED));
+    }
+    // A prefix for names is judged as if it were one.
+    if old.is_none() && !metadata.get("generateName").is_empty() && metadata.get("generateName").text() != wanted {
+        causes.push(metadata.get("generateName").invalid(MISNAMED));
     }
     group_name(group, &mut causes);
     need_one_of(spec.get("scope"), &["Cluster", "Namespaced"], &mut causes);
@@ -41,6 +46,41 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     causes
 }
+
+/// The first version of definitions could leave unknown fields alone, which this one does not.
+pub fn newer_definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = definition(new, old);
+    let root = At::root(new);
+    let spec = root.get("spec");
+    let keeps = spec.get("preserveUnknownFields");
+    if !keeps.is_true() || old.is_some_and(|old| old["spec"]["preserveUnknownFields"] == true) {
+        return causes;
+    }
+    let has_defaults = spec.get("versions").items().any(|version| {
+        let validation = version.get("schema");
+        has_default(validation.get("openAPIV3Schema").value)
+    });
+    if has_defaults {
+        causes.push(keeps.invalid("must be false in order to use defaults in the schema"));
+    }
+    causes.push(keeps.invalid(
+        "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+    ));
+    causes
+}
+
+/// Whether a schema, or one within it, says what a field is when nobody says it.
+fn has_default(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => {
+            fields.get("default").is_some_and(|value| !value.is_object()) || fields.values().any(has_default)
+        }
+        Value::Array(items) => items.iter().any(has_default),
+        _ => false,
+    }
+}
+
+const MISNAMED: &str = "must be spec.names.plural+\".\"+spec.group";
 
 fn group_name(group: At, causes: &mut Vec<Cause>) {
     let messages = names::subdomain(group.text());

@@ -121,6 +121,7 @@ mod tests {
                 spec.strategy.rollingUpdate.maxSurge = "25%"
                 spec.strategy.rollingUpdate.maxUnavailable = "25%"
                 spec.strategy.type = "RollingUpdate"
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -133,6 +134,7 @@ mod tests {
             expect![[r#"
                 spec.progressDeadlineSeconds = 600
                 spec.revisionHistoryLimit = 10
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -162,6 +164,7 @@ mod tests {
                 spec.strategy.rollingUpdate.maxSurge = "25%"
                 spec.strategy.rollingUpdate.maxUnavailable = "25%"
                 spec.strategy.type = "RollingUpdate"
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -178,6 +181,7 @@ mod tests {
                 spec.strategy.rollingUpdate.maxSurge = "25%"
                 spec.strategy.rollingUpdate.maxUnavailable = "25%"
                 spec.strategy.type = "RollingUpdate"
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -189,6 +193,7 @@ mod tests {
             json!({"spec": {"template": template()}}),
             expect![[r#"
                 spec.replicas = 1
+                spec.template.spec.containers = null
                 status.replicas = 0"#]],
         );
     }
@@ -200,7 +205,9 @@ mod tests {
             json!({"spec": {"template": template()}}),
             expect![[r#"
                 spec.revisionHistoryLimit = 10
+                spec.template.spec.containers = null
                 spec.updateStrategy.rollingUpdate.maxSurge = 0
+                spec.updateStrategy.rollingUpdate.maxUnavailable = 1
                 spec.updateStrategy.type = "RollingUpdate"
                 status.currentNumberScheduled = 0
                 status.desiredNumberScheduled = 0
@@ -220,6 +227,8 @@ mod tests {
                 spec.podManagementPolicy = "OrderedReady"
                 spec.replicas = 1
                 spec.revisionHistoryLimit = 10
+                spec.serviceName = ""
+                spec.template.spec.containers = null
                 spec.updateStrategy.rollingUpdate.partition = 0
                 spec.updateStrategy.type = "RollingUpdate"
                 spec.volumeClaimTemplates[0].apiVersion = "v1"
@@ -244,7 +253,9 @@ mod tests {
                 persistentVolumeClaimRetentionPolicy.whenDeleted = "Retain"
                 podManagementPolicy = "OrderedReady"
                 replicas = 1
-                revisionHistoryLimit = 10"#]],
+                revisionHistoryLimit = 10
+                serviceName = ""
+                template.spec.containers = null"#]],
         );
     }
 
@@ -260,6 +271,8 @@ mod tests {
                 spec.replicas = 1
                 spec.revisionHistoryLimit = 10
                 spec.selector.matchLabels.a = "b"
+                spec.serviceName = ""
+                spec.template.spec.containers = null
                 spec.updateStrategy.type = "OnDelete"
                 status.availableReplicas = 0
                 status.replicas = 0"#]],

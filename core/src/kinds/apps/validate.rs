@@ -1,9 +1,8 @@
 //! The rules of workloads: what they select is what their template makes.
 
-use crate::kinds::core::validate::template;
+use crate::kinds::core::validate::{claim_spec, template};
 use crate::kinds::rules::{
     At, immutable, is_zero, need, none_negative, not_negative, number_or_percent, percent, same, selector, selects,
-    twice_on_update,
 };
 use crate::object::names;
 use crate::refusal::Cause;
@@ -69,7 +68,6 @@ pub fn replica_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     selected(spec, "deployment", "invalid label selector", &mut causes);
     made(spec, "ReplicaSet", &mut causes);
     template(spec.get("template"), &mut causes);
-    twice_on_update(old, &mut causes);
     kept_selector(spec, old, &mut causes);
     causes
 }
@@ -99,7 +97,7 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
                 number_or_percent(bound, &mut causes);
                 not_all_and_more(bound, &mut causes);
             }
-            match (is_zero(unavailable.value), is_zero(surge.value)) {
+            match (is_none(unavailable.value), is_none(surge.value)) {
                 (true, true) => causes.push(unavailable.required("cannot be 0 when maxSurge is 0")),
                 (false, false) => causes.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
                 _ => {}
@@ -107,7 +105,6 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
         _ => causes.push(strategy.not_supported(&["RollingUpdate", "OnDelete"])),
     }
-    twice_on_update(old, &mut causes);
     kept_selector(spec, old, &mut causes);
     causes
 }
@@ -154,6 +151,11 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         causes.extend(names::label(service.text()).iter().map(|message| service.invalid(message)));
     }
     stateful_template(spec, &mut causes);
+    if old.is_none() {
+        for claim in spec.get("volumeClaimTemplates").items() {
+            claim_spec(claim.get("spec"), &mut causes);
+        }
+    }
     if let Some(old) = old {
         let mut kept = spec.value.clone();
         for field in STATEFUL_SET_FREE {
@@ -204,7 +206,7 @@ pub fn controller_revision(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// A replica set with the plain selector of older times.
-pub fn replication_controller(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn replication_controller(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
@@ -216,7 +218,6 @@ pub fn replication_controller(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let template_at = spec.get("template");
     if !template_at.is_set() {
         causes.push(template_at.required(""));
-        twice_on_update(old, &mut causes);
         return causes;
     }
     let metadata = template_at.get("metadata");
@@ -226,7 +227,6 @@ pub fn replication_controller(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     made(spec, "ReplicationController", &mut causes);
     template(template_at, &mut causes);
-    twice_on_update(old, &mut causes);
     causes
 }
 
@@ -271,6 +271,11 @@ fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Vec<Cause>) {
     if !at.is_empty() && at.text() != one && at.text() != other {
         causes.push(at.invalid(&format!("must be '{one}' or '{other}'")));
     }
+}
+
+/// Zero, or what cannot be read as a number.
+fn is_none(bound: &Value) -> bool {
+    is_zero(bound) || (bound.is_string() && percent(bound).is_none())
 }
 
 fn not_all_and_more(at: At, causes: &mut Vec<Cause>) {

@@ -92,6 +92,8 @@ fn source(metric: At, causes: &mut Vec<Cause>) {
     if ty.is_empty() {
         causes.push(ty.required("must specify a metric source type"));
     }
+    // Kubernetes looks at it here, and again where it looks for what the type says.
+    exactly_one_of(ty, METRIC_TYPES, causes);
     exactly_one_of(ty, METRIC_TYPES, causes);
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.get(field).is_set()).collect();

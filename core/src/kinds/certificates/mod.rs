@@ -78,6 +78,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate_part("approval", validate::approval)
             .part_resets("approval", &[&["spec"]])
             .status()
+            .status_resets(&[&["spec"], &["status", "conditions"]])
             .validate_part("status", validate::status)
             .select("spec.signerName")
             // What was asked for never changes: approval and certificate have their own subresources.

@@ -20,6 +20,8 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("Lease"))
             .validate(validate::lease)
+            .prepare_create(validate::forget_election)
+            .prepare_update(|lease, _| validate::forget_election(lease))
             .any_finalizers()
             .create_on_update()
             .conditional_update(),

@@ -18,6 +18,7 @@ pub fn kind() -> Kind {
         .short(["ev"])
         .create_on_update()
         .expires()
+        .independent()
         .columns(columns::of("Event"))
         .names(NameRule::PathSegment)
         .validate(crate::kinds::events::validate::event)

@@ -11,10 +11,12 @@ mod service;
 mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
+pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
+pub use pod::drop_unused;
 pub use service::ServiceRange;
 
 const PACKAGE: &str = "io.k8s.api.core";
@@ -83,8 +85,10 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("PodTemplate", "podtemplates")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("PodTemplate"))
+            .pods_at("/template/spec")
             .return_deleted_object()
             .validate(validate::pod_template)
+            .warnings(|_, object, old| warnings::template(object, old, "template"))
             .generation(),
         Kind::namespaced("ReplicationController", "replicationcontrollers")
             .versions("", PACKAGE, ["v1"])
@@ -92,9 +96,11 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .validate_part("status", validate::controller_status)
@@ -116,6 +122,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Secret"))
             .glance(&["type", "data.*"])
             .validate(validate::secret)
+            .warnings(warnings::secret)
             .select("type")
             .agree(secret::encode_strings),
         service::kind(),

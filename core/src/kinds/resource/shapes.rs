@@ -1,6 +1,7 @@
 //! Names and small parts that claims, classes and slices share.
 
 use super::validate::LIST_MAX;
+use crate::kinds::expressions::device_selector;
 use crate::kinds::rules::{At, named};
 use crate::kinds::shapes::{at_most, driver_name, identifier, need_one_of, not_longer, qualified};
 use crate::object::names;
@@ -73,7 +74,12 @@ pub(super) fn cel_selectors(list: At, causes: &mut Vec<Cause>) {
     for selector in list.items() {
         let cel = selector.get("cel");
         if cel.is_set() {
-            not_longer(cel.get("expression"), EXPRESSION_BYTES_MAX, causes);
+            let expression = cel.get("expression");
+            if expression.text().len() > EXPRESSION_BYTES_MAX {
+                not_longer(expression, EXPRESSION_BYTES_MAX, causes);
+            } else {
+                device_selector(expression, causes);
+            }
         } else {
             causes.push(cel.required(""));
         }

@@ -2,9 +2,7 @@
 
 use super::shapes::{cel_selectors, configuration, device_class, device_name, pool_name, toleration};
 use crate::kinds::rules::{At, distinct, immutable, labels, named};
-use crate::kinds::shapes::{
-    at_least, at_most, conditions, count, distinct_items, driver_name, qualified, without_value,
-};
+use crate::kinds::shapes::{at_least, at_most, conditions, count, distinct_items, driver_name, without_value};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::Value;
@@ -79,6 +77,26 @@ pub(super) fn requests(devices: &Value) -> Requests {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let all = list(&devices["requests"]);
     all.iter().map(|one| (name(one), list(&one["firstAvailable"]).iter().map(name).collect())).collect()
+}
+
+/// Devices that somebody else uses are for those who look after the cluster.
+pub fn claim_in_namespace(new: &Value, labels: &Value) -> Vec<Cause> {
+    admin_access(&new["spec"]["devices"], labels)
+}
+
+pub fn claim_template_in_namespace(new: &Value, labels: &Value) -> Vec<Cause> {
+    admin_access(&new["spec"]["spec"]["devices"], labels)
+}
+
+fn admin_access(devices: &Value, labels: &Value) -> Vec<Cause> {
+    const LABEL: &str = "resource.kubernetes.io/admin-access";
+    let requests = devices["requests"].as_array().map_or(&[][..], Vec::as_slice);
+    let asking = requests.iter().enumerate().filter(|(_, request)| request["exactly"]["adminAccess"] == true);
+    let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
+    // Kubernetes names the field of a claim in its first form.
+    let cause =
+        |(index, _): (usize, &Value)| Cause::forbidden(format!("spec.devices.requests[{index}].adminAccess"), &detail);
+    if labels[LABEL] == "true" { Vec::new() } else { asking.map(cause).collect() }
 }
 
 fn device_request(request: At, causes: &mut Vec<Cause>) {
@@ -183,9 +201,9 @@ pub fn class(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     at_most(configs, LIST_MAX, &mut causes);
     let extended = spec.get("extendedResourceName");
     if extended.is_set() {
-        qualified(extended, &mut causes);
+        let is_misnamed = !names::qualified_name(extended.text()).is_empty();
         let native = !extended.text().contains('/') || extended.text().contains("kubernetes.io/");
-        if native || extended.text().starts_with("requests.") {
+        if is_misnamed || native || extended.text().starts_with("requests.") {
             causes.push(extended.invalid("must be a valid extended resource name"));
         }
     }

@@ -6,6 +6,7 @@ mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind, MetadataOnUpdate};
+use crate::object::meta::Document;
 
 const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
@@ -38,6 +39,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("CSIDriver"))
             .return_deleted_object()
             .validate(validate::driver)
+            .warnings(driver_warnings)
             .conditional_update()
             .generation_of_changes(),
         Kind::cluster("CSINode", "csinodes")
@@ -58,5 +60,18 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("VolumeAttributesClass"))
             .return_deleted_object()
             .validate(validate::attributes_class),
+    ]
+}
+
+fn driver_warnings(_: &Kind, driver: &Document, _: Option<&Document>) -> Vec<String> {
+    let Some(spec) = driver.get("spec") else { return Vec::new() };
+    let requests = spec["tokenRequests"].as_array().is_some_and(|requests| !requests.is_empty());
+    if !requests || !spec["serviceAccountTokenInSecrets"].is_null() {
+        return Vec::new();
+    }
+    vec![
+        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible \
+         logging of tokens in volume attributes"
+            .to_owned(),
     ]
 }

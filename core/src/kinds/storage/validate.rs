@@ -1,7 +1,7 @@
 //! The rules of storage: classes, what is attached where, and drivers.
 
 use crate::kinds::core::validate::inline_volume;
-use crate::kinds::rules::{At, Seen, distinct, immutable, is_less, known, named, not_negative, same, selector};
+use crate::kinds::rules::{At, Seen, distinct, immutable, is_less, named, not_negative, one_of, same, selector};
 use crate::kinds::shapes::{
     at_least, count, distinct_items, driver_name, entries_fit, exactly_one_of, no_more_than, not_longer, parameters,
     qualified, texts,
@@ -26,7 +26,7 @@ pub fn storage_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     provisioner(root.get("provisioner"), &mut causes);
     parameters(root.get("parameters"), &mut causes);
-    known(root.get("reclaimPolicy"), &["Delete", "Retain"], &mut causes);
+    one_of(root.get("reclaimPolicy"), &["Delete", "Retain"], &mut causes);
     exactly_one_of(root.get("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], &mut causes);
     topologies(root.get("allowedTopologies"), &mut causes);
     causes

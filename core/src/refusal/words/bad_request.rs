@@ -39,10 +39,13 @@ impl Display for BadRequest {
             Self::Directive(what) => write!(f, "invalid patch format of {what}"),
             Self::NotAnObjectToMerge => f.write_str("invalid JSON document"),
             Self::Apply(fault) => write!(f, "{fault}"),
-            Self::UnselectableField { field, only_metadata: true } => {
+            Self::UnselectableField { field, kind: Some(kind), .. } => {
+                write!(f, "field label {} not supported for {kind}", quoted(field))
+            }
+            Self::UnselectableField { field, only_metadata: true, .. } => {
                 write!(f, "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             }
-            Self::UnselectableField { field, only_metadata: false } => {
+            Self::UnselectableField { field, only_metadata: false, .. } => {
                 write!(f, "field label not supported: {field}")
             }
             Self::Continue(fault) => write!(f, "invalid continue token: continue key is not valid: {fault}"),
@@ -58,6 +61,11 @@ impl Display for BadRequest {
             ),
             Self::NotBindable { kind } => write!(f, "cannot bind token to object of type {kind}"),
             Self::NoHost { pod } => write!(f, "pod {pod} does not have a host assigned"),
+            Self::NoContainer { pod, names } => {
+                write!(f, "a container name must be specified for pod {pod}, choose one of: [{}]", names.join(" "))
+            }
+            Self::OtherContainer { pod, container } => write!(f, "container {container} is not valid for pod {pod}"),
+            Self::NoAddress => f.write_str("address not allowed"),
             Self::BrokenBody(fault) => write!(f, "the body cannot be read: {fault}"),
             Self::OtherNameInEviction => f.write_str("name in URL does not match name in Eviction object"),
             Self::OtherOptions { wanted, version, kind } => {

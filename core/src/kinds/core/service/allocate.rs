@@ -87,7 +87,8 @@ fn contradiction(spec: &Document) -> Option<Cause> {
     };
     let is_headless = first == "None" || single == "None";
     let wrong = |why: &str| Some(Cause::invalid("spec.ipFamilyPolicy", &policy.into(), why));
-    if policy == "SingleStack" && count("ipFamilies") > 1 {
+    let families = spec.get("ipFamilies").unwrap_or(&Value::Null);
+    if policy == "SingleStack" && count("ipFamilies") == 2 && families[0] != families[1] {
         return wrong("must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified");
     }
     if policy == "SingleStack" && count("clusterIPs") > 1 {

@@ -69,7 +69,7 @@ fn value_from(variable: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cau
     let count = source.value.as_object().map_or(0, |sources| sources.values().filter(|value| !value.is_null()).count());
     if count == 0 {
         let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or \
-                      `secretKeyRef`";
+                      `fileKeyRef`";
         causes.push(source.invalid_unshown(detail));
     } else if !variable.get("value").is_empty() {
         causes.push(source.invalid_unshown("may not be specified when `value` is not empty"));

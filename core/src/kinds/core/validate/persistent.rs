@@ -8,7 +8,7 @@ use crate::kinds::rules::{
     twice_on_update,
 };
 use crate::object::{names, validate};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, CauseReason};
 use crate::schema::quantity;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
@@ -32,6 +32,7 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let metadata = root.get("metadata");
     let spec = root.get("spec");
     volume_spec(spec, metadata.get("name").text(), &mut causes);
+    mount_options(metadata, spec, &mut causes);
     twice_on_update(old, &mut causes);
     let Some(old) = old else { return causes };
     let old = &old["spec"];
@@ -43,7 +44,8 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
     }
     if !same(&source, &sources_of(old)) {
-        causes.push(spec.get("persistentvolumesource").forbidden(SOURCE_FIXED));
+        let path = spec.get("persistentvolumesource").path();
+        causes.push(Cause::changed(path, SOURCE_FIXED, &sources_of(old), &source));
     }
     // Kubernetes leaves `spec` out of the paths of these two.
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old["volumeMode"], &mut causes);
@@ -60,6 +62,18 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 fn sources_of(spec: &Value) -> Value {
     PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
+}
+
+/// Options of the older form, which some volumes are not mounted with.
+fn mount_options(metadata: At, spec: At, causes: &mut Vec<Cause>) {
+    const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+    const WITHOUT: [&str; 8] =
+        ["hostPath", "local", "fc", "flexVolume", "flocker", "portworxVolume", "scaleIO", "storageos"];
+    let annotations = metadata.get("annotations");
+    let options = annotations.get(OPTIONS);
+    if options.is_set() && WITHOUT.iter().any(|source| spec.get(source).is_set()) {
+        causes.push(options.forbidden("may not specify mount options for this volume type"));
+    }
 }
 
 /// A volume that stands in an attachment: bound to no claim, and of a driver.
@@ -183,7 +197,7 @@ pub(super) fn claim_template(template: At, causes: &mut Vec<Cause>) {
     claim_spec(template.get("spec"), causes);
 }
 
-fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
+pub fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     access_modes(spec.get("accessModes"), "at least 1 access mode is required", causes);
     selector(spec.get("selector"), causes);
     let resources = spec.get("resources");
@@ -203,12 +217,13 @@ fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     }
     let namespace = reference.get("namespace");
     named_if_any(namespace, names::label, causes);
-    let told = source.path();
+    // Kubernetes shows the path, which has nothing to show.
+    let elsewhere =
+        |detail: &str| Cause::told(CauseReason::Invalid, spec.path(), format!("Invalid value: {{}}: {detail}"));
     if source.is_set() && !namespace.is_empty() {
-        let detail = "may not be specified when dataSourceRef.namespace is specified";
-        causes.push(spec.invalid_as(told, detail));
+        causes.push(elsewhere("may not be specified when dataSourceRef.namespace is specified"));
     } else if source.is_set() && reference.is_set() && !same(source.value, reference.value) {
-        causes.push(spec.invalid_as(told, "must match dataSourceRef"));
+        causes.push(elsewhere("must match dataSourceRef"));
     }
     named_if_any(spec.get("volumeAttributesClassName"), names::subdomain, causes);
 }
@@ -256,8 +271,10 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
         }
     }
     if !same(&kept, old_spec) {
-        causes.push(spec.forbidden(CLAIM_FIXED));
+        causes.push(Cause::changed(spec.path(), CLAIM_FIXED, old_spec, &kept));
     }
+    let nothing = json!("0");
+    let size = if size.is_null() { &nothing } else { size };
     if is_less(size, old_size) {
         // What has grown in vain may be asked for with less, but not with what there is already.
         let there = &old["status"]["capacity"]["storage"];
@@ -270,9 +287,7 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
     }
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old_spec["volumeMode"], causes);
     if !old_spec["volumeAttributesClassName"].is_null() {
-        if !class.is_set() {
-            causes.push(class.forbidden("update from non-nil value to nil is forbidden"));
-        } else if class.is_empty() {
+        if class.is_set() && class.is_empty() {
             causes.push(class.forbidden("update from non-nil value to an empty string is forbidden"));
         }
     }

@@ -39,7 +39,7 @@ pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     if named.iter().any(|scope| fitting(scope).is_none()) {
         causes.push(scopes.invalid("unsupported scope"));
     }
-    if named.iter().any(|scope| !suits(scope, hard)) {
+    for _ in 0..named.iter().map(|scope| unsuited(scope, hard)).sum() {
         causes.push(scopes.invalid(UNSUITED));
     }
     no_opposites(&named, scopes, scopes.value, &mut causes);
@@ -76,10 +76,10 @@ fn fitting(scope: &str) -> Option<&'static [&'static str]> {
     SCOPES.iter().find(|(known, _)| *known == scope).map(|(_, resources)| *resources)
 }
 
-/// Whether the scope, if it exists, can narrow every resource that is counted.
-fn suits(scope: &str, hard: At) -> bool {
-    let Some(resources) = fitting(scope) else { return true };
-    hard.entries().all(|(name, _)| !is_quota_resource(name) || resources.contains(&name))
+/// How many resources are counted that the scope, if it exists, cannot narrow.
+fn unsuited(scope: &str, hard: At) -> usize {
+    let Some(resources) = fitting(scope) else { return 0 };
+    hard.entries().filter(|(name, _)| is_quota_resource(name) && !resources.contains(name)).count()
 }
 
 fn no_opposites(scopes: &BTreeSet<&str>, at: At, shown: &Value, causes: &mut Vec<Cause>) {
@@ -93,7 +93,7 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
     let list = selector.get("matchExpressions");
     let named: BTreeSet<&str> =
         list.items().map(|expression| expression.value["scopeName"].as_str().unwrap_or_default()).collect();
-    if named.iter().any(|scope| !suits(scope, spec.get("hard"))) {
+    for _ in 0..named.iter().map(|scope| unsuited(scope, spec.get("hard"))).sum() {
         causes.push(Cause::invalid(list.path(), selector.value, UNSUITED));
     }
     for expression in list.items() {

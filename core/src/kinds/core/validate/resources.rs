@@ -229,9 +229,13 @@ pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut
     let requests = at.get("requests");
     for (resource, sum) in container_requests(spec.value) {
         let own = &requests.value[&resource];
-        let own_nanos = if own.is_null() { Some(0) } else { quantity::nanos(&text(own)) };
+        // What is not asked for is what the containers ask for.
+        if own.is_null() {
+            continue;
+        }
+        let own_nanos = quantity::nanos(&text(own));
         if own_nanos.is_some_and(|own| sum.nanos > own) {
-            let shown = if own.is_null() { "0".to_owned() } else { canonical(own) };
+            let shown = canonical(own);
             let detail = format!("must be greater than or equal to aggregate container requests of {}", sum.shown());
             causes.push(requests.key(&resource).invalid_as(shown, &detail));
         }

@@ -28,12 +28,14 @@ pub(super) struct Source {
     /// What a `secretRef` must hold.
     secret: &'static [&'static str],
     rule: Option<fn(At, &Owner, &mut Vec<Cause>)>,
+    /// Kubernetes lets it stand beside another.
+    beside: bool,
 }
 
 type Rule = fn(At, &Owner, &mut Vec<Cause>);
 
 const fn source(field: &'static str, needs: &'static [&'static str], rule: Option<Rule>) -> Source {
-    Source { field, names: (field, field), needs, secret: &[], rule }
+    Source { field, names: (field, field), needs, secret: &[], rule, beside: false }
 }
 
 const fn misnamed(source: Source, wrong: &'static str, surplus: &'static str) -> Source {
@@ -112,7 +114,7 @@ pub(super) const PERSISTENT: &[Source] = &[
     secret(source("iscsi", &["targetPortal"], Some(persistent_iscsi)), LOCAL),
     secret(CINDER, REMOTE),
     FIBRE_CHANNEL,
-    FLEX,
+    Source { beside: true, ..FLEX },
     source("azureFile", &["secretName", "shareName"], Some(persistent_azure_file)),
     VSPHERE,
     PHOTON,
@@ -127,14 +129,12 @@ pub(super) const PERSISTENT: &[Source] = &[
 /// The one source of a volume, whose fields stand at `at`.
 pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &mut Vec<Cause>) -> Option<&'a Source> {
     let mut found = None;
-    let is_persistent = std::ptr::eq(sources, PERSISTENT);
     for source in sources {
         let value = at.get(source.field);
         if !value.is_set() {
             continue;
         }
-        // Kubernetes does not count this one.
-        if found.is_some() && !(source.field == "flexVolume" && is_persistent) {
+        if found.is_some() && !source.beside {
             causes.push(at.get(source.names.1).forbidden("may not specify more than 1 volume type"));
             continue;
         }
