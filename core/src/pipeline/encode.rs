@@ -7,7 +7,7 @@ use super::{Context, Endpoint, Stop, lifecycle};
 use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
-use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata};
+use crate::object::meta::{self, DEPTH_MAX, Document, metadata};
 use crate::refusal::{BadRequest, Refusal, TooLarge};
 use crate::state::Index;
 use serde_json::Value;
@@ -84,7 +84,7 @@ impl Context<'_> {
         }
         let fields = meta::fields(&document);
         let draft = Draft::new(&hub.api_version(), &self.kind.kind, fields);
-        if depth(&document) > DEPTH_MAX {
+        if draft.depth() > DEPTH_MAX {
             let subject = self.kind_subject(meta::name(fields));
             return Err(Refusal::BadRequest(BadRequest::TooDeep { subject, depth_max: DEPTH_MAX }).into());
         }
