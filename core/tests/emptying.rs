@@ -171,6 +171,53 @@ fn an_empty_namespace_that_is_held_says_so() {
     assert_eq!(namespace["spec"]["finalizers"], json!(["example.com/more"]));
 }
 
+/// Whoever deleted a namespace has a while to finish it; whoever waits for its end does not.
+#[test]
+fn a_namespace_is_left_alone_for_a_while() {
+    const GRACE: Duration = Duration::from_secs(2);
+    let patient = |objects: usize| House { emptying: Emptying::after(GRACE), ..House::new(objects, false) }.go();
+
+    let mut house = patient(3);
+    assert_eq!(house.tidy(), 0);
+    house.now_ms += 1_999;
+    assert_eq!((house.tidy(), house.emptying.looked_at), (0, 0));
+    assert_eq!(house.emptying.left_alone().map(|name| &**name).collect::<Vec<_>>(), ["shop"]);
+    house.now_ms += 1;
+    house.tidy();
+    assert!(house.world.get(SHOP).is_err());
+
+    let mut house = patient(3);
+    house.tidy();
+    house.emptying.hurry("other");
+    assert_eq!(house.tidy(), 0);
+    house.emptying.hurry("shop");
+    house.tidy();
+    assert!(house.world.get(SHOP).is_err());
+
+    // One that is there again and goes again has a while of its own.
+    let mut house = patient(0);
+    house.tidy();
+    house.now_ms += 1_500;
+    finalize(&mut house);
+    assert!(house.world.get(SHOP).is_err());
+    assert_eq!((house.tidy(), house.emptying.left_alone().count()), (0, 0));
+    let body = json!({"metadata": {"name": "shop"}});
+    house.world.create("/api/v1/namespaces", &body).expect("a namespace");
+    let mut house = house.go();
+    house.tidy();
+    house.now_ms += 1_999;
+    assert_eq!(house.tidy(), 0);
+    assert!(house.world.get(SHOP).is_ok());
+}
+
+/// What suites do themselves.
+fn finalize(house: &mut House) {
+    let body = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": []}}).to_string().into_bytes();
+    let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");
+    request.target.subresource = Some("finalize".into());
+    house.world.submit(&request).expect("an end");
+}
+
 const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/shop/widgets";
 
 fn tidy_definitions(world: &mut World, clearing: &mut Clearing, now_ms: i64) -> usize {

@@ -21,6 +21,7 @@ use holdfast_core::namespace::Emptying;
 use holdfast_core::pipeline::Clearing;
 use holdfast_core::request::{Options, Verb};
 use holdfast_core::state::State;
+use holdfast_engine::forked::Holds;
 use holdfast_engine::retention::{Retention, pass};
 use holdfast_engine::{Clock, Log, LogRead};
 use holdfast_service::{Listed, Reply};
@@ -391,7 +392,8 @@ impl World {
         let before = Offset(self.twin.forgotten);
         let now_ms = self.clock.now_ms();
         let size = self.disk.size().map_err(|fault| fault.to_string())?;
-        let oldest = pass(self.disk.as_ref(), retention, now_ms).map_err(|fault| fault.to_string())?.oldest;
+        let oldest =
+            pass(self.disk.as_ref(), retention, now_ms, &Holds::default()).map_err(|fault| fault.to_string())?.oldest;
         self.twin.forgotten = oldest.0;
         ensure(oldest >= before && oldest.0 <= last, || format!("history from {before} on begins at {oldest} now"))?;
         if oldest == before {

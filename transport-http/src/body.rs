@@ -55,6 +55,8 @@ pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = 
 }
 
 /// Bodies that are being read, of all users. Nobody holds them all: a body takes room before its request takes a place.
+/// Cloning gives the same room.
+#[derive(Clone)]
 pub struct Bodies {
     room: Shares,
 }

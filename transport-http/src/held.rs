@@ -22,7 +22,8 @@ const QUICK_BYTES_MAX: usize = 256 << 10;
 /// How often a stream looks whether there is room for its next event.
 const ROOM_PERIOD: Duration = Duration::from_millis(100);
 
-/// Room for answers that are made whole.
+/// Room for answers that are made whole. Cloning gives the same.
+#[derive(Clone)]
 pub struct Answers {
     room: Shares,
     /// For what takes long.

@@ -29,6 +29,7 @@ mod status;
 mod strangers;
 pub mod tokens;
 mod transport;
+mod warnings;
 mod watch;
 mod websocket;
 mod wire;

@@ -1,7 +1,7 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
 use crate::query::Query;
-use crate::respond::{self, Response, Shape};
+use crate::respond::{self, Encoding, Response, Shape};
 use crate::route::{Discovery, Route};
 use crate::transport::Transport;
 use bytes::Bytes;
@@ -43,6 +43,13 @@ impl Library {
         Library { present: Arc::new(Documents::new(server_address)), past: Mutex::default() }
     }
 
+    /// Those of a fork, whose API is the same up to this revision.
+    pub fn beside(&self, revision: u64) -> Library {
+        let fresh = Documents::new(self.present.server_address.clone());
+        let present = Documents { shared: Some((self.present.clone(), revision)), ..fresh };
+        Library { present: Arc::new(present), past: Mutex::default() }
+    }
+
     /// The documents of the kinds that the scene has.
     fn of(&self, scene: &Scene) -> Arc<Documents> {
         if scene.has_kinds_of_now() { self.present.clone() } else { self.of_past(&scene.state().registry) }
@@ -71,6 +78,8 @@ pub struct Documents {
     server_address: String,
     /// By name, with the revision of what they were made of.
     made: Mutex<HashMap<String, (u64, Bytes)>>,
+    /// Of a fork: the documents of the server that it was made of, and the revision up to which both have the same.
+    shared: Option<(Arc<Documents>, u64)>,
     /// They may be let go of while somebody reads them.
     is_past: bool,
 }
@@ -83,11 +92,27 @@ struct Described<'a> {
 
 impl Documents {
     pub fn new(server_address: String) -> Documents {
-        Documents { server_address, made: Mutex::default(), is_past: false }
+        Documents { server_address, made: Mutex::default(), shared: None, is_past: false }
+    }
+
+    fn find(&self, name: &str, revision: u64) -> Option<Bytes> {
+        match &self.shared {
+            Some((shared, until)) if revision <= *until => shared.find(name, revision),
+            _ => self.lock().get(name).filter(|made| made.0 == revision).map(|made| made.1.clone()),
+        }
     }
 
     fn keep(&self, name: String, revision: u64, made: Bytes) {
+        if let Some((shared, until)) = &self.shared
+            && revision <= *until
+        {
+            return shared.keep(name, revision, made);
+        }
         let mut kept = self.lock();
+        // A fork asks for what was there when it began; what is there now is asked for more often.
+        if kept.get(&name).is_some_and(|(newer, _)| *newer > revision) {
+            return;
+        }
         // Groups come and go, and nobody takes away what told of them.
         if kept.len() >= DOCUMENTS_MAX {
             kept.clear();
@@ -103,8 +128,8 @@ impl Documents {
 impl Described<'_> {
     /// The document under this name.
     fn get(&self, name: &str, revision: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
-        if let Some((_, found)) = self.documents.lock().get(name).filter(|(made_of, _)| *made_of == revision) {
-            return Some(found.clone());
+        if let Some(found) = self.documents.find(name, revision) {
+            return Some(found);
         }
         let made = make()?;
         self.documents.keep(name.to_owned(), revision, made.clone());
@@ -157,8 +182,8 @@ impl Described<'_> {
         let revision = newest(&built_in);
         let one = |name: &str, revision, groups: &[GroupVersions], is_built_in| {
             let part = |of: &str| format!("openapi/v2 {encoding:?} {of} {name}");
-            let known = |of: &str| self.documents.lock().get(&part(of)).filter(|made| made.0 == revision).cloned();
-            if let (Some((_, paths)), Some((_, definitions))) = (known("paths"), known("definitions")) {
+            let known = |of: &str| self.documents.find(&part(of), revision);
+            if let (Some(paths), Some(definitions)) = (known("paths"), known("definitions")) {
                 return v2::Part { paths, definitions };
             }
             let made = self.openapi(groups, |openapi| openapi.v2_part(encoding, is_built_in));
@@ -189,7 +214,11 @@ pub async fn answer(
     query: &Query,
     shape: Shape,
 ) -> Response {
-    if !matches!(*method, Method::GET | Method::HEAD) {
+    let any_method = matches!(
+        route,
+        Route::Unknown | Route::Health { .. } | Route::Discovery(Discovery::Groups | Discovery::Group(_))
+    );
+    if !any_method && !matches!(*method, Method::GET | Method::HEAD) {
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let state = scene.state();
@@ -197,7 +226,10 @@ pub async fn answer(
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
-        Route::Version => Some(json_answer(version(), shape)),
+        Route::Version => Some(match shape.encoding {
+            Encoding::Json => json_answer(version(), shape),
+            _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
+        }),
         Route::Health { kind, check } => Some(health(transport, kind, check, query).await),
         Route::Metrics => Some(metrics(transport).await),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
@@ -214,9 +246,12 @@ pub async fn answer(
             };
             transport.answers.aside(answer).await
         }
-        Route::Resource { .. } | Route::Log(_) | Route::Forks | Route::Unknown => None,
+        Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Unknown => None,
     };
-    found.unwrap_or_else(|| respond::refusal(&Refusal::NoSuchPath, shape))
+    found.unwrap_or_else(|| match route {
+        Route::Unknown | Route::Discovery(_) => respond::text(404, "404 page not found\n"),
+        _ => respond::refusal(&Refusal::NoSuchPath, shape),
+    })
 }
 
 fn json_answer(body: Bytes, shape: Shape) -> Response {
@@ -246,6 +281,16 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
         }
     }
     None
+}
+
+/// What is wrong with a request for a description: it takes none of the forms that there are.
+pub(crate) fn flaw(route: &Route, headers: &HeaderMap, negotiated: &Result<(), Refusal>) -> Option<Refusal> {
+    let aggregated = matches!(route, Route::Discovery(Discovery::Core | Discovery::Groups))
+        && aggregated_form(accepts(headers)).is_some();
+    match route {
+        Route::Discovery(_) if !aggregated => negotiated.clone().err(),
+        _ => None,
+    }
 }
 
 /// `/api` and `/apis`.

@@ -54,7 +54,8 @@ pub async fn reply(
             let shape = fitting(&watched.kind, shape);
             watch::answer(transport, *watched, shape, reader, socket)
         }
-        Reply::Document { document, .. } => respond::document(code, &document, plain(shape)),
+        Reply::Draft(draft) => respond::draft(&draft, code, fitting(&draft.kind, shape), now),
+        Reply::Document { document, .. } => respond::document(code, &document, shape),
         Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape)),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape)),
         // The caller has answered that.

@@ -17,7 +17,8 @@ use holdfast_core::object::meta::{self, Document};
 use holdfast_core::refusal::BadRequest;
 use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
-use holdfast_core::wire::{pretty, protobuf};
+use holdfast_core::wire::{pretty, protobuf, yaml};
+use holdfast_service::Draft;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
 };
@@ -42,6 +43,8 @@ pub const PIECE_BYTES: usize = 64 << 10;
 pub const JSON: &str = "application/json";
 pub const YAML: &str = "application/yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// What objects are written in.
+pub const OBJECTS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// What the client wants to see, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,9 +89,8 @@ impl Shape {
                 return Err(Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())));
             }
         };
-        let (form, encoding) = choose(accept, include).ok_or(Refusal::NotAcceptable {
-            offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        })?;
+        let (form, encoding) = choose(accept, include)
+            .ok_or(Refusal::NotAcceptable { offered: OBJECTS, is_offered: accept.split(',').any(is_known) })?;
         let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool));
         let pretty = match pretty {
@@ -111,29 +113,33 @@ impl Shape {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let others: Vec<&str> = accept.split(',').filter(|clause| !clause.trim().starts_with(PROTOBUF)).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
-        let (form, encoding) =
-            choice.ok_or(Refusal::NotAcceptable { offered: "application/json, application/yaml" })?;
+        let (form, encoding) = choice
+            .ok_or(Refusal::NotAcceptable { offered: "application/json, application/yaml", is_offered: false })?;
         Ok(Shape { form, encoding, ..self })
     }
 
-    /// The same for what is neither a table nor shown by its metadata: the next of the forms that the client takes.
-    pub fn plain(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
-        if self.form == Form::Object {
+    /// The same for what has no columns: the next of the forms that the client takes.
+    pub fn without_table(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
+        if !matches!(self.form, Form::Table(..)) {
             return Ok(self);
         }
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let is_plain = |clause: &&str| !clause.split(';').any(|part| part.trim().starts_with("as="));
-        let others: Vec<&str> = accept.split(',').filter(is_plain).collect();
+        let is_other = |clause: &&str| !clause.split(';').any(|part| part.trim() == "as=Table");
+        let others: Vec<&str> = accept.split(',').filter(is_other).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
-        let (form, encoding) = choice.ok_or(Refusal::NotAcceptable {
-            offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        })?;
+        let (form, encoding) = choice.ok_or(Refusal::NotAcceptable { offered: OBJECTS, is_offered: true })?;
         Ok(Shape { form, encoding, ..self })
     }
 
     pub fn is_raw(self) -> bool {
         self.encoding == Encoding::Json && !self.pretty
     }
+}
+
+/// Whether a clause of `Accept` names a media type that objects are written in.
+fn is_known(clause: &str) -> bool {
+    let media = clause.split(';').next().unwrap_or("").trim();
+    matches!(media, JSON | YAML | PROTOBUF | "application/x-yaml" | "application/*" | "*/*")
 }
 
 /// The acceptable form with the highest weight, the first of equals.
@@ -197,9 +203,26 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
     bytes(code, json.into(), shape)
 }
 
-/// The answer with a document that is not stored as such.
+/// The answer with a document that is not stored as such, which no table shows.
 pub fn document(code: u16, document: &Document, shape: Shape) -> Response {
-    bytes(code, encode::document(document).into(), shape)
+    let json = encode::document(document);
+    match shape.form {
+        Form::Metadata(meta) if document.get("items").is_none() => {
+            bytes(code, table::partial_object_metadata(&json, meta).into(), shape)
+        }
+        _ => bytes(code, json.into(), shape),
+    }
+}
+
+/// The answer with an object that was not stored.
+pub fn draft(draft: &Draft, code: u16, shape: Shape, now: i64) -> Response {
+    let Draft { kind, version, hub, document: served, .. } = draft;
+    let Form::Table(meta, include) = shape.form else { return document(code, served, shape) };
+    let served: Bytes = encode::document(served).into();
+    let hub = if kind.custom.is_some() { served.clone() } else { encode::document(hub).into() };
+    let form = table::Form { version: meta, include, headers: true };
+    let json = table::table(kind.shown(*version), [table::Source { hub, served }], now, form, &ListMeta::default());
+    bytes(code, json.into(), shape)
 }
 
 /// One object in the form that the client sees.
@@ -321,9 +344,7 @@ pub fn bytes(code: u16, json: Bytes, shape: Shape) -> Response {
 fn rewritten(json: Bytes, shape: Shape) -> (Bytes, &'static str) {
     let value = || serde_json::from_slice::<Value>(&json).ok();
     let text = match shape.encoding {
-        Encoding::Yaml => {
-            value().and_then(|value| serde_yaml_ng::to_string(&value).ok()).map(|text| (text.into(), YAML))
-        }
+        Encoding::Yaml => value().map(|value| (yaml::yaml(&value).into(), YAML)),
         Encoding::Protobuf => value().and_then(|value| protobuf_of(&value)).map(|body| (body.into(), PROTOBUF)),
         Encoding::Json => Some(([&pretty::indented(&json)[..], b"\n"].concat().into(), JSON)),
     };
@@ -413,16 +434,6 @@ pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
         response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
     }
     response
-}
-
-/// Adds a `Warning` header for each complaint.
-pub fn warn(response: &mut Response, warnings: &[String]) {
-    for warning in warnings {
-        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
-            response.headers_mut().append(http::header::WARNING, value);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -21,8 +21,9 @@ const OBJECT_BYTES_MAX: usize = 8 << 20;
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
     let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
     let fields = meta::fields(&new);
-    if endpoint.part == Part::Main {
-        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields)));
+    if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
+        let before = old.as_ref().map(Old::fields);
+        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields, before)));
     }
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();

@@ -9,10 +9,10 @@ pub mod registrar;
 
 use crate::Service;
 use holdfast_core::authz::upkeep as roles;
-use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{Emptying, Step};
 use holdfast_core::pipeline::Clearing;
+use holdfast_core::state::State;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 /// Keeps house for as long as somebody else holds the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
+    let grace = service.engine().settings().namespace_grace;
     if let Some(ttl) = service.engine().settings().event_ttl {
         tokio::spawn(expire(Arc::downgrade(&service), ttl));
     }
@@ -35,7 +36,7 @@ pub async fn run(service: Arc<Service>) {
         drop(service);
         weak
     };
-    let mut work = Work::default();
+    let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
         let committed = hub.committed().notified();
         tokio::pin!(committed);
@@ -78,12 +79,9 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
 }
 
 /// What is kept from one plan to the next.
-#[derive(Default)]
 struct Work {
     emptying: Emptying,
     clearing: Clearing,
-    /// The roles have been gathered up to here.
-    gathered: Offset,
 }
 
 impl Work {
@@ -94,14 +92,15 @@ impl Work {
             let snapshot = service.engine().snapshot();
             let stamp = service.engine().stamp();
             let now_ms = stamp.time.as_millisecond();
+            self.hurry(service, &snapshot);
             let namespaces = self.emptying.plan(&snapshot, stamp);
             let mut steps: Vec<Step> = namespaces.steps;
             let definitions = self.clearing.plan(&snapshot, stamp);
             steps.extend(definitions.steps);
-            if snapshot.rbac_offset > self.gathered {
+            if snapshot.rbac_offset > service.gathered() {
                 steps.extend(roles::plan(&snapshot));
                 if steps.is_empty() {
-                    self.gathered = snapshot.rbac_offset;
+                    service.note_gathered(snapshot.rbac_offset);
                 }
             }
             let again_ms = [namespaces.again_ms, definitions.again_ms].into_iter().flatten().min();
@@ -112,6 +111,15 @@ impl Work {
             make(service, steps).await;
         }
         Some(PAUSE)
+    }
+
+    /// Whoever watches one namespace alone while it goes away waits for its end.
+    fn hurry(&mut self, service: &Service, state: &State) {
+        let hub = service.engine().hub();
+        let namespaces = state.registry.namespaces();
+        let awaited: Vec<_> =
+            self.emptying.left_alone().filter(|name| hub.is_object_watched(namespaces, name)).cloned().collect();
+        awaited.iter().for_each(|name| self.emptying.hurry(name));
     }
 }
 

@@ -1,0 +1,106 @@
+//! What the planner spends on a pod: `cargo bench -p holdfast-scheduler`, with the number of nodes as an argument.
+//!
+//! Measured is the processor time of decoding, planning and placing, from the thread's own clock: wall time on shared
+//! machines lies.
+
+use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn main() {
+    let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|one| one.parse().ok()).collect();
+    let nodes = numbers.first().copied().unwrap_or(5000);
+    let pods = numbers.get(1).copied().unwrap_or(10_000);
+    for (name, shape) in CASES {
+        run(name, nodes, pods, *shape);
+    }
+}
+
+type Shape = fn(usize) -> Value;
+
+const CASES: &[(&str, Shape)] = &[
+    ("basic", |_| json!({})),
+    ("ten templates", |at| json!({"tolerations": [{"key": format!("t{}", at % 10), "operator": "Exists"}]})),
+    ("node affinity", |_| {
+        let zones = json!({"key": "zone", "operator": "In", "values": ["z0", "z1"]});
+        json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [zones]}]}}}})
+    }),
+    ("spread, required", |_| json!({"topologySpreadConstraints": [spread("zone", 5, "DoNotSchedule")]})),
+    ("spread, preferred", |_| json!({"topologySpreadConstraints": [spread("zone", 5, "ScheduleAnyway")]})),
+    ("spread, default", |_| json!({"spreadByDefault": true})),
+    ("pod affinity by zone", |_| json!({"affinity": {"podAffinity": {REQUIRED: [term("zone")]}}})),
+    (
+        "anti-affinity by host",
+        |_| json!({"affinity": {"podAntiAffinity": {REQUIRED: [term("kubernetes.io/hostname")]}}}),
+    ),
+    (
+        "preferred affinity",
+        |_| json!({"affinity": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": term("kubernetes.io/hostname")}]}}}),
+    ),
+];
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+fn spread(key: &str, skew: i64, action: &str) -> Value {
+    json!({"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": action, "labelSelector": {"matchLabels": {"app": "a"}}})
+}
+
+fn term(key: &str) -> Value {
+    json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "a"}}})
+}
+
+fn run(name: &str, nodes: usize, pods: usize, shape: Shape) {
+    let mut snapshot = Snapshot::new();
+    for at in 0..nodes {
+        let name = format!("node-{at}");
+        let node = json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": format!("z{}", at % 3), "topology.kubernetes.io/zone": format!("z{}", at % 3)}},
+            "status": {"allocatable": {"cpu": "4", "memory": "32Gi", "pods": "110"}},
+        });
+        snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node));
+    }
+    let configuration = Configuration::default();
+    let mut planner = Planner::new();
+    let (mut decoding, mut planning, mut placing, mut bound) = (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0);
+    for at in 0..pods {
+        let name = format!("pod-{at}");
+        let key = Key::new("default", &name);
+        let mut pod = json!({
+            "metadata": {"name": name, "uid": name, "labels": {"app": "a"}},
+            "spec": {"containers": [{"name": "c", "image": "pause:1", "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}}]},
+        });
+        for (field, value) in shape(at).as_object().unwrap() {
+            pod["spec"][field] = value.clone();
+        }
+        if pod["spec"]["spreadByDefault"] == true && at == 0 {
+            let service = json!({"spec": {"selector": {"app": "a"}}});
+            snapshot.apply(Kind::Service, &Key::new("default", "s"), Some(&service));
+        }
+        let start = clock();
+        snapshot.apply(Kind::Pod, &key, Some(&pod));
+        decoding += clock() - start;
+        let waiting = snapshot.pod(&key).unwrap().clone();
+        let start = clock();
+        let plan = planner.plan(&snapshot, (0, &configuration.profiles[0]), &waiting);
+        planning += clock() - start;
+        let Outcome::Bind { node, promise } = plan.outcome else { continue };
+        bound += 1;
+        let start = clock();
+        snapshot.assume(&key, &node, &promise);
+        placing += clock() - start;
+    }
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / pods as f64;
+    println!(
+        "{name:24} {nodes} nodes, {pods} pods, {bound} bound: {:7.1} µs a pod to plan, {:.1} µs to decode, {:.1} µs to place",
+        each(planning),
+        each(decoding),
+        each(placing),
+    );
+}
+
+/// The processor time of this thread.
+fn clock() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,278 @@
+//! The arguments of plug-ins: read, filled with their defaults, checked, and made into the plug-ins.
+
+use super::reader::Reader;
+use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
+use crate::object::{Pool, Text};
+use crate::plugin::Plugin;
+use crate::plugins::allocation::{Strategy, Weighted, usual_resources};
+use crate::plugins::balanced_allocation::{self, BalancedAllocation};
+use crate::plugins::default_preemption::{self, DefaultPreemption};
+use crate::plugins::inter_pod_affinity::{self, InterPodAffinity};
+use crate::plugins::node_affinity::{self, NodeAffinity};
+use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
+use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
+use crate::plugins::volume_binding::{self, VolumeBinding};
+use crate::plugins::{dynamic_resources, legacy};
+use std::sync::Arc;
+
+/// What a plug-in's arguments come to.
+pub enum Configured {
+    Plugin(Arc<dyn Plugin>),
+    Preemption(DefaultPreemption),
+    /// Arguments of a plug-in that is not one of Kubernetes'.
+    Foreign,
+}
+
+/// Reads the arguments of a plug-in.
+pub fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
+    fn plugin(plugin: impl Plugin + 'static) -> Configured {
+        Configured::Plugin(Arc::new(plugin))
+    }
+    let Some(args) = args else { return Configured::Foreign };
+    for field in ["apiVersion", "kind"] {
+        args.text(field);
+    }
+    match name {
+        node_resources_fit::NAME => plugin(fit(args)),
+        balanced_allocation::NAME => plugin(balanced(args)),
+        node_affinity::NAME => plugin(node_affinity(args)),
+        inter_pod_affinity::NAME => plugin(inter_pod_affinity(args)),
+        pod_topology_spread::NAME => plugin(spread(args)),
+        volume_binding::NAME => plugin(volume_binding(args)),
+        dynamic_resources::NAME => {
+            for field in ["filterTimeout", "bindingTimeout"] {
+                if args.seconds(field).is_some_and(|seconds| seconds < 0.0) {
+                    args.fault(field, "Invalid value: must not be negative");
+                }
+            }
+            plugin(dynamic_resources::DynamicResources)
+        }
+        default_preemption::NAME => Configured::Preemption(preemption(args)),
+        legacy::NODE_LABEL => plugin(node_label(args)),
+        legacy::LEAST_ALLOCATED | legacy::MOST_ALLOCATED => {
+            let resources = resources(args, "resources", 1, 100).unwrap_or_else(usual_resources);
+            let least = name == legacy::LEAST_ALLOCATED;
+            let strategy = if least { Strategy::LeastAllocated } else { Strategy::MostAllocated };
+            let name = if least { legacy::LEAST_ALLOCATED } else { legacy::MOST_ALLOCATED };
+            plugin(legacy::Allocation { name, strategy, resources })
+        }
+        legacy::REQUESTED_TO_CAPACITY_RATIO => plugin(legacy::Allocation {
+            name: legacy::REQUESTED_TO_CAPACITY_RATIO,
+            strategy: Strategy::RequestedToCapacityRatio(shape(args)),
+            resources: resources(args, "resources", 1, 100).unwrap_or_else(usual_resources),
+        }),
+        _ => Configured::Foreign,
+    }
+}
+
+fn resources(args: &Reader<'_>, field: &str, least: i64, most: i64) -> Option<Vec<Weighted>> {
+    let mut all: Vec<Weighted> = Vec::new();
+    for one in args.list(field)? {
+        let name = one.text("name").unwrap_or("");
+        if name.is_empty() {
+            one.required("name", "");
+        }
+        let weight = one.int("weight").filter(|weight| *weight != 0).unwrap_or(1);
+        if !(least..=most).contains(&weight) {
+            one.invalid("weight", weight, &format!("resource weight of {name} not in valid range [{least}, {most}]"));
+        }
+        if all.iter().any(|other| &*other.name == name) {
+            one.fault("name", format!("Duplicate value: \"{name}\""));
+        }
+        all.push(Weighted { name: name.into(), weight });
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+/// The points of a line: how much of a resource is in use, and what that is worth.
+fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
+    let mut line: Vec<(i64, i64)> = Vec::new();
+    for point in args.list("shape").unwrap_or_default() {
+        let utilization = point.int_within("utilization", 0, 100).unwrap_or(0);
+        if line.last().is_some_and(|(before, _)| *before >= utilization) {
+            point.invalid("utilization", utilization, "utilization values must be sorted in increasing order");
+        }
+        // Scores of up to ten are written, scores of up to a hundred are given.
+        line.push((utilization, point.int_within("score", 0, 10).unwrap_or(0).saturating_mul(10)));
+    }
+    if line.is_empty() {
+        args.required("shape", "at least one point must be specified");
+    }
+    line
+}
+
+fn fit(args: &Reader<'_>) -> NodeResourcesFit {
+    let texts =
+        |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
+    let ignored = Ignored { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
+    for (at, group) in ignored.groups.iter().enumerate().filter(|(_, group)| group.contains('/')) {
+        args.invalid(
+            &format!("ignoredResourceGroups[{at}]"),
+            format!("\"{group}\""),
+            "resource group name can't contain '/'",
+        );
+    }
+    for (at, name) in ignored.resources.iter().enumerate().filter(|(_, name)| !is_qualified(name)) {
+        args.invalid(&format!("ignoredResources[{at}]"), format!("\"{name}\""), "must be a qualified name");
+    }
+    let mut fit = NodeResourcesFit { ignored: Arc::new(ignored), ..NodeResourcesFit::default() };
+    if let Some(strategy) = args.child("scoringStrategy") {
+        fit.resources = resources(&strategy, "resources", 1, 100).unwrap_or_else(usual_resources);
+        let ratio = strategy.child("requestedToCapacityRatio");
+        let kind = strategy.text("type").unwrap_or("LeastAllocated");
+        fit.strategy = match (kind, &ratio) {
+            ("LeastAllocated", None) => Strategy::LeastAllocated,
+            ("MostAllocated", None) => Strategy::MostAllocated,
+            ("RequestedToCapacityRatio", Some(ratio)) => Strategy::RequestedToCapacityRatio(shape(ratio)),
+            ("RequestedToCapacityRatio", None) => {
+                strategy.required("requestedToCapacityRatio", "");
+                Strategy::LeastAllocated
+            }
+            ("LeastAllocated" | "MostAllocated", Some(ratio)) => {
+                ratio.get("shape");
+                strategy.fault("requestedToCapacityRatio", format!("Forbidden: must not be set with type {kind}"));
+                Strategy::LeastAllocated
+            }
+            _ => {
+                let known = "\"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\"";
+                strategy.fault("type", format!("Unsupported value: \"{kind}\": supported values: {known}"));
+                Strategy::LeastAllocated
+            }
+        };
+    }
+    fit
+}
+
+/// Whether a text is a name as resources and labels have them: an optional domain, and a name of up to 63 characters.
+fn is_qualified(text: &str) -> bool {
+    let good = |part: &str, most: usize| {
+        let edge = |c: char| c.is_ascii_alphanumeric();
+        !part.is_empty()
+            && part.len() <= most
+            && part.starts_with(edge)
+            && part.ends_with(edge)
+            && part.chars().all(|c| edge(c) || "-_.".contains(c))
+    };
+    match text.split_once('/') {
+        Some((domain, name)) => good(domain, 253) && good(name, 63),
+        None => good(text, 63),
+    }
+}
+
+fn balanced(args: &Reader<'_>) -> BalancedAllocation {
+    BalancedAllocation { resources: resources(args, "resources", 1, 1).unwrap_or_else(usual_resources) }
+}
+
+fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
+    let (mut pool, mut affinity) = (Pool::default(), NodeAffinity::default());
+    let Some(added) = args.child("addedAffinity") else { return affinity };
+    if let Some(required) = added.get("requiredDuringSchedulingIgnoredDuringExecution") {
+        affinity.required = NodeSelector::decode(&mut pool, required).map(Arc::new);
+        if affinity.required.as_ref().is_none_or(|selector| selector.0.is_empty()) {
+            let field = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+            added.required(field, "must have at least one node selector term");
+        }
+    }
+    if let Some(preferred) = added.get("preferredDuringSchedulingIgnoredDuringExecution") {
+        affinity.preferred = PreferredNodeTerm::decode_all(&mut pool, preferred);
+        for (at, term) in affinity.preferred.iter().enumerate().filter(|(_, term)| !(1..=100).contains(&term.weight)) {
+            let field = format!("preferredDuringSchedulingIgnoredDuringExecution[{at}].weight");
+            added.invalid(&field, term.weight, "must be in the range 1-100");
+        }
+    }
+    affinity
+}
+
+fn inter_pod_affinity(args: &Reader<'_>) -> InterPodAffinity {
+    InterPodAffinity {
+        hard_weight: args.int_within("hardPodAffinityWeight", 0, 100).unwrap_or(1),
+        own_preferences_only: args.bool("ignorePreferredTermsOfExistingPods").unwrap_or(false),
+    }
+}
+
+fn spread(args: &Reader<'_>) -> PodTopologySpread {
+    let system = match args.text("defaultingType") {
+        None | Some("System") => true,
+        Some("List") => false,
+        Some(other) => {
+            let known = "\"System\", \"List\"";
+            args.fault("defaultingType", format!("Unsupported value: \"{other}\": supported values: {known}"));
+            true
+        }
+    };
+    let constraints = args.list("defaultConstraints").unwrap_or_default();
+    if system {
+        if !constraints.is_empty() {
+            args.fault("defaultConstraints", "Invalid value: when .defaultingType is System, must be empty");
+            constraints.into_iter().for_each(|one| drop(one.lenient()));
+        }
+        return PodTopologySpread::default();
+    }
+    let mut defaults: Vec<Spread> = Vec::new();
+    for one in constraints {
+        let constraint = constraint(&one);
+        let same = |other: &Spread| (&other.topology_key, other.hard) == (&constraint.topology_key, constraint.hard);
+        if defaults.iter().any(same) {
+            let key = &constraint.topology_key;
+            one.fault("", format!("Duplicate value: \"{{{key}, {}}}\"", one.text("whenUnsatisfiable").unwrap_or("")));
+        }
+        defaults.push(constraint);
+    }
+    PodTopologySpread { defaults, system }
+}
+
+fn constraint(one: &Reader<'_>) -> Spread {
+    let skew = one.int("maxSkew").unwrap_or(0);
+    if skew <= 0 {
+        one.invalid("maxSkew", skew, "not in valid range (0, inf)");
+    }
+    let key = one.text("topologyKey").unwrap_or("");
+    if key.is_empty() {
+        one.required("topologyKey", "can not be empty");
+    }
+    let action = one.text("whenUnsatisfiable").unwrap_or("");
+    if !matches!(action, "DoNotSchedule" | "ScheduleAnyway") {
+        let known = "\"DoNotSchedule\", \"ScheduleAnyway\"";
+        one.fault("whenUnsatisfiable", format!("Unsupported value: \"{action}\": supported values: {known}"));
+    }
+    if one.get("labelSelector").is_some() {
+        let why = "constraint must not define a selector, as they deduced for each pod";
+        one.fault("labelSelector", format!("Forbidden: {why}"));
+    }
+    let mut spread = default_constraint(key.into(), skew, action == "DoNotSchedule");
+    spread.min_domains = one.int_within("minDomains", 1, i64::MAX).unwrap_or(1);
+    spread.honor_affinity = one.text("nodeAffinityPolicy") != Some("Ignore");
+    spread.honor_taints = one.text("nodeTaintsPolicy") == Some("Honor");
+    spread
+}
+
+fn volume_binding(args: &Reader<'_>) -> VolumeBinding {
+    if args.get("shape").is_some() {
+        args.fault("shape", "Forbidden: needs the feature gate StorageCapacityScoring");
+    }
+    VolumeBinding { bind_timeout_seconds: args.int_within("bindTimeoutSeconds", 0, i64::MAX).unwrap_or(600) }
+}
+
+fn preemption(args: &Reader<'_>) -> DefaultPreemption {
+    let percentage = args.int_within("minCandidateNodesPercentage", 0, 100);
+    let absolute = args.int_within("minCandidateNodesAbsolute", 0, i64::MAX);
+    if (percentage, absolute) == (Some(0), Some(0)) {
+        args.fault("", "Invalid value: minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be zero");
+    }
+    let usual = DefaultPreemption::default();
+    DefaultPreemption {
+        min_candidate_nodes_percentage: percentage.unwrap_or(usual.min_candidate_nodes_percentage),
+        min_candidate_nodes_absolute: absolute.unwrap_or(usual.min_candidate_nodes_absolute),
+    }
+}
+
+fn node_label(args: &Reader<'_>) -> legacy::NodeLabel {
+    let texts =
+        |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
+    legacy::NodeLabel {
+        present: texts("presentLabels"),
+        absent: texts("absentLabels"),
+        present_preferred: texts("presentLabelsPreference"),
+        absent_preferred: texts("absentLabelsPreference"),
+    }
+}

@@ -1,0 +1,126 @@
+//! Extenders: servers that are asked about nodes over HTTP.
+
+use super::reader::Reader;
+use crate::object::Text;
+use crate::object::resources::is_extended;
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extender {
+    pub url_prefix: String,
+    pub filter_verb: String,
+    pub preempt_verb: String,
+    pub prioritize_verb: String,
+    pub bind_verb: String,
+    pub weight: i64,
+    pub enable_https: bool,
+    pub tls: Tls,
+    pub http_timeout_seconds: f64,
+    pub node_cache_capable: bool,
+    pub ignorable: bool,
+    pub managed_resources: Vec<Managed>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tls {
+    pub insecure: bool,
+    pub server_name: String,
+    pub cert_file: String,
+    pub key_file: String,
+    pub ca_file: String,
+    pub cert_data: String,
+    pub key_data: String,
+    pub ca_data: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Managed {
+    pub name: Text,
+    pub ignored_by_scheduler: bool,
+}
+
+const USUAL_TIMEOUT_SECONDS: f64 = 5.0;
+
+/// Reads the list `extenders`. Those whose failures do no harm are asked last.
+pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {
+    let list = reader.list("extenders").unwrap_or_default();
+    let mut extenders: Vec<Extender> = list.iter().map(read).collect();
+    let binders = extenders.iter().filter(|one| !one.bind_verb.is_empty()).count();
+    if binders > 1 {
+        reader.fault(
+            "extenders",
+            format!("found {binders} extenders implementing bind, only one extender can implement bind"),
+        );
+    }
+    let mut names = BTreeSet::new();
+    for one in extenders.iter().flat_map(|extender| &extender.managed_resources) {
+        if !names.insert(one.name.clone()) {
+            reader.fault(
+                "extenders",
+                format!("Duplicate value: \"{}\": duplicate extender managed resource name", one.name),
+            );
+        }
+    }
+    extenders.sort_by_key(|one| one.ignorable);
+    extenders
+}
+
+fn read(one: &Reader<'_>) -> Extender {
+    let text = |field: &str| one.text(field).unwrap_or("").to_owned();
+    let extender = Extender {
+        url_prefix: text("urlPrefix"),
+        filter_verb: text("filterVerb"),
+        preempt_verb: text("preemptVerb"),
+        prioritize_verb: text("prioritizeVerb"),
+        bind_verb: text("bindVerb"),
+        weight: one.int("weight").unwrap_or(0),
+        enable_https: one.bool("enableHTTPS").unwrap_or(false),
+        tls: tls(one),
+        http_timeout_seconds: timeout(one),
+        node_cache_capable: one.bool("nodeCacheCapable").unwrap_or(false),
+        ignorable: one.bool("ignorable").unwrap_or(false),
+        managed_resources: managed(one),
+    };
+    if extender.url_prefix.is_empty() {
+        one.required("urlPrefix", "");
+    }
+    if !extender.prioritize_verb.is_empty() && extender.weight <= 0 {
+        one.invalid("weight", extender.weight, "must have a positive weight applied to it");
+    }
+    extender
+}
+
+/// The timeout: a duration, or, as the Policy of old has it, nanoseconds.
+fn timeout(one: &Reader<'_>) -> f64 {
+    match one.get("httpTimeout") {
+        None => USUAL_TIMEOUT_SECONDS,
+        Some(value) if value.is_number() => value.as_f64().unwrap_or(0.0) / 1e9,
+        Some(_) => one.seconds("httpTimeout").unwrap_or(USUAL_TIMEOUT_SECONDS),
+    }
+}
+
+fn tls(one: &Reader<'_>) -> Tls {
+    let Some(tls) = one.child("tlsConfig") else { return Tls::default() };
+    let text = |field: &str| tls.text(field).unwrap_or("").to_owned();
+    Tls {
+        insecure: tls.bool("insecure").unwrap_or(false),
+        server_name: text("serverName"),
+        cert_file: text("certFile"),
+        key_file: text("keyFile"),
+        ca_file: text("caFile"),
+        cert_data: text("certData"),
+        key_data: text("keyData"),
+        ca_data: text("caData"),
+    }
+}
+
+fn managed(one: &Reader<'_>) -> Vec<Managed> {
+    let read = |one: &Reader<'_>| {
+        let name = one.text("name").unwrap_or("");
+        if !is_extended(name) {
+            one.invalid("name", format!("\"{name}\""), "name is an invalid extended resource name");
+        }
+        Managed { name: name.into(), ignored_by_scheduler: one.bool("ignoredByScheduler").unwrap_or(false) }
+    };
+    one.list("managedResources").unwrap_or_default().iter().map(read).collect()
+}

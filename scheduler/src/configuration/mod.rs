@@ -1,0 +1,209 @@
+//! How the scheduler is configured: `KubeSchedulerConfiguration` in all versions that there ever were, and the Policy
+//! of old. A configuration is read strictly, and all that is wrong with it is told at once.
+
+mod arguments;
+pub mod extender;
+mod policy;
+mod profiles;
+pub mod reader;
+mod version;
+
+use crate::profile::Profile;
+use extender::Extender;
+use reader::{Fault, Faults, Reader};
+use serde_json::Value;
+use version::Version;
+
+pub use policy::read as read_policy;
+
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    pub parallelism: i64,
+    pub leader_election: LeaderElection,
+    pub client_connection: ClientConnection,
+    pub enable_profiling: bool,
+    pub enable_contention_profiling: bool,
+    pub percentage_of_nodes_to_score: i64,
+    pub pod_initial_backoff_seconds: i64,
+    pub pod_max_backoff_seconds: i64,
+    pub delay_cache_until_active: bool,
+    pub profiles: Vec<Profile>,
+    pub extenders: Vec<Extender>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeaderElection {
+    pub leader_elect: bool,
+    pub lease_duration_seconds: f64,
+    pub renew_deadline_seconds: f64,
+    pub retry_period_seconds: f64,
+    pub resource_lock: String,
+    pub resource_name: String,
+    pub resource_namespace: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientConnection {
+    pub kubeconfig: String,
+    pub accept_content_types: String,
+    pub content_type: String,
+    pub qps: f64,
+    pub burst: i64,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        LeaderElection {
+            leader_elect: true,
+            lease_duration_seconds: 15.0,
+            renew_deadline_seconds: 10.0,
+            retry_period_seconds: 2.0,
+            resource_lock: "leases".into(),
+            resource_name: "kube-scheduler".into(),
+            resource_namespace: "kube-system".into(),
+        }
+    }
+}
+
+impl Default for ClientConnection {
+    fn default() -> Self {
+        ClientConnection {
+            kubeconfig: String::new(),
+            accept_content_types: String::new(),
+            content_type: "application/vnd.kubernetes.protobuf".into(),
+            qps: 50.0,
+            burst: 100,
+        }
+    }
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Configuration {
+            parallelism: 16,
+            leader_election: LeaderElection::default(),
+            client_connection: ClientConnection::default(),
+            enable_profiling: true,
+            enable_contention_profiling: true,
+            percentage_of_nodes_to_score: 0,
+            pod_initial_backoff_seconds: 1,
+            pod_max_backoff_seconds: 10,
+            delay_cache_until_active: false,
+            profiles: vec![Profile::default()],
+            extenders: Vec::new(),
+        }
+    }
+}
+
+impl Configuration {
+    /// Reads a configuration in YAML or JSON. All faults come at once, each with the path of its field.
+    pub fn read(text: &str) -> Result<Self, Vec<Fault>> {
+        let fault = |message: String| vec![Fault { path: String::new(), message }];
+        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
+        Self::of(&document)
+    }
+
+    /// The configuration that a document describes.
+    pub fn of(document: &Value) -> Result<Self, Vec<Fault>> {
+        let faults = Faults::default();
+        let configuration = Reader::new(document, "", &faults).and_then(|reader| read(&reader));
+        match (configuration, faults.into_inner()) {
+            (Some(configuration), faults) if faults.is_empty() => Ok(configuration),
+            (_, faults) => Err(faults),
+        }
+    }
+
+    /// The profile of pods that name this scheduler.
+    pub fn profile(&self, scheduler_name: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| &*profile.scheduler_name == scheduler_name)
+    }
+}
+
+fn read(reader: &Reader<'_>) -> Option<Configuration> {
+    let version = Version::of(reader)?;
+    let usual = Configuration::default();
+    let configuration = Configuration {
+        parallelism: reader.int_within("parallelism", 1, i64::MAX).unwrap_or(usual.parallelism),
+        leader_election: leader_election(reader, version),
+        client_connection: client_connection(reader),
+        enable_profiling: reader.bool("enableProfiling").unwrap_or(true),
+        enable_contention_profiling: reader.bool("enableContentionProfiling").unwrap_or(true),
+        percentage_of_nodes_to_score: reader.int_within("percentageOfNodesToScore", 0, 100).unwrap_or(0),
+        pod_initial_backoff_seconds: reader.int_within("podInitialBackoffSeconds", 1, i64::MAX).unwrap_or(1),
+        pod_max_backoff_seconds: reader.int("podMaxBackoffSeconds").unwrap_or(10),
+        delay_cache_until_active: version == Version::V1 && reader.bool("delayCacheUntilActive").unwrap_or(false),
+        extenders: extender::read_all(reader),
+        profiles: Vec::new(),
+    };
+    if configuration.pod_max_backoff_seconds < configuration.pod_initial_backoff_seconds {
+        let message = "must be greater than or equal to PodInitialBackoffSeconds";
+        reader.invalid("podMaxBackoffSeconds", configuration.pod_max_backoff_seconds, message);
+    }
+    version.read_addresses(reader);
+    let mut profiles = profiles::read_all(reader, version);
+    let ignored = configuration.extenders.iter().flat_map(|extender| &extender.managed_resources);
+    let ignored: Vec<_> = ignored.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
+    profiles::ignore_resources(&mut profiles, &ignored);
+    Some(Configuration { profiles, ..configuration })
+}
+
+fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
+    let usual = LeaderElection { resource_lock: version.usual_lock().into(), ..LeaderElection::default() };
+    let Some(own) = reader.child("leaderElection") else { return usual };
+    let text = |field: &str, usual: &str| own.text(field).unwrap_or(usual).to_owned();
+    let (old_name, old_namespace) = version.read_lock_object(&own);
+    let election = LeaderElection {
+        leader_elect: own.bool("leaderElect").unwrap_or(usual.leader_elect),
+        lease_duration_seconds: own.seconds("leaseDuration").unwrap_or(usual.lease_duration_seconds),
+        renew_deadline_seconds: own.seconds("renewDeadline").unwrap_or(usual.renew_deadline_seconds),
+        retry_period_seconds: own.seconds("retryPeriod").unwrap_or(usual.retry_period_seconds),
+        resource_lock: text("resourceLock", &usual.resource_lock),
+        resource_name: text("resourceName", old_name.unwrap_or(&usual.resource_name)),
+        resource_namespace: text("resourceNamespace", old_namespace.unwrap_or(&usual.resource_namespace)),
+    };
+    if election.leader_elect {
+        check_election(&own, &election, version);
+    }
+    election
+}
+
+fn check_election(own: &Reader<'_>, election: &LeaderElection, version: Version) {
+    let durations = [
+        ("leaseDuration", election.lease_duration_seconds),
+        ("renewDeadline", election.renew_deadline_seconds),
+        ("retryPeriod", election.retry_period_seconds),
+    ];
+    for (field, _) in durations.iter().filter(|(_, seconds)| *seconds <= 0.0) {
+        own.fault(field, "Invalid value: must be greater than zero");
+    }
+    if election.lease_duration_seconds <= election.renew_deadline_seconds {
+        own.fault("leaseDuration", "Invalid value: LeaseDuration must be greater than RenewDeadline");
+    }
+    if election.renew_deadline_seconds <= 1.2 * election.retry_period_seconds {
+        own.fault("renewDeadline", "Invalid value: RenewDeadline must be greater than RetryPeriod*JitterFactor");
+    }
+    if !version.allows_lock(&election.resource_lock) {
+        let message = format!("Invalid value: \"{}\": resourceLock value must be \"leases\"", election.resource_lock);
+        own.fault("resourceLock", message);
+    }
+    for (field, value) in
+        [("resourceName", &election.resource_name), ("resourceNamespace", &election.resource_namespace)]
+    {
+        if value.is_empty() {
+            own.required(field, "");
+        }
+    }
+}
+
+fn client_connection(reader: &Reader<'_>) -> ClientConnection {
+    let usual = ClientConnection::default();
+    let Some(own) = reader.child("clientConnection") else { return usual };
+    let text = |field: &str, usual: String| own.text(field).map_or(usual, str::to_owned);
+    ClientConnection {
+        kubeconfig: text("kubeconfig", usual.kubeconfig),
+        accept_content_types: text("acceptContentTypes", usual.accept_content_types),
+        content_type: text("contentType", usual.content_type),
+        qps: own.get("qps").and_then(Value::as_f64).unwrap_or(usual.qps),
+        burst: own.int_within("burst", 0, i64::MAX).unwrap_or(usual.burst),
+    }
+}

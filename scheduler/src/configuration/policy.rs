@@ -1,0 +1,277 @@
+//! The Policy of old: predicates and priorities by name, as plug-ins.
+
+use super::arguments::Configured;
+use super::extender::{self, Extender};
+use super::profiles::build;
+use super::reader::{Fault, Faults, Reader};
+use super::version::Version;
+use crate::object::Text;
+use crate::plugin::Point;
+use crate::plugins::allocation::{Strategy, usual_resources};
+use crate::plugins::inter_pod_affinity::InterPodAffinity;
+use crate::plugins::*;
+use crate::profile::Profile;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const FIT: &str = node_resources_fit::NAME;
+
+/// Predicates with the filters that they became, in the order in which they were evaluated, and whether they were used
+/// when nothing was said.
+const PREDICATES: &[(&str, &[&str], bool)] = &[
+    ("CheckNodeUnschedulable", &[node_unschedulable::NAME], true),
+    ("GeneralPredicates", &[FIT, node_name::NAME, node_ports::NAME, node_affinity::NAME], true),
+    ("HostName", &[node_name::NAME], false),
+    ("PodFitsHostPorts", &[node_ports::NAME], false),
+    ("PodFitsPorts", &[node_ports::NAME], false),
+    ("MatchNodeSelector", &[node_affinity::NAME], false),
+    ("PodFitsResources", &[FIT], false),
+    ("NoDiskConflict", &[volume_restrictions::NAME], true),
+    ("PodToleratesNodeTaints", &[taint_toleration::NAME], true),
+    ("MaxEBSVolumeCount", &[node_volume_limits::NAME], true),
+    ("MaxGCEPDVolumeCount", &[node_volume_limits::NAME], true),
+    ("MaxAzureDiskVolumeCount", &[node_volume_limits::NAME], true),
+    ("MaxCinderVolumeCount", &[node_volume_limits::NAME], false),
+    ("MaxCSIVolumeCountPred", &[node_volume_limits::NAME], true),
+    ("CheckVolumeBinding", &[volume_binding::NAME], true),
+    ("NoVolumeZoneConflict", &[volume_zone::NAME], true),
+    ("EvenPodsSpread", &[pod_topology_spread::NAME], true),
+    ("MatchInterPodAffinity", &[inter_pod_affinity::NAME], true),
+];
+
+const MANDATORY: [&str; 2] = ["PodToleratesNodeTaints", "CheckNodeUnschedulable"];
+
+/// Priorities with the scores that they became, and their weight when nothing was said; 0: they were not used then.
+const PRIORITIES: &[(&str, &str, i64)] = &[
+    ("SelectorSpreadPriority", legacy::SELECTOR_SPREAD, 1),
+    ("ServiceSpreadingPriority", legacy::SELECTOR_SPREAD, 0),
+    ("InterPodAffinityPriority", inter_pod_affinity::NAME, 1),
+    ("LeastRequestedPriority", legacy::LEAST_ALLOCATED, 1),
+    ("BalancedResourceAllocation", balanced_allocation::NAME, 1),
+    ("NodePreferAvoidPodsPriority", legacy::NODE_PREFER_AVOID_PODS, 10000),
+    ("NodeAffinityPriority", node_affinity::NAME, 1),
+    ("TaintTolerationPriority", taint_toleration::NAME, 1),
+    ("ImageLocalityPriority", image_locality::NAME, 1),
+    ("EvenPodsSpreadPriority", pod_topology_spread::NAME, 2),
+    ("MostRequestedPriority", legacy::MOST_ALLOCATED, 0),
+    ("RequestedToCapacityRatioPriority", legacy::REQUESTED_TO_CAPACITY_RATIO, 0),
+];
+
+/// What a Policy comes to.
+#[derive(Default)]
+struct Conversion {
+    filters: Vec<&'static str>,
+    scores: Vec<(&'static str, i64)>,
+    labels: legacy::NodeLabel,
+    configured: BTreeMap<String, Configured>,
+}
+
+/// Reads a Policy in JSON or YAML: the profile that it comes to, and its extenders.
+pub fn read(text: &str) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
+    let fault = |message: String| vec![Fault { path: String::new(), message }];
+    let document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let faults = Faults::default();
+    let read = Reader::new(&document, "", &faults).map(|reader| {
+        let reader = reader.lenient();
+        if reader.text("kind").is_some_and(|kind| kind != "Policy") {
+            reader.fault("kind", "Invalid value: must be Policy");
+        }
+        let mut profile = convert(&reader);
+        let extenders = extender::read_all(&reader);
+        let managed = extenders.iter().flat_map(|extender| &extender.managed_resources);
+        let ignored: Vec<Text> = managed.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
+        super::profiles::ignore_resources(std::slice::from_mut(&mut profile), &ignored);
+        (profile, extenders)
+    });
+    match (read, faults.into_inner()) {
+        (Some(read), faults) if faults.is_empty() => Ok(read),
+        (_, faults) => Err(faults),
+    }
+}
+
+/// The profile that `algorithmSource` names: a provider. A Policy in a file or a ConfigMap is read by the caller.
+pub fn algorithm_source(reader: &Reader<'_>) -> Option<Profile> {
+    let source = reader.child("algorithmSource")?;
+    if let Some(policy) = source.child("policy") {
+        for place in ["file", "configMap"] {
+            drop(policy.child(place).map(Reader::lenient));
+        }
+    }
+    provider(source.text("provider")?, &source)
+}
+
+fn provider(name: &str, reader: &Reader<'_>) -> Option<Profile> {
+    let mut conversion = Conversion::default();
+    conversion.usual_predicates();
+    conversion.usual_priorities();
+    match name {
+        "DefaultProvider" => {}
+        "ClusterAutoscalerProvider" => {
+            for (plugin, _) in conversion.scores.iter_mut().filter(|(plugin, _)| *plugin == legacy::LEAST_ALLOCATED) {
+                *plugin = legacy::MOST_ALLOCATED;
+            }
+        }
+        _ => {
+            reader.fault("provider", format!("algorithm provider \"{name}\" is not registered"));
+            return None;
+        }
+    }
+    Some(conversion.profile())
+}
+
+fn convert(reader: &Reader<'_>) -> Profile {
+    let mut conversion = Conversion::default();
+    match reader.list("predicates") {
+        None => conversion.usual_predicates(),
+        Some(list) => conversion.predicates(&list),
+    }
+    match reader.list("priorities") {
+        None => conversion.usual_priorities(),
+        Some(list) => list.iter().for_each(|one| conversion.priority(one)),
+    }
+    if let Some(hard_weight) = reader.int_within("hardPodAffinitySymmetricWeight", 0, 100).filter(|weight| *weight > 0)
+    {
+        let affinity = InterPodAffinity { hard_weight, own_preferences_only: false };
+        conversion.configured.insert(inter_pod_affinity::NAME.into(), Configured::Plugin(Arc::new(affinity)));
+    }
+    let mut profile = conversion.profile();
+    profile.check_all = reader.bool("alwaysCheckAllPredicates").unwrap_or(false);
+    profile
+}
+
+impl Conversion {
+    fn filter(&mut self, plugin: &'static str) {
+        if !self.filters.contains(&plugin) {
+            self.filters.push(plugin);
+        }
+    }
+
+    fn score(&mut self, plugin: &'static str, weight: i64) {
+        match self.scores.iter_mut().find(|(own, _)| *own == plugin) {
+            Some((_, own)) => *own = own.saturating_add(weight),
+            None => self.scores.push((plugin, weight)),
+        }
+    }
+
+    fn usual_predicates(&mut self) {
+        for (_, plugins, _) in PREDICATES.iter().filter(|row| row.2) {
+            plugins.iter().for_each(|plugin| self.filter(plugin));
+        }
+    }
+
+    fn usual_priorities(&mut self) {
+        for (_, plugin, weight) in PRIORITIES.iter().filter(|row| row.2 > 0) {
+            self.score(plugin, *weight);
+        }
+    }
+
+    fn predicates(&mut self, list: &[Reader<'_>]) {
+        let mut named: Vec<&str> = MANDATORY.to_vec();
+        for one in list {
+            let name = one.text("name").unwrap_or("");
+            match one.child("argument") {
+                Some(argument) => self.custom_predicate(name, &argument),
+                None if PREDICATES.iter().any(|row| row.0 == name) => named.push(name),
+                None => one.fault("name", format!("predicate type not found for \"{name}\"")),
+            }
+        }
+        // They are evaluated in an order of their own, whichever way they are listed.
+        for (_, plugins, _) in PREDICATES.iter().filter(|row| named.contains(&row.0)) {
+            plugins.iter().for_each(|plugin| self.filter(plugin));
+        }
+    }
+
+    fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) {
+        if argument.get("serviceAffinity").is_some() {
+            return argument.fault("serviceAffinity", "service affinity is not built");
+        }
+        let Some(labels) = argument.child("labelsPresence") else {
+            return argument
+                .fault("", format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}"));
+        };
+        let names = labels.texts("labels").unwrap_or_default().into_iter().map(Text::from);
+        match labels.bool("presence").unwrap_or(false) {
+            true => self.labels.present.extend(names),
+            false => self.labels.absent.extend(names),
+        }
+        self.filter(legacy::NODE_LABEL);
+    }
+
+    fn priority(&mut self, one: &Reader<'_>) {
+        let name = one.text("name").unwrap_or("");
+        let weight = one.int("weight").unwrap_or(0);
+        if weight <= 0 || weight >= i64::MAX / 100 {
+            let message = "should have a positive weight applied to it or it has overflown";
+            return one.fault("", format!("priority {name} {message}"));
+        }
+        match one.child("argument") {
+            Some(argument) => self.custom_priority(name, weight, &argument),
+            None if name == "EqualPriority" => {}
+            None => match PRIORITIES.iter().find(|row| row.0 == name) {
+                Some((_, plugin, _)) => self.score(plugin, weight),
+                None => one.fault("name", format!("priority type not found for \"{name}\"")),
+            },
+        }
+    }
+
+    fn custom_priority(&mut self, name: &str, weight: i64, argument: &Reader<'_>) {
+        if let Some(preference) = argument.child("labelPreference") {
+            let label = Text::from(preference.text("label").unwrap_or(""));
+            match preference.bool("presence").unwrap_or(false) {
+                true => self.labels.present_preferred.push(label),
+                false => self.labels.absent_preferred.push(label),
+            }
+            return self.score(legacy::NODE_LABEL, weight);
+        }
+        if let Some(ratio) = argument.child("requestedToCapacityRatioArguments") {
+            let point = |point: &Reader<'_>| {
+                (point.int("utilization").unwrap_or(0), point.int("score").unwrap_or(0).saturating_mul(10))
+            };
+            let line: Vec<_> = ratio.list("shape").unwrap_or_default().iter().map(point).collect();
+            let resources = ratio.list("resources").unwrap_or_default();
+            let resources: Vec<_> = resources
+                .iter()
+                .map(|one| allocation::Weighted {
+                    name: one.text("name").unwrap_or("").into(),
+                    weight: one.int("weight").unwrap_or(1).max(1),
+                })
+                .collect();
+            let plugin = legacy::Allocation {
+                name: legacy::REQUESTED_TO_CAPACITY_RATIO,
+                strategy: Strategy::RequestedToCapacityRatio(line),
+                resources: if resources.is_empty() { usual_resources() } else { resources },
+            };
+            self.configured.insert(plugin.name.into(), Configured::Plugin(Arc::new(plugin)));
+            return self.score(legacy::REQUESTED_TO_CAPACITY_RATIO, weight);
+        }
+        if argument.get("serviceAntiAffinity").is_some() {
+            return argument.fault("serviceAntiAffinity", "service anti-affinity is not built");
+        }
+        argument.fault("", format!("exactly 1 priority argument is required, numArgs: 0, priority: {name}"));
+    }
+
+    fn profile(mut self) -> Profile {
+        let answers = |plugin: &str, point: Point| find(plugin).is_some_and(|row| row.points.contains(&point));
+        let mut points: BTreeMap<Point, Vec<(String, i64)>> = BTreeMap::new();
+        for plugin in [marker::PRIORITY_SORT, default_preemption::NAME, marker::DEFAULT_BINDER, scheduling_gates::NAME]
+        {
+            for point in find(plugin).map_or(&[][..], |row| row.points) {
+                points.entry(*point).or_default().push((plugin.into(), 0));
+            }
+        }
+        let elsewhere = [Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind];
+        for plugin in &self.filters {
+            for point in elsewhere.into_iter().filter(|point| answers(plugin, *point)) {
+                points.entry(point).or_default().push(((*plugin).into(), 0));
+            }
+        }
+        for (plugin, weight) in &self.scores {
+            for point in [Point::PreScore, Point::Score].into_iter().filter(|point| answers(plugin, *point)) {
+                points.entry(point).or_default().push(((*plugin).into(), *weight));
+            }
+        }
+        self.configured.insert(legacy::NODE_LABEL.into(), Configured::Plugin(Arc::new(self.labels)));
+        build(points, self.configured, Version::V1Alpha1)
+    }
+}

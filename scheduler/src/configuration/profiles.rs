@@ -1,0 +1,276 @@
+//! Profiles: which plug-ins are enabled where, from what is usual and what is asked for.
+
+use super::arguments::{self, Configured};
+use super::policy;
+use super::reader::Reader;
+use super::version::Version;
+use crate::object::Text;
+use crate::object::pod::DEFAULT_SCHEDULER;
+use crate::plugin::{POINTS, Plugin, Point};
+use crate::plugins::default_preemption::{self, DefaultPreemption};
+use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
+use crate::plugins::pod_topology_spread::{self, PodTopologySpread};
+use crate::plugins::{self, PLUGINS};
+use crate::profile::{Enabled, Profile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Plug-ins that there are no more; naming one is a mistake today.
+const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
+
+/// Plug-ins with their weights, in order.
+type List = Vec<(String, i64)>;
+
+pub fn read_all(reader: &Reader<'_>, version: Version) -> Vec<Profile> {
+    let profiles = match version {
+        Version::V1Alpha1 => vec![read(reader, version, true)],
+        _ => match reader.list("profiles") {
+            Some(list) if !list.is_empty() => {
+                let only = list.len() == 1;
+                list.iter().map(|one| read(one, version, only)).collect()
+            }
+            _ => vec![usual(version)],
+        },
+    };
+    check_together(reader, &profiles);
+    if version.has_global_switches() {
+        return read_switches(reader, version, profiles);
+    }
+    profiles
+}
+
+/// The only profile where none is configured.
+fn usual(version: Version) -> Profile {
+    let points = POINTS.iter().map(|(point, ..)| (*point, usual_list(*point, version))).collect();
+    build(points, BTreeMap::new(), version)
+}
+
+fn usual_list(point: Point, version: Version) -> List {
+    let enabled = PLUGINS.iter().filter(|row| row.by_default && row.points.contains(&point));
+    let mut list: List = enabled.map(|row| (row.name.to_owned(), version.usual_weight(row.name, row.weight))).collect();
+    if point == Point::Score {
+        list.extend(version.once_usual().iter().map(|(name, weight)| ((*name).to_owned(), *weight)));
+    }
+    list
+}
+
+/// Switches that were once set for all profiles.
+fn read_switches(reader: &Reader<'_>, version: Version, mut profiles: Vec<Profile>) -> Vec<Profile> {
+    let no_preemption = reader.bool("disablePreemption").unwrap_or(false);
+    reader.int_within("bindTimeoutSeconds", 1, i64::MAX);
+    if version == Version::V1Alpha1 {
+        reader.int_within("hardPodAffinitySymmetricWeight", 0, 100);
+    }
+    for profile in profiles.iter_mut().filter(|_| no_preemption) {
+        profile.preemption = None;
+        if let Some(after) = profile.points.get_mut(&Point::PostFilter) {
+            after.retain(|enabled| enabled.plugin.name() != default_preemption::NAME);
+        }
+    }
+    profiles
+}
+
+fn read(reader: &Reader<'_>, version: Version, only: bool) -> Profile {
+    let name = reader.text("schedulerName").or(only.then_some(DEFAULT_SCHEDULER)).unwrap_or("");
+    if name.is_empty() {
+        reader.required("schedulerName", "");
+    }
+    let configured = read_arguments(reader);
+    let points = read_points(reader, version);
+    let mut profile = match version {
+        Version::V1Alpha1 => policy::algorithm_source(reader).unwrap_or_else(|| build(points, configured, version)),
+        _ => build(points, configured, version),
+    };
+    profile.scheduler_name = name.into();
+    if version > Version::V1Beta2 {
+        profile.percentage_of_nodes_to_score = reader.int_within("percentageOfNodesToScore", 0, 100);
+    }
+    check_points(reader, &profile, name);
+    profile
+}
+
+fn read_arguments(reader: &Reader<'_>) -> BTreeMap<String, Configured> {
+    let mut configured = BTreeMap::new();
+    for one in reader.list("pluginConfig").unwrap_or_default() {
+        let name = one.text("name").unwrap_or("").to_owned();
+        let known = plugins::find(&name).is_some();
+        let args = if known { one.child("args") } else { one.child("args").map(Reader::lenient) };
+        if configured.contains_key(&name) {
+            one.fault("name", format!("Duplicate value: \"{name}\""));
+        }
+        if name.is_empty() {
+            one.required("name", "");
+        }
+        let kind = args.as_ref().and_then(|args| args.text("kind"));
+        if known && kind.is_some_and(|kind| kind != format!("{name}Args")) {
+            one.invalid("args.kind", kind.unwrap_or(""), &format!("must be {name}Args"));
+        }
+        configured.insert(name.clone(), arguments::read(&name, args.as_ref()));
+    }
+    configured
+}
+
+/// What is enabled at each point.
+fn read_points(reader: &Reader<'_>, version: Version) -> BTreeMap<Point, List> {
+    let sets = reader.child("plugins");
+    let sets = sets.as_ref();
+    let everywhere = version.has_multi_point().then(|| {
+        let usual = PLUGINS.iter().filter(|row| row.by_default);
+        let usual: List = usual.map(|row| (row.name.to_owned(), 0)).collect();
+        let (enabled, disabled) = read_set(sets, "multiPoint");
+        merge(usual, &enabled, &disabled)
+    });
+    if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
+        // What is undone is today reserved and undone by one plug-in.
+        read_set(Some(sets), "unreserve");
+    }
+    let mut points = BTreeMap::new();
+    for (point, field, _) in POINTS {
+        let (enabled, disabled) = read_set(sets, field);
+        for (name, _) in &enabled {
+            if let Some(row) = plugins::find(name)
+                && !row.points.contains(&point)
+                && let Some(sets) = sets
+            {
+                let kind = POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
+                sets.fault(field, format!("plugin \"{name}\" does not extend {kind} plugin"));
+            }
+        }
+        let list = match &everywhere {
+            Some(everywhere) => expand(point, everywhere, &enabled, &disabled),
+            None => merge(usual_list(point, version), &enabled, &disabled),
+        };
+        points.insert(point, list);
+    }
+    points
+}
+
+/// The plug-ins that a set enables, and the names of those that it disables.
+fn read_set(sets: Option<&Reader<'_>>, field: &str) -> (List, BTreeSet<String>) {
+    let Some(set) = sets.and_then(|sets| sets.child(field)) else { return Default::default() };
+    let mut enabled: List = Vec::new();
+    for one in set.list("enabled").unwrap_or_default() {
+        let name = one.text("name").unwrap_or("");
+        let weight = one.int_within("weight", 0, i64::MAX / 100).unwrap_or(0);
+        if REMOVED.contains(&name) {
+            one.invalid("name", format!("\"{name}\""), "plugin is removed");
+        } else if plugins::find(name).is_none() {
+            one.fault("name", format!("plugin \"{name}\" does not exist"));
+        } else if enabled.iter().any(|(own, _)| own == name) {
+            one.fault("name", format!("plugin \"{name}\" already registered"));
+        } else {
+            enabled.push((name.to_owned(), weight));
+        }
+    }
+    let disabled = set.list("disabled").unwrap_or_default();
+    let disabled = disabled.iter().filter_map(|one| {
+        one.int("weight");
+        one.text("name")
+    });
+    (enabled, disabled.map(str::to_owned).collect())
+}
+
+/// What is usual without what is disabled; what is enabled keeps its place there, or comes after.
+fn merge(usual: List, enabled: &List, disabled: &BTreeSet<String>) -> List {
+    let all = disabled.contains("*");
+    let mut merged: List = usual.into_iter().filter(|(name, _)| !all && !disabled.contains(name)).collect();
+    for (name, weight) in enabled {
+        match merged.iter_mut().find(|(own, _)| own == name) {
+            Some((_, own)) => *own = *weight,
+            None => merged.push((name.clone(), *weight)),
+        }
+    }
+    merged
+}
+
+/// What is enabled at a point by its own set and by the set for all points.
+fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<String>) -> List {
+    let answers = |name: &str| plugins::find(name).is_some_and(|row| row.points.contains(&point));
+    let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| answers(name)).collect();
+    let overridden = |name: &String| from_everywhere.iter().any(|(own, _)| own == name);
+    let own = |name: &String| enabled.iter().any(|(own, _)| own == name);
+    let allowed = |name: &String| !disabled.contains("*") && !disabled.contains(name);
+    let first = enabled.iter().filter(|(name, _)| overridden(name));
+    let then = from_everywhere.iter().copied().filter(|(name, _)| !own(name) && allowed(name));
+    let last = enabled.iter().filter(|(name, _)| !overridden(name));
+    first.chain(then).chain(last).cloned().collect()
+}
+
+/// Makes the plug-ins and puts them where they are enabled.
+pub fn build(points: BTreeMap<Point, List>, mut configured: BTreeMap<String, Configured>, version: Version) -> Profile {
+    let mut made: BTreeMap<String, Arc<dyn Plugin>> = BTreeMap::new();
+    let mut preemption = DefaultPreemption::default();
+    if let Some(Configured::Preemption(own)) = configured.get(default_preemption::NAME) {
+        preemption = own.clone();
+    }
+    if !version.has_spread_defaults() && !configured.contains_key(pod_topology_spread::NAME) {
+        let none = PodTopologySpread { defaults: Vec::new(), system: false };
+        configured.insert(pod_topology_spread::NAME.into(), Configured::Plugin(Arc::new(none)));
+    }
+    let mut enabled_at = BTreeMap::new();
+    for (point, list) in points {
+        let mut enabled = Vec::new();
+        for (name, weight) in list {
+            let Some(row) = plugins::find(&name) else { continue };
+            let plugin = made.entry(name.clone()).or_insert_with(|| match configured.remove(&name) {
+                Some(Configured::Plugin(plugin)) => plugin,
+                _ => (row.build)(),
+            });
+            let weight = match (weight, version.has_multi_point() && row.by_default) {
+                (0, true) if row.weight > 0 => row.weight,
+                (0, _) => 1,
+                (weight, _) => weight,
+            };
+            enabled.push(Enabled { plugin: plugin.clone(), weight });
+        }
+        enabled_at.insert(point, enabled);
+    }
+    let mut profile = Profile { points: enabled_at, check_all: false, ..Profile::default() };
+    profile.preemption = profile.has(Point::PostFilter, default_preemption::NAME).then_some(preemption);
+    profile
+}
+
+fn check_points(reader: &Reader<'_>, profile: &Profile, name: &str) {
+    let sorts = profile.at(Point::QueueSort).len();
+    if sorts != 1 {
+        let message =
+            format!("only one queue sort plugin required for profile with scheduler name \"{name}\", but got {sorts}");
+        reader.fault("plugins.queueSort", message);
+    }
+    if profile.at(Point::Bind).is_empty() {
+        let message = format!("at least one bind plugin is needed for profile with scheduler name \"{name}\"");
+        reader.fault("plugins.bind", message);
+    }
+    let sum = profile.at(Point::Score).iter().try_fold(0i64, |sum, one| sum.checked_add(one.weight.checked_mul(100)?));
+    if sum.is_none() {
+        reader.fault("plugins.score", "total score of Score plugins could overflow");
+    }
+}
+
+fn check_together(reader: &Reader<'_>, profiles: &[Profile]) {
+    let mut names: BTreeSet<&Text> = BTreeSet::new();
+    for (at, profile) in profiles.iter().enumerate() {
+        let name = &profile.scheduler_name;
+        if !names.insert(name) && !name.is_empty() {
+            reader.fault(&format!("profiles[{at}].schedulerName"), format!("Duplicate value: \"{name}\""));
+        }
+    }
+}
+
+/// Has resources ignored that extenders manage. They take the place of those that the profiles ignore.
+pub fn ignore_resources(profiles: &mut [Profile], names: &[Text]) {
+    if names.is_empty() {
+        return;
+    }
+    for enabled in profiles.iter_mut().flat_map(|profile| profile.points.values_mut()).flatten() {
+        let Some(fit) = enabled.plugin.as_fit() else { continue };
+        let ignored = Ignored { resources: names.to_vec(), groups: fit.ignored.groups.clone() };
+        let fit = NodeResourcesFit {
+            ignored: Arc::new(ignored),
+            strategy: fit.strategy.clone(),
+            resources: fit.resources.clone(),
+        };
+        debug_assert_eq!(enabled.plugin.name(), node_resources_fit::NAME);
+        enabled.plugin = Arc::new(fit);
+    }
+}

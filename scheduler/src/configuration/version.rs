@@ -1,0 +1,112 @@
+//! In what the versions of the configuration differ.
+
+use super::reader::Reader;
+use crate::plugins::{image_locality, inter_pod_affinity, legacy, node_affinity, taint_toleration};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    V1Alpha1,
+    V1Alpha2,
+    V1Beta1,
+    V1Beta2,
+    V1Beta3,
+    V1,
+}
+
+pub const GROUP: &str = "kubescheduler.config.k8s.io";
+
+const VERSIONS: [(&str, Version); 6] = [
+    ("v1alpha1", Version::V1Alpha1),
+    ("v1alpha2", Version::V1Alpha2),
+    ("v1beta1", Version::V1Beta1),
+    ("v1beta2", Version::V1Beta2),
+    ("v1beta3", Version::V1Beta3),
+    ("v1", Version::V1),
+];
+
+/// Where /healthz and /metrics once were without a certificate.
+const OLD_ADDRESS: &str = "0.0.0.0:10251";
+
+impl Version {
+    /// The version that a document names.
+    pub fn of(reader: &Reader<'_>) -> Option<Version> {
+        let (kind, version) = (reader.text("kind").unwrap_or(""), reader.text("apiVersion").unwrap_or(""));
+        if kind != "KubeSchedulerConfiguration" {
+            reader.invalid("kind", format!("\"{kind}\""), "must be KubeSchedulerConfiguration");
+        }
+        let found = version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
+        let found = found.and_then(|name| VERSIONS.iter().find(|row| row.0 == name)).map(|row| row.1);
+        if found.is_none() {
+            let message = format!("no kind \"KubeSchedulerConfiguration\" is registered for version \"{version}\"");
+            reader.fault("apiVersion", message);
+        }
+        found
+    }
+
+    /// Whether `multiPoint` enables plug-ins wherever they answer.
+    pub fn has_multi_point(self) -> bool {
+        self >= Version::V1Beta3
+    }
+
+    /// The plug-ins that were scored by default, with their weights, where these were not those of today.
+    pub fn usual_weight(self, plugin: &str, weight: i64) -> i64 {
+        let once_one = [taint_toleration::NAME, node_affinity::NAME, inter_pod_affinity::NAME, image_locality::NAME];
+        if self < Version::V1Beta3 && once_one.contains(&plugin) { 1 } else { weight }
+    }
+
+    /// Plug-ins that were enabled by default and are no more, with their weights.
+    pub fn once_usual(self) -> &'static [(&'static str, i64)] {
+        match self {
+            Version::V1Alpha1 | Version::V1Alpha2 => {
+                &[(legacy::NODE_PREFER_AVOID_PODS, 10000), (legacy::SELECTOR_SPREAD, 1)]
+            }
+            Version::V1Beta1 => &[(legacy::NODE_PREFER_AVOID_PODS, 10000)],
+            _ => &[],
+        }
+    }
+
+    /// Whether the plug-in spreads pods without constraints by default.
+    pub fn has_spread_defaults(self) -> bool {
+        self >= Version::V1Beta1
+    }
+
+    pub fn usual_lock(self) -> &'static str {
+        if self < Version::V1Beta1 { "endpointsleases" } else { "leases" }
+    }
+
+    pub fn allows_lock(self, lock: &str) -> bool {
+        let old = ["endpoints", "configmaps", "endpointsleases", "configmapsleases"];
+        lock == "leases" || (self < Version::V1Beta3 && old.contains(&lock))
+    }
+
+    /// The name and namespace of the lock by their names of old.
+    pub fn read_lock_object<'a>(self, election: &Reader<'a>) -> (Option<&'a str>, Option<&'a str>) {
+        if self > Version::V1Alpha1 {
+            return (None, None);
+        }
+        (election.text("lockObjectName"), election.text("lockObjectNamespace"))
+    }
+
+    /// Reads where to serve without a certificate: later versions know the fields only to forbid what they were for.
+    pub fn read_addresses(self, reader: &Reader<'_>) {
+        if self == Version::V1 || self == Version::V1Beta3 {
+            return;
+        }
+        for field in ["healthzBindAddress", "metricsBindAddress"] {
+            let address = reader.text(field).unwrap_or("");
+            if self == Version::V1Beta2 && !address.is_empty() && !address.ends_with(":0") {
+                reader.invalid(field, format!("\"{address}\""), "must be empty or with an explicit 0 port");
+            }
+        }
+    }
+
+    /// Where to serve without a certificate; `None`: nowhere.
+    pub fn usual_address(self) -> Option<&'static str> {
+        (self < Version::V1Beta2).then_some(OLD_ADDRESS)
+    }
+
+    /// Whether preemption could be switched off, and binding be given a time, for all profiles at once.
+    pub fn has_global_switches(self) -> bool {
+        self < Version::V1Beta1
+    }
+}

@@ -1,0 +1,346 @@
+//! Devices: what drivers offer, and what pods claim of it.
+
+use super::labels::Labels;
+use super::terms::{NodeSelector, Taint, Toleration};
+use super::volume::bytes;
+use super::{Key, Pool, Text, entries, items, text};
+use holdfast_core::schema::quantity;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A class of devices: expressions of which all must hold.
+#[derive(Debug, Clone)]
+pub struct Class {
+    pub selectors: Vec<Text>,
+    /// The extended resource that devices of this class stand for.
+    pub extended_resource: Option<Text>,
+}
+
+impl Class {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        Class {
+            selectors: selectors(pool, &object["spec"]),
+            extended_resource: pool.optional(&object["spec"]["extendedResourceName"]),
+        }
+    }
+}
+
+fn selectors(pool: &mut Pool, value: &Value) -> Vec<Text> {
+    items(&value["selectors"]).map(|one| pool.field(&one["cel"]["expression"])).collect()
+}
+
+/// Part of what a driver offers.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    pub driver: Text,
+    pub pool: Text,
+    pub generation: i64,
+    /// How many slices the pool has.
+    pub count: i64,
+    pub place: Place,
+    pub devices: Vec<Device>,
+    /// Counters that devices share, by set and name.
+    pub counters: Vec<(Text, Counters)>,
+}
+
+type Counters = BTreeMap<Text, i128>;
+
+/// Where devices can be used.
+#[derive(Debug, Clone)]
+pub enum Place {
+    Node(Text),
+    Nodes(Option<NodeSelector>),
+    Everywhere,
+    /// Each device says it for itself.
+    PerDevice,
+    Nowhere,
+}
+
+#[derive(Debug, Clone)]
+pub struct Device {
+    pub name: Text,
+    pub place: Place,
+    /// By their full names, domain and identifier.
+    pub attributes: BTreeMap<(Text, Text), Attribute>,
+    pub capacity: BTreeMap<(Text, Text), Capacity>,
+    pub consumes: Vec<(Text, Counters)>,
+    pub taints: Vec<Taint>,
+    /// Whether several claims may share it.
+    pub shared: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Attribute {
+    Text(Text),
+    Int(i64),
+    Bool(bool),
+    Version(Text),
+}
+
+#[derive(Debug, Clone)]
+pub struct Capacity {
+    pub value: Text,
+    pub policy: Option<Policy>,
+}
+
+/// Which parts of a capacity can be asked for.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub default: Option<i128>,
+    pub values: Vec<i128>,
+    /// The least, the most and the step between.
+    pub range: Option<(i128, Option<i128>, Option<i128>)>,
+}
+
+impl Slice {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        let spec = &object["spec"];
+        let driver = pool.field(&spec["driver"]);
+        let place = Place::decode(pool, spec);
+        Slice {
+            pool: pool.field(&spec["pool"]["name"]),
+            generation: spec["pool"]["generation"].as_i64().unwrap_or(0),
+            count: spec["pool"]["resourceSliceCount"].as_i64().unwrap_or(1),
+            place: if spec["perDeviceNodeSelection"] == true { Place::PerDevice } else { place },
+            devices: items(&spec["devices"]).map(|one| Device::decode(pool, &driver, one)).collect(),
+            counters: items(&spec["sharedCounters"]).map(|set| counters(pool, set, "name")).collect(),
+            driver,
+        }
+    }
+}
+
+fn counters(pool: &mut Pool, set: &Value, name: &str) -> (Text, Counters) {
+    let amounts = entries(&set["counters"]).map(|(counter, one)| (pool.text(counter), bytes(&one["value"]))).collect();
+    (pool.field(&set[name]), amounts)
+}
+
+impl Place {
+    fn decode(pool: &mut Pool, value: &Value) -> Self {
+        if let Some(node) = pool.optional(&value["nodeName"]) {
+            Place::Node(node)
+        } else if value["nodeSelector"].is_object() {
+            Place::Nodes(NodeSelector::decode(pool, &value["nodeSelector"]))
+        } else if value["allNodes"] == true {
+            Place::Everywhere
+        } else {
+            Place::Nowhere
+        }
+    }
+
+    pub fn includes(&self, node: &Text, labels: &Labels) -> bool {
+        match self {
+            Place::Node(name) => name == node,
+            Place::Nodes(selector) => selector.as_ref().is_some_and(|selector| selector.matches(node, labels)),
+            Place::Everywhere => true,
+            Place::PerDevice | Place::Nowhere => false,
+        }
+    }
+}
+
+impl Device {
+    fn decode(pool: &mut Pool, driver: &Text, device: &Value) -> Self {
+        let attributes = entries(&device["attributes"])
+            .filter_map(|(name, value)| Some((full_name(pool, driver, name), Attribute::decode(pool, value)?)));
+        let attributes = attributes.collect();
+        let capacity = entries(&device["capacity"]).map(|(name, value)| {
+            let policy = &value["requestPolicy"];
+            let range = &policy["validRange"];
+            let optional = |value: &Value| quantity::whole(text(value));
+            let policy = policy.is_object().then(|| Policy {
+                default: optional(&policy["default"]),
+                values: items(&policy["validValues"]).filter_map(optional).collect(),
+                range: optional(&range["min"]).map(|min| (min, optional(&range["max"]), optional(&range["step"]))),
+            });
+            (full_name(pool, driver, name), Capacity { value: pool.field(&value["value"]), policy })
+        });
+        let capacity = capacity.collect();
+        Device {
+            name: pool.field(&device["name"]),
+            place: Place::decode(pool, device),
+            attributes,
+            capacity,
+            consumes: items(&device["consumesCounters"]).map(|set| counters(pool, set, "counterSet")).collect(),
+            taints: Taint::decode_all(pool, &device["taints"]),
+            shared: device["allowMultipleAllocations"] == true,
+        }
+    }
+}
+
+/// The domain and the identifier of a name. Where it says no domain, it is the driver's.
+pub fn full_name(pool: &mut Pool, driver: &Text, name: &str) -> (Text, Text) {
+    match name.split_once('/') {
+        Some((domain, id)) => (pool.text(domain), pool.text(id)),
+        None => (driver.clone(), pool.text(name)),
+    }
+}
+
+impl Attribute {
+    fn decode(pool: &mut Pool, value: &Value) -> Option<Self> {
+        let text = |pool: &mut Pool, field: &str| value[field].as_str().map(|text| pool.text(text));
+        if let Some(one) = text(pool, "string") {
+            return Some(Attribute::Text(one));
+        }
+        if let Some(one) = text(pool, "version") {
+            return Some(Attribute::Version(one));
+        }
+        value["int"].as_i64().map(Attribute::Int).or_else(|| value["bool"].as_bool().map(Attribute::Bool))
+    }
+}
+
+/// A claim of devices.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub key: Key,
+    pub uid: Text,
+    pub deleting: bool,
+    /// The uid of the pod that it was made for.
+    pub owner: Option<Text>,
+    pub requests: Vec<Request>,
+    pub constraints: Vec<Constraint>,
+    pub allocation: Option<Allocation>,
+    /// The uids of those who use it.
+    pub reserved_for: Vec<Text>,
+    /// Whether the allocation was decided here and is not written yet.
+    pub promised: bool,
+}
+
+/// A request, with the alternatives that will do, best first.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub name: Text,
+    pub alternatives: Vec<Ask>,
+    /// Whether the alternatives have names of their own.
+    pub prioritized: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub name: Text,
+    pub class: Text,
+    pub selectors: Vec<Text>,
+    /// How many devices; `None`: all that there are.
+    pub count: Option<usize>,
+    pub admin: bool,
+    pub tolerations: Vec<Toleration>,
+    /// How much of each capacity.
+    pub capacity: Vec<(Text, i128)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Constraint {
+    /// Requests that it is about; all where there are none.
+    pub requests: Vec<Text>,
+    pub attribute: Text,
+    /// All different, in contrast to all the same.
+    pub distinct: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Allocation {
+    pub nodes: Option<NodeSelector>,
+    pub devices: Vec<Allocated>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocated {
+    pub request: Text,
+    pub driver: Text,
+    pub pool: Text,
+    pub device: Text,
+    pub admin: bool,
+    /// What it consumes of a device that is shared.
+    pub consumed: Vec<(Text, i128)>,
+}
+
+/// How many may use one claim.
+pub const MAX_RESERVATIONS: usize = 256;
+/// As many devices as a claim may have.
+pub const MAX_DEVICES: usize = 32;
+
+impl Claim {
+    pub fn decode(pool: &mut Pool, key: Key, object: &Value) -> Self {
+        let devices = &object["spec"]["devices"];
+        let meta = &object["metadata"];
+        let allocation = &object["status"]["allocation"];
+        Claim {
+            key,
+            uid: pool.field(&meta["uid"]),
+            deleting: meta["deletionTimestamp"].is_string(),
+            owner: items(&meta["ownerReferences"])
+                .find(|owner| owner["controller"] == true)
+                .map(|owner| pool.field(&owner["uid"])),
+            requests: items(&devices["requests"]).map(|one| Request::decode(pool, one)).collect(),
+            constraints: items(&devices["constraints"]).map(|one| Constraint::decode(pool, one)).collect(),
+            allocation: allocation.is_object().then(|| Allocation::decode(pool, allocation)),
+            reserved_for: items(&object["status"]["reservedFor"]).map(|one| pool.field(&one["uid"])).collect(),
+            promised: false,
+        }
+    }
+}
+
+impl Request {
+    fn decode(pool: &mut Pool, request: &Value) -> Self {
+        let name = pool.field(&request["name"]);
+        let prioritized = request["firstAvailable"].is_array();
+        let alternatives = if prioritized {
+            items(&request["firstAvailable"]).map(|one| Ask::decode(pool, text(&one["name"]), one)).collect()
+        } else {
+            vec![Ask::decode(pool, &name, &request["exactly"])]
+        };
+        Request { name, alternatives, prioritized }
+    }
+}
+
+impl Ask {
+    fn decode(pool: &mut Pool, name: &str, ask: &Value) -> Self {
+        let count = usize::try_from(ask["count"].as_u64().unwrap_or(1)).unwrap_or(usize::MAX);
+        Ask {
+            name: pool.text(name),
+            class: pool.field(&ask["deviceClassName"]),
+            selectors: selectors(pool, ask),
+            count: (text(&ask["allocationMode"]) != "All").then_some(count),
+            admin: ask["adminAccess"] == true,
+            tolerations: Toleration::decode_all(pool, &ask["tolerations"]),
+            capacity: entries(&ask["capacity"]["requests"])
+                .map(|(name, amount)| (pool.text(name), bytes(amount)))
+                .collect(),
+        }
+    }
+}
+
+impl Constraint {
+    fn decode(pool: &mut Pool, constraint: &Value) -> Self {
+        let same = pool.optional(&constraint["matchAttribute"]);
+        Constraint {
+            requests: pool.list(&constraint["requests"]),
+            distinct: same.is_none(),
+            attribute: same.unwrap_or_else(|| pool.field(&constraint["distinctAttribute"])),
+        }
+    }
+
+    pub fn is_about(&self, request: &Text, alternative: Option<&Text>) -> bool {
+        let named = |name: &Text| {
+            name == request || alternative.is_some_and(|alternative| **name == *format!("{request}/{alternative}"))
+        };
+        self.requests.is_empty() || self.requests.iter().any(named)
+    }
+}
+
+impl Allocation {
+    fn decode(pool: &mut Pool, allocation: &Value) -> Self {
+        let device = |pool: &mut Pool, one: &Value| Allocated {
+            request: pool.field(&one["request"]),
+            driver: pool.field(&one["driver"]),
+            pool: pool.field(&one["pool"]),
+            device: pool.field(&one["device"]),
+            admin: one["adminAccess"] == true,
+            consumed: entries(&one["consumedCapacity"])
+                .map(|(name, amount)| (pool.text(name), bytes(amount)))
+                .collect(),
+        };
+        Allocation {
+            nodes: NodeSelector::decode(pool, &allocation["nodeSelector"]),
+            devices: items(&allocation["devices"]["results"]).map(|one| device(pool, one)).collect(),
+        }
+    }
+}

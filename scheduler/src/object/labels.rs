@@ -1,0 +1,42 @@
+//! Labels: sorted pairs of shared text.
+
+use super::{Pool, Text, entries, text};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Labels(Vec<(Text, Text)>);
+
+impl Labels {
+    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+        // A JSON object's keys are unique and, in `serde_json`, sorted.
+        let mut pairs: Vec<_> = entries(value).map(|(key, value)| (pool.text(key), pool.text(text(value)))).collect();
+        pairs.sort_unstable();
+        Labels(pairs)
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Text> {
+        self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok().map(|at| &self.0[at].1)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Text, &Text)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// Whether every one of these pairs is in `other`.
+    pub fn within(&self, other: &Labels) -> bool {
+        self.0.iter().all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+impl FromIterator<(Text, Text)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (Text, Text)>>(pairs: I) -> Self {
+        let mut pairs: Vec<_> = pairs.into_iter().collect();
+        pairs.sort();
+        pairs.dedup_by(|later, earlier| later.0 == earlier.0);
+        Labels(pairs)
+    }
+}

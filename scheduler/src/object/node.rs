@@ -1,0 +1,53 @@
+//! Nodes.
+
+use super::labels::Labels;
+use super::resources::Resources;
+use super::terms::Taint;
+use super::{Pool, Text, items, text};
+use serde_json::Value;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    pub name: Text,
+    pub labels: Labels,
+    pub taints: Vec<Taint>,
+    pub unschedulable: bool,
+    pub allocatable: Resources,
+    /// Every name of every image that is there, with its size.
+    pub images: Vec<(Text, i64)>,
+    /// The type of each condition, and its status.
+    pub conditions: Vec<(Text, Text)>,
+    /// Owners whose pods should stay away, as an annotation lists them: kind and uid.
+    pub avoided: Vec<(Text, Text)>,
+}
+
+const AVOIDED: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+
+impl Node {
+    pub fn decode(pool: &mut Pool, name: Text, node: &Value) -> Self {
+        let status = &node["status"];
+        let mut images = Vec::new();
+        for image in items(&status["images"]) {
+            let size = image["sizeBytes"].as_i64().unwrap_or(0);
+            images.extend(pool.list(&image["names"]).into_iter().map(|name| (name, size)));
+        }
+        Node {
+            name,
+            labels: Labels::decode(pool, &node["metadata"]["labels"]),
+            taints: Taint::decode_all(pool, &node["spec"]["taints"]),
+            unschedulable: node["spec"]["unschedulable"] == true,
+            allocatable: Resources::decode(pool, &status["allocatable"]),
+            images,
+            conditions: items(&status["conditions"])
+                .map(|one| (pool.field(&one["type"]), pool.field(&one["status"])))
+                .collect(),
+            avoided: avoided(pool, &node["metadata"]["annotations"][AVOIDED]),
+        }
+    }
+}
+
+fn avoided(pool: &mut Pool, annotation: &Value) -> Vec<(Text, Text)> {
+    let list: Value = serde_json::from_str(text(annotation)).unwrap_or_default();
+    let owners = items(&list["preferAvoidPods"]).map(|one| &one["podSignature"]["podController"]);
+    owners.map(|owner| (pool.field(&owner["kind"]), pool.field(&owner["uid"]))).collect()
+}

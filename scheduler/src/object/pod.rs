@@ -1,0 +1,299 @@
+//! Pods: what all pods of one template have in common, and what is a pod's own.
+
+use super::labels::Labels;
+use super::requests;
+use super::resources::Resources;
+use super::terms::{NodeSelector, PodAffinity, PreferredNodeTerm, Spread, Toleration};
+use super::{Key, Pool, Text, items, nanoseconds, text};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// All of a pod that decides where it may lie and where it lies well. Pods with equal templates are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Template {
+    pub namespace: Text,
+    pub scheduler_name: Text,
+    pub labels: Labels,
+    /// What filters count.
+    pub asked: Resources,
+    /// What scores by allocation count.
+    pub scored: Resources,
+    /// What it holds once it is placed, as scores by allocation count it.
+    pub held_scored: Resources,
+    pub node_selector: Labels,
+    pub node_affinity: Option<NodeSelector>,
+    pub preferred_nodes: Vec<PreferredNodeTerm>,
+    pub pod_affinity: PodAffinity,
+    pub tolerations: Vec<Toleration>,
+    pub spread: Vec<Spread>,
+    pub ports: Vec<Port>,
+    /// Images of init containers, containers and volumes, each as often as it is named.
+    pub images: Vec<Text>,
+    /// How many containers and init containers there are.
+    pub containers: i64,
+    pub volumes: Vec<Volume>,
+    pub claims: Vec<PodClaim>,
+    /// The kind, name and uid of the controller that owns the pod.
+    pub controller: Option<(Text, Text, Text)>,
+    /// The workload that the pod is a member of, and its group there.
+    pub gang: Option<(Text, Text)>,
+    /// The pod's name, where what it claims is called after it.
+    pub own_name: Option<Text>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Pod {
+    pub key: Key,
+    pub uid: Text,
+    pub template: Arc<Template>,
+    /// Equal for equal templates, as long as one of them is known.
+    pub template_id: u64,
+    pub node_name: Option<Text>,
+    pub nominated: Option<Text>,
+    pub priority: i64,
+    /// `preemptionPolicy: Never`.
+    pub never_preempts: bool,
+    pub gates: Vec<Text>,
+    pub deleting: bool,
+    /// `Succeeded` or `Failed`: it holds nothing any more.
+    pub finished: bool,
+    /// When it was started, in nanoseconds since 1970.
+    pub started: Option<i128>,
+    /// Whether it goes because the scheduler wanted its place.
+    pub preempted: bool,
+    /// What it holds of its node where that is not what its template says, because it is being resized: as filters
+    /// count it, and as scores do.
+    pub resized: Option<Box<(Resources, Resources)>>,
+    /// The names of the resource claims made for it, by the names in its spec.
+    pub made_claims: Vec<(Text, Option<Text>)>,
+    /// Its `PodScheduled` condition: whether it is true, the reason and the message.
+    pub scheduled: Option<(bool, Text, Text)>,
+}
+
+/// A port of the host. An empty address is every address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Port {
+    pub address: Text,
+    pub protocol: Text,
+    pub port: i64,
+}
+
+/// A volume that has a say in where a pod may lie.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Volume {
+    Claim(Text),
+    /// A claim that is made for the pod, called after the pod and this volume.
+    Ephemeral(Text),
+    /// A disk, by what conflicts with it.
+    Disk(Disk),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Disk {
+    pub source: DiskSource,
+    pub read_only: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum DiskSource {
+    GcePersistentDisk(Text),
+    AwsElasticBlockStore(Text),
+    Iscsi(Text),
+    Rbd { monitors: Vec<Text>, pool: Text, image: Text },
+    AzureDisk(Text),
+    Cinder(Text),
+    Vsphere(Text),
+}
+
+/// A resource claim in a pod's spec.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodClaim {
+    pub name: Text,
+    /// `None`: one is made from a template.
+    pub claim: Option<Text>,
+}
+
+impl Pod {
+    /// The pod, with a template that is not yet shared.
+    pub fn decode(pool: &mut Pool, key: Key, pod: &Value) -> Pod {
+        let (spec, status) = (&pod["spec"], &pod["status"]);
+        let template = Template::decode(pool, &key, pod);
+        let condition = |kind: &str| items(&status["conditions"]).find(|one| text(&one["type"]) == kind);
+        Pod {
+            uid: pool.field(&pod["metadata"]["uid"]),
+            template_id: 0,
+            node_name: pool.optional(&spec["nodeName"]),
+            nominated: pool.optional(&status["nominatedNodeName"]),
+            priority: spec["priority"].as_i64().unwrap_or(0),
+            never_preempts: text(&spec["preemptionPolicy"]) == "Never",
+            gates: items(&spec["schedulingGates"]).map(|gate| pool.field(&gate["name"])).collect(),
+            deleting: pod["metadata"]["deletionTimestamp"].is_string(),
+            finished: matches!(text(&status["phase"]), "Succeeded" | "Failed"),
+            started: nanoseconds(&status["startTime"]),
+            preempted: condition("DisruptionTarget")
+                .is_some_and(|one| text(&one["status"]) == "True" && text(&one["reason"]) == "PreemptionByScheduler"),
+            resized: resized(pool, pod, &template),
+            made_claims: items(&status["resourceClaimStatuses"])
+                .map(|one| (pool.field(&one["name"]), pool.optional(&one["resourceClaimName"])))
+                .collect(),
+            scheduled: condition("PodScheduled")
+                .map(|one| (text(&one["status"]) == "True", pool.field(&one["reason"]), pool.field(&one["message"]))),
+            template: Arc::new(template),
+            key,
+        }
+    }
+
+    /// What it holds of its node, as filters count it.
+    pub fn held(&self) -> &Resources {
+        self.resized.as_ref().map_or(&self.template.asked, |resized| &resized.0)
+    }
+
+    /// What it holds of its node, as scores by allocation count it.
+    pub fn held_scored(&self) -> &Resources {
+        self.resized.as_ref().map_or(&self.template.held_scored, |resized| &resized.1)
+    }
+
+    pub fn namespace(&self) -> &Text {
+        &self.key.namespace
+    }
+
+    /// The name of the volume claim that is made for one of its ephemeral volumes.
+    pub fn ephemeral_claim(&self, volume: &str) -> Text {
+        format!("{}-{volume}", self.key.name).into()
+    }
+
+    /// The volume claims that it uses, and whether each was made for it.
+    pub fn volume_claims(&self) -> impl Iterator<Item = (Key, bool)> + '_ {
+        let key = |name: Text| Key { namespace: self.key.namespace.clone(), name };
+        self.template.volumes.iter().filter_map(move |volume| match volume {
+            Volume::Claim(name) => Some((key(name.clone()), false)),
+            Volume::Ephemeral(volume) => Some((key(self.ephemeral_claim(volume)), true)),
+            Volume::Disk(_) => None,
+        })
+    }
+}
+
+fn resized(pool: &mut Pool, pod: &Value, template: &Template) -> Option<Box<(Resources, Resources)>> {
+    let statuses = ["containerStatuses", "initContainerStatuses"];
+    if !statuses.iter().any(|list| items(&pod["status"][*list]).any(|one| one["resources"].is_object())) {
+        return None;
+    }
+    let held = requests::held(pool, pod);
+    (held.0 != template.asked || held.1 != template.held_scored).then(|| Box::new(held))
+}
+
+impl Template {
+    fn decode(pool: &mut Pool, key: &Key, pod: &Value) -> Self {
+        let spec = &pod["spec"];
+        let labels = Labels::decode(pool, &pod["metadata"]["labels"]);
+        let affinity = &spec["affinity"]["nodeAffinity"];
+        let containers = || items(&spec["initContainers"]).chain(items(&spec["containers"]));
+        let volumes: Vec<Volume> = items(&spec["volumes"]).filter_map(|one| Volume::decode(pool, one)).collect();
+        let claims: Vec<PodClaim> = items(&spec["resourceClaims"])
+            .map(|one| PodClaim { name: pool.field(&one["name"]), claim: pool.optional(&one["resourceClaimName"]) })
+            .collect();
+        let called_after_the_pod = volumes.iter().any(|volume| matches!(volume, Volume::Ephemeral(_)))
+            || claims.iter().any(|claim| claim.claim.is_none());
+        let scheduler_name = spec["schedulerName"].as_str().filter(|name| !name.is_empty());
+        Template {
+            namespace: key.namespace.clone(),
+            scheduler_name: pool.text(scheduler_name.unwrap_or(DEFAULT_SCHEDULER)),
+            spread: Spread::decode_all(pool, &spec["topologySpreadConstraints"], &labels),
+            labels,
+            asked: requests::asked(pool, pod),
+            scored: requests::scored(pool, pod),
+            held_scored: requests::held_as_asked(pool, pod),
+            node_selector: Labels::decode(pool, &spec["nodeSelector"]),
+            node_affinity: NodeSelector::decode(pool, &affinity["requiredDuringSchedulingIgnoredDuringExecution"]),
+            preferred_nodes: PreferredNodeTerm::decode_all(
+                pool,
+                &affinity["preferredDuringSchedulingIgnoredDuringExecution"],
+            ),
+            pod_affinity: PodAffinity::decode(pool, &spec["affinity"], &key.namespace),
+            tolerations: Toleration::decode_all(pool, &spec["tolerations"]),
+            ports: host_ports(pool, spec),
+            images: containers()
+                .map(|one| &one["image"])
+                .chain(items(&spec["volumes"]).map(|one| &one["image"]["reference"]))
+                .filter_map(|image| pool.optional(image))
+                .collect(),
+            containers: i64::try_from(containers().count()).unwrap_or(i64::MAX),
+            volumes,
+            claims,
+            controller: items(&pod["metadata"]["ownerReferences"])
+                .find(|owner| owner["controller"] == true)
+                .map(|owner| (pool.field(&owner["kind"]), pool.field(&owner["name"]), pool.field(&owner["uid"]))),
+            gang: pool
+                .optional(&spec["workloadRef"]["name"])
+                .map(|workload| (workload, pool.field(&spec["workloadRef"]["podGroup"]))),
+            own_name: called_after_the_pod.then(|| key.name.clone()),
+        }
+    }
+
+    /// Whether the node selector and the required node affinity allow a node.
+    pub fn allows(&self, name: &Text, labels: &Labels) -> bool {
+        self.node_selector.within(labels)
+            && self.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(name, labels))
+    }
+}
+
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// The ports of the host that containers and sidecars ask for.
+fn host_ports(pool: &mut Pool, spec: &Value) -> Vec<Port> {
+    let sidecars = items(&spec["initContainers"]).filter(|one| text(&one["restartPolicy"]) == "Always");
+    let containers = items(&spec["containers"]).chain(sidecars);
+    let ports = containers.flat_map(|container| items(&container["ports"]));
+    ports
+        .filter_map(|one| {
+            let port = one["hostPort"].as_i64().filter(|port| *port > 0)?;
+            let protocol = one["protocol"].as_str().filter(|text| !text.is_empty()).unwrap_or("TCP");
+            let address = one["hostIP"].as_str().filter(|address| *address != "0.0.0.0").unwrap_or("");
+            Some(Port { address: pool.text(address), protocol: pool.text(protocol), port })
+        })
+        .collect()
+}
+
+impl Port {
+    pub fn conflicts(&self, other: &Port) -> bool {
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.address.is_empty() || other.address.is_empty() || self.address == other.address)
+    }
+}
+
+impl Volume {
+    fn decode(pool: &mut Pool, volume: &Value) -> Option<Self> {
+        if let Some(name) = pool.optional(&volume["persistentVolumeClaim"]["claimName"]) {
+            return Some(Volume::Claim(name));
+        }
+        if volume["ephemeral"].is_object() {
+            return Some(Volume::Ephemeral(pool.field(&volume["name"])));
+        }
+        Disk::decode(pool, volume).map(Volume::Disk)
+    }
+}
+
+impl Disk {
+    /// The disk of a volume of a pod, or of a persistent volume.
+    pub fn decode(pool: &mut Pool, volume: &Value) -> Option<Self> {
+        type Make = fn(&mut Pool, &Value) -> DiskSource;
+        let sources: [(&str, Make); 7] = [
+            ("gcePersistentDisk", |pool, one| DiskSource::GcePersistentDisk(pool.field(&one["pdName"]))),
+            ("awsElasticBlockStore", |pool, one| DiskSource::AwsElasticBlockStore(pool.field(&one["volumeID"]))),
+            ("iscsi", |pool, one| DiskSource::Iscsi(pool.field(&one["iqn"]))),
+            ("rbd", |pool, one| DiskSource::Rbd {
+                monitors: pool.list(&one["monitors"]),
+                pool: pool.field(&one["pool"]),
+                image: pool.field(&one["image"]),
+            }),
+            ("azureDisk", |pool, one| DiskSource::AzureDisk(pool.field(&one["diskURI"]))),
+            ("cinder", |pool, one| DiskSource::Cinder(pool.field(&one["volumeID"]))),
+            ("vsphereVolume", |pool, one| DiskSource::Vsphere(pool.field(&one["volumePath"]))),
+        ];
+        sources.iter().find(|(field, _)| volume[*field].is_object()).map(|(field, make)| {
+            let one = &volume[*field];
+            Disk { source: make(pool, one), read_only: one["readOnly"] == true }
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! What a pod asks for, from its containers, its own requests and its overhead.
+
+use super::resources::{CPU, MEMORY, Resources};
+use super::{Pool, items, text};
+use serde_json::Value;
+
+/// What scoring counts for a container that does not say how much it needs: a tenth of a processor, 200 MiB.
+const USUAL_CPU: i64 = 100;
+const USUAL_MEMORY: i64 = 200 * 1024 * 1024;
+
+/// Which requests are summed.
+#[derive(Clone, Copy, Default)]
+struct Rules {
+    /// Containers that do not say what they need count with what is usual.
+    usual: bool,
+    /// What is asked for the pod as a whole replaces the sum over its containers.
+    whole: bool,
+    /// What the containers have got counts too, while a change of what they ask for is under way.
+    granted: bool,
+}
+
+/// What a pod asks for, as filters count it.
+pub fn asked(pool: &mut Pool, pod: &Value) -> Resources {
+    sum(pool, pod, Rules { whole: true, ..Rules::default() })
+}
+
+/// What scores by allocation count for a pod that is to be placed.
+pub fn scored(pool: &mut Pool, pod: &Value) -> Resources {
+    sum(pool, pod, Rules { usual: true, ..Rules::default() })
+}
+
+/// What a pod holds of its node by its spec alone, as scores by allocation count it.
+pub fn held_as_asked(pool: &mut Pool, pod: &Value) -> Resources {
+    sum(pool, pod, Rules { usual: true, whole: true, granted: false })
+}
+
+/// What a pod holds of its node: as filters count it, and as scores do.
+pub fn held(pool: &mut Pool, pod: &Value) -> (Resources, Resources) {
+    let rules = Rules { whole: true, granted: true, usual: false };
+    (sum(pool, pod, rules), sum(pool, pod, Rules { usual: true, ..rules }))
+}
+
+fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
+    let (spec, status) = (&pod["spec"], &pod["status"]);
+    let infeasible = items(&status["conditions"])
+        .any(|one| text(&one["type"]) == "PodResizePending" && text(&one["reason"]) == "Infeasible");
+    let mut of = |container: &Value, statuses: &Value| {
+        let mut own = Resources::decode(pool, &container["resources"]["requests"]);
+        if rules.granted
+            && let Some(granted) = granted(pool, container, statuses)
+        {
+            if infeasible { own = granted } else { own.raise_to(&granted) }
+        }
+        if rules.usual {
+            add_usual(&mut own, container, &spec["resources"]["requests"], rules.whole);
+        }
+        own
+    };
+    let mut running = Resources::default();
+    for container in items(&spec["containers"]) {
+        running.add(&of(container, &status["containerStatuses"]));
+    }
+    let (mut sidecars, mut starting) = (Resources::default(), Resources::default());
+    for container in items(&spec["initContainers"]) {
+        let own = of(container, &status["initContainerStatuses"]);
+        if text(&container["restartPolicy"]) == "Always" {
+            sidecars.add(&own);
+            starting.raise_to(&sidecars);
+        } else {
+            let mut together = sidecars.clone();
+            together.add(&own);
+            starting.raise_to(&together);
+        }
+    }
+    running.add(&sidecars);
+    running.raise_to(&starting);
+    if rules.whole {
+        running.replace_named(pool, &spec["resources"]["requests"]);
+    }
+    running.add(&Resources::decode(pool, &spec["overhead"]));
+    running
+}
+
+/// What a container has got by its status, where that says so.
+fn granted(pool: &mut Pool, container: &Value, statuses: &Value) -> Option<Resources> {
+    let status = items(statuses).find(|one| one["name"] == container["name"])?;
+    if !status["resources"].is_object() {
+        return None;
+    }
+    let mut granted = Resources::decode(pool, &status["resources"]["requests"]);
+    granted.raise_to(&Resources::decode(pool, &status["allocatedResources"]));
+    Some(granted)
+}
+
+fn add_usual(own: &mut Resources, container: &Value, whole: &Value, whole_counts: bool) {
+    let missing =
+        |name: &str| container["resources"]["requests"][name].is_null() && !(whole_counts && !whole[name].is_null());
+    if missing(CPU) {
+        own.milli_cpu = own.milli_cpu.max(USUAL_CPU);
+    }
+    if missing(MEMORY) {
+        own.memory = own.memory.max(USUAL_MEMORY);
+    }
+}

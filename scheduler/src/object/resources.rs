@@ -1,0 +1,135 @@
+//! Amounts of resources as integers: processors in thousandths, everything else in whole units.
+
+use super::{Pool, Text, entries, text};
+use holdfast_core::schema::quantity;
+use serde_json::Value;
+
+/// What is asked for, used or there. Amounts never overflow: what is beyond 64 bits counts as the largest that fits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resources {
+    pub milli_cpu: i64,
+    pub memory: i64,
+    pub ephemeral_storage: i64,
+    pub pods: i64,
+    // Invariant: sorted by name, each name once.
+    pub scalars: Vec<(Text, i64)>,
+}
+
+pub const CPU: &str = "cpu";
+pub const MEMORY: &str = "memory";
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+const PODS: &str = "pods";
+
+impl Resources {
+    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+        let mut resources = Resources::default();
+        for (name, amount) in entries(value) {
+            resources.set(pool, name, amount_of(name, amount));
+        }
+        resources
+    }
+
+    fn set(&mut self, pool: &mut Pool, name: &str, amount: i64) {
+        match name {
+            CPU => self.milli_cpu = amount,
+            MEMORY => self.memory = amount,
+            EPHEMERAL_STORAGE => self.ephemeral_storage = amount,
+            PODS => self.pods = amount,
+            _ if is_scalar(name) => *self.scalar_mut(&pool.text(name)) = amount,
+            _ => {}
+        }
+    }
+
+    pub fn get(&self, name: &str) -> i64 {
+        match name {
+            CPU => self.milli_cpu,
+            MEMORY => self.memory,
+            EPHEMERAL_STORAGE => self.ephemeral_storage,
+            PODS => self.pods,
+            _ => self.scalars.binary_search_by(|(own, _)| (**own).cmp(name)).map_or(0, |at| self.scalars[at].1),
+        }
+    }
+
+    fn scalar_mut(&mut self, name: &Text) -> &mut i64 {
+        let at = self.scalars.binary_search_by(|(own, _)| own.cmp(name)).unwrap_or_else(|at| {
+            self.scalars.insert(at, (name.clone(), 0));
+            at
+        });
+        &mut self.scalars[at].1
+    }
+
+    pub fn add(&mut self, other: &Resources) {
+        self.merge(other, i64::saturating_add);
+    }
+
+    pub fn subtract(&mut self, other: &Resources) {
+        self.merge(other, i64::saturating_sub);
+    }
+
+    /// Raises each amount to the other's, where that is more.
+    pub fn raise_to(&mut self, other: &Resources) {
+        self.merge(other, i64::max);
+    }
+
+    fn merge(&mut self, other: &Resources, join: impl Fn(i64, i64) -> i64) {
+        self.milli_cpu = join(self.milli_cpu, other.milli_cpu);
+        self.memory = join(self.memory, other.memory);
+        self.ephemeral_storage = join(self.ephemeral_storage, other.ephemeral_storage);
+        self.pods = join(self.pods, other.pods);
+        for (name, amount) in &other.scalars {
+            let own = self.scalar_mut(name);
+            *own = join(*own, *amount);
+        }
+    }
+
+    /// Replaces the amounts of those resources that `other` names: processors, memory and huge pages may be asked for
+    /// by a pod as a whole.
+    pub fn replace_named(&mut self, pool: &mut Pool, other: &Value) {
+        for (name, amount) in entries(other) {
+            if matches!(name.as_str(), CPU | MEMORY) || name.starts_with("hugepages-") {
+                self.set(pool, name, amount_of(name, amount));
+            }
+        }
+    }
+
+    /// Whether nothing is asked for, places for pods aside.
+    pub fn is_zero(&self) -> bool {
+        self.milli_cpu == 0
+            && self.memory == 0
+            && self.ephemeral_storage == 0
+            && self.scalars.iter().all(|(_, amount)| *amount == 0)
+    }
+}
+
+/// The amount of a quantity, in thousandths for processors.
+pub fn amount_of(name: &str, amount: &Value) -> i64 {
+    let number;
+    let amount = match amount {
+        Value::Number(plain) => {
+            number = plain.to_string();
+            &number
+        }
+        other => text(other),
+    };
+    let nanos = quantity::nanos(amount).unwrap_or(0);
+    let unit = if name == CPU { 1_000_000 } else { 1_000_000_000 };
+    let up = nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0);
+    i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// Whether resources of this name are counted beside the four that every node has.
+pub fn is_scalar(name: &str) -> bool {
+    is_extended(name)
+        || name.starts_with("hugepages-")
+        || name.starts_with("attachable-volumes-")
+        || is_prefixed_native(name)
+}
+
+fn is_prefixed_native(name: &str) -> bool {
+    name.contains("kubernetes.io/")
+}
+
+/// Whether this is the name of an extended resource: qualified, and not of Kubernetes itself.
+pub fn is_extended(name: &str) -> bool {
+    name.contains('/') && !is_prefixed_native(name) && !name.starts_with("requests.")
+}

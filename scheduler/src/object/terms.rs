@@ -1,0 +1,248 @@
+//! What pods say about nodes and other pods: affinity, tolerations, spreading.
+
+use super::labels::Labels;
+use super::selector::{Operator, Requirement, Selector};
+use super::{Pool, Text, items, text};
+use serde_json::Value;
+
+/// Terms over nodes of which one must match.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeSelector(pub Vec<NodeTerm>);
+
+/// Requirements of a node's labels and of its name, all of which must hold. A term that requires nothing matches no node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeTerm {
+    pub labels: Vec<Requirement>,
+    pub fields: Vec<Requirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PreferredNodeTerm {
+    pub weight: i64,
+    pub term: NodeTerm,
+}
+
+impl NodeSelector {
+    pub fn decode(pool: &mut Pool, value: &Value) -> Option<Self> {
+        value.is_object().then(|| {
+            NodeSelector(items(&value["nodeSelectorTerms"]).map(|term| NodeTerm::decode(pool, term)).collect())
+        })
+    }
+
+    pub fn matches(&self, name: &Text, labels: &Labels) -> bool {
+        self.0.iter().any(|term| term.matches(name, labels))
+    }
+}
+
+impl NodeTerm {
+    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+        let mut list = |name: &str| items(&value[name]).map(|one| Requirement::decode(pool, one)).collect();
+        NodeTerm { labels: list("matchExpressions"), fields: list("matchFields") }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    pub fn matches(&self, name: &Text, labels: &Labels) -> bool {
+        !self.is_empty()
+            && self.labels.iter().all(|one| one.matches(labels.get(&one.key)))
+            && self.fields.iter().all(|one| one.is_about_the_name() && one.matches(Some(name)))
+    }
+}
+
+impl Requirement {
+    /// The one field of nodes that can be selected by, and as the API allows it: one value, in or not in.
+    fn is_about_the_name(&self) -> bool {
+        &*self.key == "metadata.name"
+            && self.values.len() == 1
+            && matches!(self.operator, Operator::In | Operator::NotIn)
+    }
+}
+
+impl PreferredNodeTerm {
+    pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
+        items(value)
+            .map(|one| PreferredNodeTerm {
+                weight: one["weight"].as_i64().unwrap_or(0),
+                term: NodeTerm::decode(pool, &one["preference"]),
+            })
+            .collect()
+    }
+}
+
+/// A term over other pods: those in some namespaces with some labels, in the same place as far as a key tells.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodTerm {
+    pub selector: Selector,
+    pub namespaces: Vec<Text>,
+    pub namespace_selector: Selector,
+    pub topology_key: Text,
+    /// 0 for what is required.
+    pub weight: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodAffinity {
+    pub required: Vec<PodTerm>,
+    pub required_anti: Vec<PodTerm>,
+    pub preferred: Vec<PodTerm>,
+    pub preferred_anti: Vec<PodTerm>,
+}
+
+impl PodAffinity {
+    pub fn decode(pool: &mut Pool, affinity: &Value, namespace: &Text) -> Self {
+        let mut terms = |side: &str| {
+            let side = &affinity[side];
+            let required = items(&side["requiredDuringSchedulingIgnoredDuringExecution"])
+                .map(|term| PodTerm::decode(pool, term, namespace, 0))
+                .collect();
+            let preferred = items(&side["preferredDuringSchedulingIgnoredDuringExecution"])
+                .map(|one| {
+                    let weight = one["weight"].as_i64().unwrap_or(0);
+                    PodTerm::decode(pool, &one["podAffinityTerm"], namespace, weight)
+                })
+                .collect();
+            (required, preferred)
+        };
+        let (required, preferred) = terms("podAffinity");
+        let (required_anti, preferred_anti) = terms("podAntiAffinity");
+        PodAffinity { required, required_anti, preferred, preferred_anti }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.required.is_empty()
+            && self.required_anti.is_empty()
+            && self.preferred.is_empty()
+            && self.preferred_anti.is_empty()
+    }
+}
+
+impl PodTerm {
+    fn decode(pool: &mut Pool, term: &Value, own_namespace: &Text, weight: i64) -> Self {
+        let mut namespaces = pool.list(&term["namespaces"]);
+        let namespace_selector = Selector::decode(pool, &term["namespaceSelector"]);
+        if namespaces.is_empty() && namespace_selector.is_nothing() {
+            namespaces.push(own_namespace.clone());
+        }
+        PodTerm {
+            selector: Selector::decode(pool, &term["labelSelector"]),
+            namespaces,
+            namespace_selector,
+            topology_key: pool.field(&term["topologyKey"]),
+            weight,
+        }
+    }
+
+    /// Whether a pod with these labels, in this namespace with that namespace's labels, is meant.
+    pub fn matches(&self, namespace: &Text, namespace_labels: &Labels, labels: &Labels) -> bool {
+        (self.namespaces.contains(namespace) || self.namespace_selector.matches(namespace_labels))
+            && self.selector.matches(labels)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Taint {
+    pub key: Text,
+    pub value: Text,
+    pub effect: Text,
+}
+
+impl Taint {
+    pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
+        items(value)
+            .map(|taint| Taint {
+                key: pool.field(&taint["key"]),
+                value: pool.field(&taint["value"]),
+                effect: pool.field(&taint["effect"]),
+            })
+            .collect()
+    }
+
+    /// Whether pods that do not tolerate it must stay away.
+    pub fn repels(&self) -> bool {
+        matches!(&*self.effect, "NoSchedule" | "NoExecute")
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Toleration {
+    pub key: Text,
+    pub value: Text,
+    pub effect: Text,
+    /// Whether any value will do.
+    pub exists: bool,
+    /// Whether the operator is one that is known here.
+    pub known: bool,
+}
+
+impl Toleration {
+    pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
+        items(value)
+            .map(|one| Toleration {
+                key: pool.field(&one["key"]),
+                value: pool.field(&one["value"]),
+                effect: pool.field(&one["effect"]),
+                exists: text(&one["operator"]) == "Exists",
+                known: matches!(text(&one["operator"]), "" | "Equal" | "Exists"),
+            })
+            .collect()
+    }
+
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        (self.effect.is_empty() || self.effect == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && self.known
+            && (self.exists || self.value == taint.value)
+    }
+}
+
+/// Whether one of `tolerations` tolerates `taint`.
+pub fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    tolerations.iter().any(|one| one.tolerates(taint))
+}
+
+/// The first of `taints` that keeps pods with these tolerations away.
+pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+    taints.iter().find(|taint| taint.repels() && !tolerated(taint, tolerations))
+}
+
+/// How evenly pods must, or should, lie over the values of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Spread {
+    pub max_skew: i64,
+    pub topology_key: Text,
+    /// `DoNotSchedule`, in contrast to `ScheduleAnyway`.
+    pub hard: bool,
+    pub selector: Selector,
+    pub min_domains: i64,
+    /// Whether only nodes that the pod's node affinity allows are counted.
+    pub honor_affinity: bool,
+    /// Whether only nodes whose taints the pod tolerates are counted.
+    pub honor_taints: bool,
+}
+
+impl Spread {
+    pub fn decode_all(pool: &mut Pool, value: &Value, own_labels: &Labels) -> Vec<Self> {
+        items(value).map(|one| Spread::decode(pool, one, own_labels)).collect()
+    }
+
+    pub fn decode(pool: &mut Pool, one: &Value, own_labels: &Labels) -> Self {
+        let mut selector = Selector::decode(pool, &one["labelSelector"]);
+        for key in pool.list(&one["matchLabelKeys"]) {
+            if let Some(value) = own_labels.get(&key) {
+                // The API server merges these keys into the selector too: what it did is not done twice.
+                selector = selector.with(Requirement { key, operator: Operator::In, values: vec![value.clone()] });
+            }
+        }
+        Spread {
+            max_skew: one["maxSkew"].as_i64().unwrap_or(1),
+            topology_key: pool.field(&one["topologyKey"]),
+            hard: text(&one["whenUnsatisfiable"]) != "ScheduleAnyway",
+            selector,
+            min_domains: one["minDomains"].as_i64().unwrap_or(1),
+            honor_affinity: text(&one["nodeAffinityPolicy"]) != "Ignore",
+            honor_taints: text(&one["nodeTaintsPolicy"]) == "Honor",
+        }
+    }
+}

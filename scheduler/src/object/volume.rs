@@ -1,0 +1,227 @@
+//! Storage: volumes, claims, classes and what CSI drivers say about nodes.
+
+use super::labels::Labels;
+use super::pod::Disk;
+use super::selector::Selector;
+use super::terms::NodeSelector;
+use super::{Key, Pool, Text, items, text};
+use holdfast_core::schema::quantity;
+use serde_json::Value;
+
+#[derive(Debug, Clone)]
+pub struct Volume {
+    pub name: Text,
+    pub class: Text,
+    pub capacity: i128,
+    pub modes: Vec<Text>,
+    /// `Filesystem` or `Block`.
+    pub volume_mode: Text,
+    pub labels: Labels,
+    /// The claim that it is bound to, or held for.
+    pub claim: Option<(Key, Text)>,
+    pub node_affinity: Option<NodeSelector>,
+    /// The CSI driver and its handle.
+    pub csi: Option<(Text, Text)>,
+    pub disk: Option<Disk>,
+    pub available: bool,
+    pub deleting: bool,
+    pub attributes_class: Option<Text>,
+}
+
+impl Volume {
+    pub fn decode(pool: &mut Pool, name: Text, object: &Value) -> Self {
+        let spec = &object["spec"];
+        let csi = &spec["csi"];
+        let claim = &spec["claimRef"];
+        let annotated_class = &object["metadata"]["annotations"][CLASS_ANNOTATION];
+        Volume {
+            name,
+            class: if annotated_class.is_string() {
+                pool.field(annotated_class)
+            } else {
+                pool.field(&spec["storageClassName"])
+            },
+            capacity: bytes(&spec["capacity"]["storage"]),
+            modes: pool.list(&spec["accessModes"]),
+            volume_mode: volume_mode(pool, spec),
+            labels: Labels::decode(pool, &object["metadata"]["labels"]),
+            claim: claim
+                .is_object()
+                .then(|| (Key::new(text(&claim["namespace"]), text(&claim["name"])), pool.field(&claim["uid"]))),
+            node_affinity: NodeSelector::decode(pool, &spec["nodeAffinity"]["required"]),
+            csi: csi.is_object().then(|| (pool.field(&csi["driver"]), pool.field(&csi["volumeHandle"]))),
+            disk: Disk::decode(pool, spec),
+            available: text(&object["status"]["phase"]) == "Available",
+            deleting: object["metadata"]["deletionTimestamp"].is_string(),
+            attributes_class: pool.optional(&spec["volumeAttributesClassName"]),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub key: Key,
+    pub uid: Text,
+    pub class: Option<Text>,
+    pub volume: Option<Text>,
+    /// Whether binding it to its volume is done.
+    pub bound: bool,
+    pub lost: bool,
+    pub deleting: bool,
+    pub modes: Vec<Text>,
+    pub volume_mode: Text,
+    pub request: i128,
+    /// What volumes must be labelled with; everything where nothing is said.
+    pub selector: Selector,
+    /// The node that was chosen for a pod that uses it.
+    pub selected_node: Option<Text>,
+    /// The uid of the controller that owns it.
+    pub owner: Option<Text>,
+    pub attributes_class: Option<Text>,
+}
+
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+impl Claim {
+    pub fn decode(pool: &mut Pool, key: Key, object: &Value) -> Self {
+        let (spec, meta) = (&object["spec"], &object["metadata"]);
+        let annotations = &meta["annotations"];
+        let class = if annotations[CLASS_ANNOTATION].is_string() {
+            Some(pool.field(&annotations[CLASS_ANNOTATION]))
+        } else {
+            spec["storageClassName"].as_str().map(|class| pool.text(class))
+        };
+        let volume = pool.optional(&spec["volumeName"]);
+        Claim {
+            key,
+            uid: pool.field(&meta["uid"]),
+            class,
+            bound: volume.is_some() && annotations[BIND_COMPLETED].is_string(),
+            volume,
+            lost: text(&object["status"]["phase"]) == "Lost",
+            deleting: meta["deletionTimestamp"].is_string(),
+            modes: pool.list(&spec["accessModes"]),
+            volume_mode: volume_mode(pool, spec),
+            request: bytes(&spec["resources"]["requests"]["storage"]),
+            selector: if spec["selector"].is_object() {
+                Selector::decode(pool, &spec["selector"])
+            } else {
+                Selector::everything()
+            },
+            selected_node: pool.optional(&annotations[SELECTED_NODE]),
+            owner: items(&meta["ownerReferences"])
+                .find(|owner| owner["controller"] == true)
+                .map(|owner| pool.field(&owner["uid"])),
+            attributes_class: pool.optional(&spec["volumeAttributesClassName"]),
+        }
+    }
+
+    /// The name of its class; empty where it has none.
+    pub fn class_name(&self) -> &str {
+        self.class.as_deref().unwrap_or("")
+    }
+}
+
+fn volume_mode(pool: &mut Pool, spec: &Value) -> Text {
+    pool.text(spec["volumeMode"].as_str().unwrap_or("Filesystem"))
+}
+
+pub(super) fn bytes(value: &Value) -> i128 {
+    quantity::whole(text(value)).unwrap_or(0)
+}
+
+#[derive(Debug, Clone)]
+pub struct Class {
+    pub provisioner: Text,
+    pub waits_for_consumer: bool,
+    /// Terms over labels of nodes, of which one must match where there is any.
+    pub topologies: Vec<Vec<(Text, Vec<Text>)>>,
+}
+
+impl Class {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        let topologies = items(&object["allowedTopologies"]).map(|term| {
+            items(&term["matchLabelExpressions"])
+                .map(|one| (pool.field(&one["key"]), pool.list(&one["values"])))
+                .collect()
+        });
+        Class {
+            topologies: topologies.collect(),
+            provisioner: pool.field(&object["provisioner"]),
+            waits_for_consumer: text(&object["volumeBindingMode"]) == "WaitForFirstConsumer",
+        }
+    }
+
+    /// Whether volumes of this class may be made for a node with these labels.
+    pub fn reaches(&self, labels: &Labels) -> bool {
+        let holds = |(key, values): &(Text, Vec<Text>)| labels.get(key).is_some_and(|value| values.contains(value));
+        self.topologies.is_empty() || self.topologies.iter().any(|term| !term.is_empty() && term.iter().all(holds))
+    }
+}
+
+/// What CSI drivers say about a node.
+#[derive(Debug, Clone)]
+pub struct CsiNode {
+    /// How many volumes of each driver fit.
+    pub limits: Vec<(Text, i64)>,
+    /// Plug-ins of Kubernetes' own whose volumes a CSI driver serves here.
+    pub migrated: Vec<Text>,
+}
+
+impl CsiNode {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        let drivers = items(&object["spec"]["drivers"]);
+        let migrated = text(&object["metadata"]["annotations"]["storage.alpha.kubernetes.io/migrated-plugins"]);
+        CsiNode {
+            limits: drivers
+                .filter_map(|one| Some((pool.field(&one["name"]), one["allocatable"]["count"].as_i64()?)))
+                .collect(),
+            migrated: migrated.split(',').filter(|one| !one.is_empty()).map(|one| pool.text(one.trim())).collect(),
+        }
+    }
+}
+
+/// How much room a driver has for volumes of a class, near some nodes.
+#[derive(Debug, Clone)]
+pub struct Capacity {
+    pub class: Text,
+    pub nodes: Selector,
+    pub room: Option<i128>,
+}
+
+impl Capacity {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        let room =
+            ["maximumVolumeSize", "capacity"].iter().map(|field| &object[*field]).find(|value| value.is_string());
+        Capacity {
+            class: pool.field(&object["storageClassName"]),
+            nodes: Selector::decode(pool, &object["nodeTopology"]),
+            room: room.map(bytes),
+        }
+    }
+}
+
+/// A volume that is attached to a node, or being attached.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    pub driver: Text,
+    pub node: Text,
+    pub volume: Option<Text>,
+}
+
+impl Attachment {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        Attachment {
+            driver: pool.field(&object["spec"]["attacher"]),
+            node: pool.field(&object["spec"]["nodeName"]),
+            volume: pool.optional(&object["spec"]["source"]["persistentVolumeName"]),
+        }
+    }
+}
+
+/// Whether the driver wants room to be checked before volumes are made.
+pub fn tracks_capacity(object: &Value) -> bool {
+    object["spec"]["storageCapacity"] == true
+}

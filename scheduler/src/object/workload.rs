@@ -1,0 +1,71 @@
+//! Objects around pods: what selects them, what protects them, what keeps them together.
+
+use super::labels::Labels;
+use super::selector::Selector;
+use super::{Pool, Text, entries, items};
+use serde_json::Value;
+
+/// What selects pods: a Service, or a controller that owns them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selecting {
+    /// A map of labels, as Services and ReplicationControllers have it. `None` selects nothing.
+    pub labels: Option<Labels>,
+    /// As ReplicaSets and StatefulSets have it.
+    pub selector: Selector,
+}
+
+impl Selecting {
+    pub fn by_labels(pool: &mut Pool, object: &Value) -> Self {
+        let selector = &object["spec"]["selector"];
+        Selecting {
+            labels: selector.is_object().then(|| Labels::decode(pool, selector)),
+            selector: Selector::nothing(),
+        }
+    }
+
+    pub fn by_selector(pool: &mut Pool, object: &Value) -> Self {
+        Selecting { labels: None, selector: Selector::decode(pool, &object["spec"]["selector"]) }
+    }
+}
+
+/// A PodDisruptionBudget.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    pub selector: Selector,
+    pub allowed: i64,
+    /// Pods whose going was already charged.
+    pub disrupted: Vec<Text>,
+}
+
+impl Budget {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        Budget {
+            selector: Selector::decode(pool, &object["spec"]["selector"]),
+            allowed: object["status"]["disruptionsAllowed"].as_i64().unwrap_or(0),
+            disrupted: entries(&object["status"]["disruptedPods"]).map(|(name, _)| pool.text(name)).collect(),
+        }
+    }
+}
+
+/// A Workload: how many pods of each of its groups must be placed at once.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// The name of each group, and its smallest number of pods; `None` where its pods are placed one by one.
+    pub groups: Vec<(Text, Option<usize>)>,
+}
+
+impl Workload {
+    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+        let groups = items(&object["spec"]["podGroups"]).map(|group| {
+            let least =
+                group["policy"]["gang"]["minCount"].as_u64().map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+            (pool.field(&group["name"]), least)
+        });
+        Workload { groups: groups.collect() }
+    }
+
+    /// The smallest number of pods of a group that is placed all at once.
+    pub fn min_count(&self, group: &str) -> Option<usize> {
+        self.groups.iter().find(|(name, _)| &**name == group).and_then(|(_, least)| *least)
+    }
+}

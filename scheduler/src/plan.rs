@@ -1,0 +1,435 @@
+//! Where a pod shall lie, or why it lies nowhere. Nothing is done here, and nothing is remembered: all nodes are looked
+//! at, one after the other. [`crate::planner`] comes to the same decisions faster.
+
+use crate::object::pod::Pod;
+use crate::object::{Key, Text};
+use crate::plugin::{Cycle, Filter, Point, PreFilter};
+use crate::plugins::default_preemption::{self, Preemption, Victims};
+use crate::plugins::dynamic_resources;
+use crate::profile::Profile;
+use crate::snapshot::Snapshot;
+use crate::snapshot::assume::Promise;
+use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::status::{Code, Diagnosis, Refusal};
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub outcome: Outcome,
+    pub explanation: Explanation,
+}
+
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// The pod goes to a node, with what the place comes with.
+    Bind { node: Text, promise: Promise },
+    /// There is no place now.
+    Unschedulable(Unschedulable),
+}
+
+#[derive(Debug, Clone)]
+pub struct Unschedulable {
+    /// `Unschedulable`, or `SchedulerError` where it could not be told: the reason of the condition `PodScheduled`.
+    pub reason: &'static str,
+    /// The message of the condition and of the event `FailedScheduling`.
+    pub message: String,
+    /// Plug-ins that said no. An event wakes the pod when one of them hopes for something from it.
+    pub rejectors: Vec<&'static str>,
+    /// What becomes of `status.nominatedNodeName`.
+    pub nomination: Nomination,
+    /// Pods that must go first.
+    pub victims: Option<Victims>,
+    /// A claim whose devices are to be taken from it, so that others can be found.
+    pub deallocate: Option<Key>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Nomination {
+    Keep,
+    Clear,
+    Set(Text),
+}
+
+/// What a decision rests on, for people who ask.
+#[derive(Debug, Clone, Default)]
+pub struct Explanation {
+    /// Plug-ins that had nothing to say about this pod.
+    pub skipped: Vec<&'static str>,
+    pub diagnosis: Diagnosis,
+    /// Nodes that will do.
+    pub feasible: Vec<Text>,
+    /// Empty where there was nothing to choose.
+    pub scores: Vec<Scores>,
+    /// The sums for the nodes that will do, in their order; empty where there was nothing to choose.
+    pub totals: Vec<i64>,
+    pub preemption: Option<Preemption>,
+}
+
+/// What one plug-in thinks of the nodes that will do, in their order.
+#[derive(Debug, Clone)]
+pub struct Scores {
+    pub plugin: &'static str,
+    pub weight: i64,
+    pub raw: Vec<i64>,
+    pub normalized: Vec<i64>,
+}
+
+pub const UNSCHEDULABLE: &str = "Unschedulable";
+pub const SCHEDULER_ERROR: &str = "SchedulerError";
+
+/// Where a pod shall lie, or why it lies nowhere and what can be done about it.
+pub fn plan(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
+    let cycle = Cycle { snapshot, pod };
+    if snapshot.node_count() == 0 {
+        return Plan::failed(UNSCHEDULABLE, "no nodes available to schedule pods".into());
+    }
+    let mut search = Search::begin(cycle, profile);
+    if search.diagnosis.before.is_none() && search.error.is_none() {
+        search.filter();
+    }
+    if let Some(error) = search.error.take() {
+        return Plan::failed(SCHEDULER_ERROR, error);
+    }
+    if search.feasible.is_empty() { search.give_up() } else { search.choose() }
+}
+
+impl Plan {
+    fn failed(reason: &'static str, message: String) -> Self {
+        let unschedulable = Unschedulable {
+            reason,
+            message,
+            rejectors: Vec::new(),
+            nomination: Nomination::Clear,
+            victims: None,
+            deallocate: None,
+        };
+        Plan { outcome: Outcome::Unschedulable(unschedulable), explanation: Explanation::default() }
+    }
+
+    /// The node that the pod goes to.
+    pub fn node(&self) -> Option<&Text> {
+        match &self.outcome {
+            Outcome::Bind { node, .. } => Some(node),
+            Outcome::Unschedulable(_) => None,
+        }
+    }
+
+    /// The nodes that share the highest sum of scores.
+    pub fn best(&self) -> Vec<&Text> {
+        let explanation = &self.explanation;
+        let most = explanation.totals.iter().max();
+        let nodes = explanation.feasible.iter().enumerate();
+        nodes.filter(|(at, _)| explanation.totals.get(*at) == most).map(|(_, node)| node).collect()
+    }
+}
+
+/// A search for a node on its way.
+pub struct Search<'a> {
+    pub cycle: Cycle<'a>,
+    pub profile: &'a Profile,
+    /// Plug-ins that were asked before nodes were looked at.
+    pub asked: Vec<&'static str>,
+    pub filters: Filters,
+    pub skipped: Vec<&'static str>,
+    /// The only nodes that may do, and who says so.
+    only: Option<BTreeSet<Text>>,
+    pub feasible: Vec<&'a NodeInfo>,
+    pub diagnosis: Diagnosis,
+    error: Option<String>,
+}
+
+impl<'a> Search<'a> {
+    /// Asks the plug-ins what they think of the pod.
+    pub fn begin(cycle: Cycle<'a>, profile: &'a Profile) -> Self {
+        let mut search = Search {
+            cycle,
+            profile,
+            asked: Vec::new(),
+            filters: Filters { list: Vec::new(), all: profile.check_all },
+            skipped: Vec::new(),
+            only: None,
+            feasible: Vec::new(),
+            diagnosis: Diagnosis { nodes: cycle.snapshot.node_count(), ..Diagnosis::default() },
+            error: None,
+        };
+        search.pre_filter();
+        search
+    }
+
+    fn pre_filter(&mut self) {
+        let mut made: Vec<(&'static str, Option<Box<dyn Filter>>)> = Vec::new();
+        let mut narrowing: BTreeSet<&'static str> = BTreeSet::new();
+        for enabled in self.profile.at(Point::PreFilter) {
+            let name = enabled.plugin.name();
+            self.asked.push(name);
+            match enabled.plugin.pre_filter(self.cycle) {
+                PreFilter::Refuse(refusal) => return self.refuse_all(refusal),
+                PreFilter::Skip => made.push((name, None)),
+                PreFilter::Judge(filter, only) => {
+                    if let Some(only) = only {
+                        narrowing.insert(name);
+                        self.only = Some(self.only.take().map_or(only.clone(), |own| &own & &only));
+                    }
+                    let idle = filter.is_idle();
+                    made.push((name, (!idle).then_some(filter)));
+                }
+            }
+        }
+        self.skipped = made.iter().filter(|(_, filter)| filter.is_none()).map(|(name, _)| *name).collect();
+        self.skipped.sort_unstable();
+        self.narrow(&narrowing);
+        for enabled in self.profile.at(Point::Filter) {
+            let name = enabled.plugin.name();
+            match made.iter_mut().find(|(own, _)| *own == name) {
+                Some((_, filter)) => self.filters.list.extend(filter.take()),
+                None => match enabled.plugin.pre_filter(self.cycle) {
+                    PreFilter::Judge(filter, _) => self.filters.list.push(filter),
+                    PreFilter::Refuse(refusal) => return self.refuse_all(refusal),
+                    PreFilter::Skip => {}
+                },
+            }
+        }
+    }
+
+    /// Notes why nodes outside of what some plug-ins allow will not do.
+    fn narrow(&mut self, by: &BTreeSet<&'static str>) {
+        let Some(only) = &self.only else { return };
+        let names: Vec<_> = by.iter().copied().collect();
+        if only.is_empty() {
+            let reason = match &names[..] {
+                [one] => format!("node(s) didn't satisfy plugin {one}"),
+                more => format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", more.join(" ")),
+            };
+            return self.refuse_all(Refusal::hard("", reason));
+        }
+        let reason = format!("node(s) didn't satisfy plugin(s) [{}]", names.join(" "));
+        self.diagnosis.absent = Some(Refusal::hard("", reason));
+        self.diagnosis.narrowed_by = names;
+    }
+
+    fn refuse_all(&mut self, refusal: Refusal) {
+        if refusal.code == Code::Error {
+            self.error = Some(format!("running PreFilter plugin \"{}\": {}", refusal.plugin, refusal.message()));
+        }
+        self.diagnosis.before = Some(refusal.message());
+        self.diagnosis.absent = Some(refusal);
+    }
+
+    /// Looks at nodes: at the one that the pod is nominated to alone, if it will do, or else at all.
+    fn filter(&mut self) {
+        let snapshot = self.cycle.snapshot;
+        if let Some(node) = self.cycle.pod.nominated.as_ref().and_then(|name| snapshot.node_named(name))
+            && self.filters.check(self.cycle, node).is_ok()
+        {
+            return self.feasible.push(node);
+        }
+        let named = self.only.iter().flatten().filter_map(|name| snapshot.node_named(name));
+        let all = snapshot.nodes().filter(|_| self.only.is_none());
+        for node in named.chain(all) {
+            match self.filters.check(self.cycle, node) {
+                Ok(()) => self.feasible.push(node),
+                Err(refusal) if refusal.code == Code::Error => {
+                    let message = refusal.message();
+                    return self.error = Some(format!("running \"{}\" filter plugin: {message}", refusal.plugin));
+                }
+                Err(refusal) => self.diagnosis.refused.push((node.node.name.clone(), refusal)),
+            }
+        }
+    }
+
+    fn explanation(self, scores: Vec<Scores>, totals: Vec<i64>, preemption: Option<Preemption>) -> Explanation {
+        Explanation {
+            skipped: self.skipped,
+            diagnosis: self.diagnosis,
+            feasible: self.feasible.iter().map(|node| node.node.name.clone()).collect(),
+            scores,
+            totals,
+            preemption,
+        }
+    }
+
+    /// Takes the best of the nodes that will do.
+    fn choose(self) -> Plan {
+        let (scores, totals) = if self.feasible.len() > 1 { self.score() } else { Default::default() };
+        let most = totals.iter().copied().max();
+        let at = totals.iter().position(|total| Some(*total) == most).unwrap_or(0);
+        let node = self.feasible[at];
+        let mut promise = Promise::default();
+        for filter in &self.filters.list {
+            if let Err(refusal) = filter.reserve(self.cycle, node, &mut promise) {
+                return self.reservation_failed(refusal);
+            }
+        }
+        let outcome = Outcome::Bind { node: node.node.name.clone(), promise };
+        Plan { outcome, explanation: self.explanation(scores, totals, None) }
+    }
+
+    /// A refusal after a node was chosen is told as if there were no other.
+    fn reservation_failed(self, refusal: Refusal) -> Plan {
+        let mut plan = Plan::failed(UNSCHEDULABLE, format!("0/1 nodes are available: 1 {}.", refusal.message()));
+        if let Outcome::Unschedulable(unschedulable) = &mut plan.outcome {
+            if refusal.code == Code::Error {
+                unschedulable.reason = SCHEDULER_ERROR;
+                unschedulable.message = refusal.message();
+            }
+            unschedulable.rejectors = vec![refusal.plugin];
+        }
+        plan.explanation = self.explanation(Vec::new(), Vec::new(), None);
+        plan
+    }
+
+    fn score(&self) -> (Vec<Scores>, Vec<i64>) {
+        let mut totals = vec![0i64; self.feasible.len()];
+        let mut all = Vec::new();
+        for enabled in self.profile.at(Point::Score) {
+            let Some(score) = enabled.plugin.score(self.cycle).filter(|score| !score.is_idle()) else { continue };
+            let raw = score.scores(self.cycle, &self.feasible);
+            let mut normalized = raw.clone();
+            score.normalize(&self.feasible, &mut normalized);
+            for (total, score) in totals.iter_mut().zip(&normalized) {
+                *total = total.saturating_add(score.saturating_mul(enabled.weight));
+            }
+            all.push(Scores { plugin: enabled.plugin.name(), weight: enabled.weight, raw, normalized });
+        }
+        (all, totals)
+    }
+
+    /// Tells why there is no place, and asks whether room can be made.
+    fn give_up(self) -> Plan {
+        let mut said = Said { nomination: Nomination::Keep, ..Said::default() };
+        for enabled in self.profile.at(Point::PostFilter) {
+            match enabled.plugin.name() {
+                dynamic_resources::NAME => self.free_devices(&mut said),
+                default_preemption::NAME => self.preempt(&mut said),
+                _ => {}
+            }
+            if said.done {
+                break;
+            }
+        }
+        let unschedulable = Unschedulable {
+            reason: UNSCHEDULABLE,
+            message: self.diagnosis.message(&said.reasons.join(", ")),
+            rejectors: self.diagnosis.rejectors(),
+            nomination: said.nomination,
+            victims: said.victims,
+            deallocate: said.deallocate,
+        };
+        let explanation = self.explanation(Vec::new(), Vec::new(), said.preemption);
+        Plan { outcome: Outcome::Unschedulable(unschedulable), explanation }
+    }
+
+    fn free_devices(&self, said: &mut Said) {
+        if !self.asked.contains(&dynamic_resources::NAME) && self.profile.has(Point::PreFilter, dynamic_resources::NAME)
+        {
+            // Kubernetes looks for what the plug-in noted about the pod, which it had no chance to do.
+            said.reasons = vec!["not found".into()];
+            said.done = true;
+            return;
+        }
+        let has_claims = !self.cycle.pod.template.claims.is_empty();
+        let refused_itself =
+            self.diagnosis.absent.as_ref().is_some_and(|refusal| refusal.plugin == dynamic_resources::NAME);
+        said.reasons.push(if !has_claims || refused_itself {
+            "no new claims to deallocate".into()
+        } else if let Some(claim) = dynamic_resources::claim_in_the_way(self.cycle, &self.diagnosis) {
+            said.deallocate = Some(claim);
+            "deallocation of ResourceClaim completed".into()
+        } else {
+            "still not schedulable".into()
+        });
+    }
+
+    fn preempt(&self, said: &mut Said) {
+        let Some(preemption) = &self.profile.preemption else { return };
+        let found = preemption.find(self);
+        said.nomination = found.nomination.clone();
+        match &found.victims {
+            Some(victims) => {
+                said.victims = Some(victims.clone());
+                said.reasons.clear();
+                said.done = true;
+            }
+            None => said.reasons.push(format!("preemption: {}", found.message)),
+        }
+        said.preemption = Some(found);
+    }
+}
+
+/// What was said after no node was found.
+#[derive(Default)]
+struct Said {
+    reasons: Vec<String>,
+    nomination: Nomination,
+    victims: Option<Victims>,
+    deallocate: Option<Key>,
+    preemption: Option<Preemption>,
+    done: bool,
+}
+
+impl Default for Nomination {
+    fn default() -> Self {
+        Nomination::Keep
+    }
+}
+
+/// The filters of one search, in their order.
+pub struct Filters {
+    pub list: Vec<Box<dyn Filter>>,
+    /// Whether all are asked, also after one has refused.
+    pub all: bool,
+}
+
+impl Filters {
+    pub fn copy(&self) -> Self {
+        Filters { list: self.list.iter().map(|filter| filter.copy()).collect(), all: self.all }
+    }
+
+    pub fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.list.iter_mut().for_each(|filter| filter.placed(cycle, pod, node));
+    }
+
+    pub fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.list.iter_mut().for_each(|filter| filter.left(cycle, pod, node));
+    }
+
+    /// The node with the pods on it that are nominated to it and go before this one, if there are any.
+    pub fn nominated(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
+        let nominated = cycle.snapshot.nominated_to(&node.node.name);
+        let mut before = nominated.iter().filter(|pod| goes_before(pod, cycle.pod)).peekable();
+        before.peek()?;
+        let mut fuller = node.clone();
+        before.for_each(|pod| fuller.add(pod.clone()));
+        Some(fuller)
+    }
+
+    /// Whether a node will do, also when pods are there that are nominated to it and go before this one.
+    pub fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        if let Some(fuller) = self.nominated(cycle, node) {
+            let mut filters = self.copy();
+            for pod in &fuller.pods[node.pods.len()..] {
+                filters.placed(cycle, pod, node.id);
+            }
+            filters.check_alone(cycle, &fuller)?;
+        }
+        self.check_alone(cycle, node)
+    }
+
+    fn check_alone(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        if !self.all {
+            return self.list.iter().try_for_each(|filter| filter.check(cycle, node));
+        }
+        let refusals = self.list.iter().filter_map(|filter| filter.check(cycle, node).err());
+        let merged = refusals.reduce(|one, other| Refusal {
+            code: one.code.max(other.code),
+            plugin: one.plugin,
+            reasons: one.reasons.into_iter().chain(other.reasons).collect(),
+        });
+        merged.map_or(Ok(()), Err)
+    }
+}
+
+/// Whether a pod that is nominated to a node has a claim to it that this pod must respect.
+pub fn goes_before(nominated: &Pod, pod: &Pod) -> bool {
+    nominated.priority >= pod.priority && nominated.uid != pod.uid
+}

@@ -1,0 +1,105 @@
+//! The same decisions as [`crate::plan::plan`], made with what is remembered from pod to pod.
+//!
+//! Pods of one template are alike: which nodes will do, and how good each is, is worked out once and brought up to date
+//! by what has changed since. What a plug-in says by node and pod alone is remembered for each node, so that an event on
+//! one node costs the work of one node. What counts pods over many nodes is kept as counts, and is evaluated for all
+//! nodes each time, as long as it has anything to say.
+
+mod memory;
+mod tournament;
+
+use crate::object::pod::Pod;
+use crate::plan::{Explanation, Outcome, Plan, plan};
+use crate::plugin::{Cycle, Plugin};
+use crate::plugins::node_affinity::named_nodes;
+use crate::profile::Profile;
+use crate::snapshot::Snapshot;
+use crate::snapshot::assume::Promise;
+use crate::snapshot::node_info::NodeId;
+use memory::Memory;
+use std::collections::HashMap;
+
+/// Which pods are alike: those of one profile and template, and of one priority, because a pod respects pods that are
+/// nominated to a node and matter at least as much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Likeness {
+    profile: usize,
+    template: u64,
+    priority: i64,
+}
+
+#[derive(Default)]
+pub struct Planner {
+    memories: HashMap<Likeness, Memory>,
+    turn: u64,
+}
+
+/// How many numbers, each of a node for a template, are remembered at most.
+const MAX_CELLS: usize = 8 << 20;
+
+impl Planner {
+    pub fn new() -> Self {
+        Planner::default()
+    }
+
+    /// Where a pod shall lie, or why it lies nowhere and what can be done about it. `profile` is the number of its
+    /// profile, which stands for the same profile with every call.
+    pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
+        let (number, profile) = profile;
+        let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
+        // Few nodes are in question, or one is to be tried alone: nothing is worth remembering.
+        if by_name || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
+            return plan(snapshot, profile, pod);
+        }
+        let likeness = Likeness { profile: number, template: pod.template_id, priority: pod.priority };
+        let cycle = Cycle { snapshot, pod };
+        self.turn += 1;
+        let turn = self.turn;
+        self.make_room(snapshot);
+        let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
+        memory.used = turn;
+        let best = memory.best(cycle, profile);
+        match best.and_then(|node| bind(cycle, memory, node)) {
+            Some(plan) => plan,
+            None => plan_slowly(snapshot, profile, pod),
+        }
+    }
+
+    /// Whether a node will do for a pod by what is remembered, for tests that compare this with what is worked out.
+    pub fn remembers(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
+        let likeness = Likeness { profile, template: pod.template_id, priority: pod.priority };
+        Some(self.memories.get(&likeness)?.will_do(node))
+    }
+
+    /// Forgets what has not been of use for the longest time.
+    fn make_room(&mut self, snapshot: &Snapshot) {
+        let most = (MAX_CELLS / snapshot.node_bound().max(1)).clamp(8, 256);
+        while self.memories.len() > most {
+            let oldest = self.memories.iter().min_by_key(|(_, memory)| memory.used).map(|(likeness, _)| *likeness);
+            let Some(oldest) = oldest else { return };
+            self.memories.remove(&oldest);
+        }
+    }
+}
+
+fn plan_slowly(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
+    plan(snapshot, profile, pod)
+}
+
+/// The decision for a node, unless a plug-in cannot keep what it promised there.
+fn bind(cycle: Cycle<'_>, memory: &Memory, node: NodeId) -> Option<Plan> {
+    let node = cycle.snapshot.node(node)?;
+    let mut promise = Promise::default();
+    for filter in &memory.filters.list {
+        filter.reserve(cycle, node, &mut promise).ok()?;
+    }
+    let outcome = Outcome::Bind { node: node.node.name.clone(), promise };
+    Some(Plan { outcome, explanation: Explanation::default() })
+}
+
+/// Whether anything of what a profile says about pods of a template rests on objects of this kind.
+fn rests_on(profile: &Profile, cycle: Cycle<'_>, kind: crate::object::Kind) -> bool {
+    let template = &cycle.pod.template;
+    let rests = |plugin: &dyn Plugin| plugin.rests_on(template, kind);
+    profile.points.values().flatten().any(|enabled| rests(&*enabled.plugin))
+}

@@ -1,0 +1,232 @@
+//! What a plug-in is: a small value that answers at some of the points of a pod's way to a node.
+//!
+//! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which know all that
+//! can be known before a node is looked at. They can be kept: those that count pods over many nodes are told of pods
+//! that come and go, which is also how preemption asks what would be if some pods went.
+
+use crate::object::pod::{Pod, Template};
+use crate::object::{Kind, Text};
+use crate::plugins::node_resources_fit::NodeResourcesFit;
+use crate::snapshot::assume::Promise;
+use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::snapshot::{Event, Snapshot};
+use crate::status::Refusal;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+/// A pod for which a node is sought.
+#[derive(Debug, Clone, Copy)]
+pub struct Cycle<'a> {
+    pub snapshot: &'a Snapshot,
+    pub pod: &'a Pod,
+}
+
+/// The points at which plug-ins can be enabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Point {
+    PreEnqueue,
+    QueueSort,
+    PreFilter,
+    Filter,
+    PostFilter,
+    PreScore,
+    Score,
+    Reserve,
+    Permit,
+    PreBind,
+    Bind,
+    PostBind,
+}
+
+/// All points, with their names in configurations and in messages.
+pub const POINTS: [(Point, &str, &str); 12] = [
+    (Point::PreEnqueue, "preEnqueue", "PreEnqueuePlugin"),
+    (Point::QueueSort, "queueSort", "QueueSortPlugin"),
+    (Point::PreFilter, "preFilter", "PreFilterPlugin"),
+    (Point::Filter, "filter", "FilterPlugin"),
+    (Point::PostFilter, "postFilter", "PostFilterPlugin"),
+    (Point::PreScore, "preScore", "PreScorePlugin"),
+    (Point::Score, "score", "ScorePlugin"),
+    (Point::Reserve, "reserve", "ReservePlugin"),
+    (Point::Permit, "permit", "PermitPlugin"),
+    (Point::PreBind, "preBind", "PreBindPlugin"),
+    (Point::Bind, "bind", "BindPlugin"),
+    (Point::PostBind, "postBind", "PostBindPlugin"),
+];
+
+/// What a plug-in says before nodes are looked at.
+pub enum PreFilter {
+    /// It has nothing to say about this pod, whatever becomes of nodes and other pods.
+    Skip,
+    /// No node will do.
+    Refuse(Refusal),
+    /// How it judges nodes, and, where it knows them, which nodes alone may do.
+    Judge(Box<dyn Filter>, Option<BTreeSet<Text>>),
+}
+
+impl PreFilter {
+    pub fn judge(filter: impl Filter + 'static) -> Self {
+        PreFilter::Judge(Box::new(filter), None)
+    }
+}
+
+pub trait Plugin: Debug + Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// Why the pod may not even wait for a node yet.
+    fn pre_enqueue(&self, _: Cycle<'_>) -> Option<Refusal> {
+        None
+    }
+
+    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
+        PreFilter::Skip
+    }
+
+    /// How it scores nodes; `None` where all nodes are the same to it.
+    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+        None
+    }
+
+    /// Whether what it made for pods of a template may be wrong after an object of this kind changed.
+    fn rests_on(&self, _: &Template, _: Kind) -> bool {
+        false
+    }
+
+    /// The plug-in as NodeResourcesFit, if it is that one.
+    fn as_fit(&self) -> Option<&NodeResourcesFit> {
+        None
+    }
+
+    /// Whether an event may make a pod schedulable that this plug-in refused.
+    fn hint(&self, _: Cycle<'_>, _: &Event) -> Hint {
+        Hint::Skip
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hint {
+    Skip,
+    Queue,
+}
+
+impl Hint {
+    pub fn queue_if(condition: bool) -> Self {
+        if condition { Hint::Queue } else { Hint::Skip }
+    }
+}
+
+/// How a plug-in judges nodes for one pod, or for all pods of its template.
+pub trait Filter: Send {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal>;
+
+    /// Whether the node will do, where nobody asks why.
+    fn passes(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+        self.check(cycle, node).is_ok()
+    }
+
+    /// Whether it looks at nothing but the pod and the node.
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    /// Whether all nodes are the same to it as things are.
+    fn is_idle(&self) -> bool {
+        false
+    }
+
+    fn placed(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+
+    fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+
+    /// What the place comes with.
+    fn reserve(&self, _: Cycle<'_>, _: &NodeInfo, _: &mut Promise) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn copy(&self) -> Box<dyn Filter>;
+}
+
+/// The highest score.
+pub const MAX_SCORE: i64 = 100;
+
+/// How a plug-in scores nodes for one pod, or for all pods of its template.
+pub trait Score: Send {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64;
+
+    /// The scores of all nodes that will do.
+    fn scores(&self, cycle: Cycle<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
+        nodes.iter().map(|node| self.score(cycle, node)).collect()
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::AsItIs
+    }
+
+    /// Brings scores into the range from 0 to 100.
+    fn normalize(&self, _: &[&NodeInfo], scores: &mut [i64]) {
+        let most = scores.iter().copied().max().unwrap_or(0);
+        for score in scores {
+            *score = self.scale().apply(*score, most);
+        }
+    }
+
+    /// Whether it looks at nothing but the pod and the node, and scores are scaled by [`Score::scale`] alone.
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    /// Whether all nodes are the same to it as things are.
+    fn is_idle(&self) -> bool {
+        false
+    }
+
+    fn placed(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+
+    fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+
+    /// Whether the score of a node rests on this image.
+    fn rests_on_image(&self, _: &str) -> bool {
+        false
+    }
+
+    /// Whether the score of a node rests on how many nodes there are.
+    fn rests_on_node_count(&self, _: Cycle<'_>) -> bool {
+        false
+    }
+}
+
+/// How scores are brought into their range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    AsItIs,
+    /// In proportion to the highest.
+    ByHighest,
+    /// In proportion to the highest, which becomes the worst.
+    ByHighestReversed,
+}
+
+impl Scale {
+    pub fn apply(self, score: i64, highest: i64) -> i64 {
+        match self {
+            Scale::AsItIs => score,
+            Scale::ByHighest if highest == 0 => score,
+            Scale::ByHighest => MAX_SCORE * score / highest,
+            Scale::ByHighestReversed if highest == 0 => MAX_SCORE,
+            Scale::ByHighestReversed => MAX_SCORE - MAX_SCORE * score / highest,
+        }
+    }
+}
+
+/// A filter that is nothing but a function of pod and node.
+#[derive(Clone, Copy)]
+pub struct Check(pub fn(Cycle<'_>, &NodeInfo) -> Result<(), Refusal>);
+
+impl Filter for Check {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        (self.0)(cycle, node)
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(*self)
+    }
+}

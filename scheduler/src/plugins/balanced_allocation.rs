@@ -1,0 +1,72 @@
+//! NodeResourcesBalancedAllocation: nodes are better where the pod makes the shares of resources in use more alike.
+
+use super::allocation::{Weighted, share, usual_resources};
+use crate::object::resources::Resources;
+use crate::plugin::{Cycle, MAX_SCORE, Plugin, Score};
+use crate::snapshot::node_info::NodeInfo;
+
+pub const NAME: &str = "NodeResourcesBalancedAllocation";
+
+#[derive(Debug)]
+pub struct BalancedAllocation {
+    pub resources: Vec<Weighted>,
+}
+
+impl Default for BalancedAllocation {
+    fn default() -> Self {
+        BalancedAllocation { resources: usual_resources() }
+    }
+}
+
+impl Plugin for BalancedAllocation {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let asked = &cycle.pod.template.asked;
+        let nothing = self.resources.iter().all(|one| asked.get(&one.name) == 0);
+        (!nothing).then(|| Box::new(Balance(self.resources.clone())) as Box<dyn Score>)
+    }
+}
+
+struct Balance(Vec<Weighted>);
+
+impl Score for Balance {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        let asked = &cycle.pod.template.asked;
+        let with = self.evenness(node, asked, true);
+        let without = self.evenness(node, asked, false);
+        MAX_SCORE / 2 + (MAX_SCORE / 2 + with - without) / 2
+    }
+}
+
+impl Balance {
+    /// How alike the shares of resources are, with or without the pod: 100 for equal ones.
+    fn evenness(&self, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
+        let mut shares = [0.0; 8];
+        let mut more = Vec::new();
+        let mut count = 0;
+        for Weighted { name, .. } in &self.0 {
+            let asked = pod.get(name);
+            let Some((there, total)) = share(name, node, &node.held, asked) else { continue };
+            let total = if with { total } else { total.saturating_sub(asked) };
+            let share = (total as f64 / there as f64).min(1.0);
+            match shares.get_mut(count) {
+                Some(slot) => *slot = share,
+                None => more.push(share),
+            }
+            count += 1;
+        }
+        let all = || shares[..count.min(shares.len())].iter().chain(&more).copied();
+        let deviation = match count {
+            0 | 1 => 0.0,
+            2 => (shares[0] - shares[1]).abs() / 2.0,
+            _ => {
+                let mean = all().sum::<f64>() / count as f64;
+                (all().map(|share| (share - mean) * (share - mean)).sum::<f64>() / count as f64).sqrt()
+            }
+        };
+        ((1.0 - deviation) * MAX_SCORE as f64) as i64
+    }
+}

@@ -1,0 +1,264 @@
+//! DefaultPreemption: which pods go so that one that matters more finds a place.
+
+use crate::object::pod::Pod;
+use crate::object::{Key, Text};
+use crate::plan::{Filters, Nomination, Search};
+use crate::snapshot::node_info::NodeInfo;
+use crate::status::{Code, Diagnosis, Refusal};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+pub const NAME: &str = "DefaultPreemption";
+
+/// How many nodes are tried at least, if there are so many: a part of all, and a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultPreemption {
+    pub min_candidate_nodes_percentage: i64,
+    pub min_candidate_nodes_absolute: i64,
+}
+
+impl Default for DefaultPreemption {
+    fn default() -> Self {
+        DefaultPreemption { min_candidate_nodes_percentage: 10, min_candidate_nodes_absolute: 100 }
+    }
+}
+
+/// What came of looking for victims.
+#[derive(Debug, Clone, Default)]
+pub struct Preemption {
+    pub candidates: Vec<Candidate>,
+    /// Nodes that were tried in vain, with why.
+    pub refused: Vec<(Text, Refusal)>,
+    pub nomination: Nomination,
+    pub message: String,
+    pub victims: Option<Victims>,
+}
+
+/// A node on which there would be a place, and who would have to go.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    pub node: Text,
+    /// Those that matter more before others.
+    pub victims: Vec<Arc<Pod>>,
+    /// How many of them go against a disruption budget.
+    pub violations: usize,
+}
+
+/// What is to be done so that a pod has a place.
+#[derive(Debug, Clone)]
+pub struct Victims {
+    pub node: Text,
+    /// Pods to be evicted: those that go already need not be told.
+    pub pods: Vec<Arc<Pod>>,
+    /// Pods that matter less and were to have this place: they are nominated to it no more.
+    pub clear_nominations: Vec<Key>,
+}
+
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+
+impl DefaultPreemption {
+    pub fn find(&self, search: &Search<'_>) -> Preemption {
+        if let Some(message) = ineligible(search) {
+            return Preemption { message: message.into(), ..Preemption::default() };
+        }
+        let mut found = Preemption { nomination: Nomination::Clear, ..Preemption::default() };
+        let refused = search.diagnosis.refused.iter().filter(|(_, refusal)| refusal.code == Code::Unschedulable);
+        let nodes: Vec<_> = refused.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
+        self.try_nodes(search, &nodes, &mut found);
+        match best(&found.candidates) {
+            Some(best) => {
+                found.nomination = Nomination::Set(best.node.clone());
+                found.victims = Some(victims(search, best));
+            }
+            None => {
+                let tried = Diagnosis {
+                    nodes: search.diagnosis.nodes,
+                    refused: found.refused.clone(),
+                    absent: Some(Refusal::hard("", NOT_HELPFUL)),
+                    ..Diagnosis::default()
+                };
+                found.message = tried.message("");
+            }
+        }
+        found
+    }
+
+    fn try_nodes(&self, search: &Search<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
+        let enough = self.enough(nodes.len());
+        // Where to begin differs from pod to pod, so that not all take their places from the same nodes.
+        let start =
+            search.cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        for at in 0..nodes.len() {
+            let node = nodes[(start % nodes.len() + at) % nodes.len()];
+            match dry_run(search, node) {
+                Ok(candidate) => found.candidates.push(candidate),
+                Err(refusal) => found.refused.push((node.node.name.clone(), refusal)),
+            }
+            let harmless = found.candidates.iter().any(|one| one.violations == 0);
+            if harmless && found.candidates.len() >= enough {
+                break;
+            }
+        }
+    }
+
+    /// How many candidates are enough to choose among.
+    fn enough(&self, nodes: usize) -> usize {
+        let count = |number: i64| usize::try_from(number).unwrap_or(0);
+        let part = nodes.saturating_mul(count(self.min_candidate_nodes_percentage)) / 100;
+        part.max(count(self.min_candidate_nodes_absolute)).min(nodes)
+    }
+}
+
+/// Why a pod may not make others go.
+fn ineligible(search: &Search<'_>) -> Option<&'static str> {
+    let pod = search.cycle.pod;
+    if pod.never_preempts {
+        return Some("not eligible due to preemptionPolicy=Never.");
+    }
+    let name = pod.nominated.as_ref()?;
+    let refusal = search.diagnosis.refused.iter().find(|(node, _)| node == name).map(|(_, refusal)| refusal.code);
+    if refusal == Some(Code::UnschedulableAndUnresolvable) {
+        return None;
+    }
+    let node = search.cycle.snapshot.node_named(name)?;
+    let goes = |one: &Arc<Pod>| one.priority < pod.priority && one.deleting && one.preempted;
+    node.pods.iter().any(goes).then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+/// A node with some of its pods away.
+struct Trial<'a> {
+    search: &'a Search<'a>,
+    node: NodeInfo,
+    filters: Filters,
+}
+
+impl Trial<'_> {
+    fn remove(&mut self, pod: &Pod) {
+        self.node.remove(&pod.key);
+        self.filters.left(self.search.cycle, pod, self.node.id);
+    }
+
+    fn add(&mut self, pod: &Arc<Pod>) {
+        self.node.add(pod.clone());
+        self.filters.placed(self.search.cycle, pod, self.node.id);
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        self.filters.check(self.search.cycle, &self.node)
+    }
+
+    /// Whether the pod may stay after all.
+    fn reprieve(&mut self, pod: &Arc<Pod>) -> bool {
+        self.add(pod);
+        let stays = self.check().is_ok();
+        if !stays {
+            self.remove(pod);
+        }
+        stays
+    }
+}
+
+/// Who would have to go from a node; fails where even the absence of all who matter less would not help.
+fn dry_run(search: &Search<'_>, node: &NodeInfo) -> Result<Candidate, Refusal> {
+    let filters = search.filters.copy();
+    let mut trial = Trial { search, node: node.clone(), filters };
+    let lesser = |pod: &&Arc<Pod>| pod.priority < search.cycle.pod.priority;
+    let mut potential: Vec<Arc<Pod>> = node.pods.iter().filter(lesser).cloned().collect();
+    if potential.is_empty() {
+        return Err(Refusal::hard("", NO_VICTIMS));
+    }
+    for pod in &potential {
+        trial.remove(pod);
+    }
+    trial.check()?;
+    potential.sort_by_key(importance);
+    let (protected, others) = split_by_budget(search, &potential);
+    let mixed = !protected.is_empty() && !others.is_empty();
+    let (mut victims, mut violations) = (Vec::new(), 0);
+    for pod in protected {
+        if !trial.reprieve(&pod) {
+            violations += 1;
+            victims.push(pod);
+        }
+    }
+    for pod in others {
+        if !trial.reprieve(&pod) {
+            victims.push(pod);
+        }
+    }
+    if mixed {
+        victims.sort_by_key(importance);
+    }
+    Ok(Candidate { node: node.node.name.clone(), victims, violations })
+}
+
+/// Sorts pods that matter more before others: by priority, then those that run longer. One that never started counts as
+/// started now.
+fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
+    (Reverse(pod.priority), pod.started.unwrap_or(i128::MAX))
+}
+
+/// Pods whose going would break a disruption budget, and the others.
+fn split_by_budget(search: &Search<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+    let mut left: Vec<_> = match pods.first() {
+        None => Vec::new(),
+        Some(_) => search.cycle.snapshot.budgets.iter().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
+    };
+    pods.iter().cloned().partition(|pod| {
+        let mut breaks = false;
+        if pod.template.labels.iter().next().is_none() {
+            return false;
+        }
+        for (key, budget, allowed) in &mut left {
+            let selects = key.namespace == *pod.namespace()
+                && !budget.selector.is_everything()
+                && budget.selector.matches(&pod.template.labels);
+            if !selects || budget.disrupted.contains(&pod.key.name) {
+                continue;
+            }
+            *allowed -= 1;
+            breaks |= *allowed < 0;
+        }
+        breaks
+    })
+}
+
+/// The rank of a candidate: smaller is better.
+fn rank(candidate: &Candidate) -> (usize, i64, i64, usize, Reverse<i128>) {
+    let victims = &candidate.victims;
+    let highest = victims.first().map_or(i64::MIN, |pod| pod.priority);
+    // So that more victims of negative priority do not count as fewer.
+    let sum = victims.iter().map(|pod| pod.priority + (1 << 31)).sum();
+    let of_highest = victims.iter().filter(|pod| pod.priority == highest);
+    let earliest = of_highest.map(|pod| pod.started.unwrap_or(i128::MAX)).min().unwrap_or(i128::MAX);
+    (candidate.violations, highest, sum, victims.len(), Reverse(earliest))
+}
+
+fn best(candidates: &[Candidate]) -> Option<&Candidate> {
+    candidates.iter().min_by_key(|candidate| rank(candidate))
+}
+
+impl Preemption {
+    /// The candidates that nothing tells from the best.
+    pub fn best(&self) -> Vec<&Text> {
+        let Some(best) = best(&self.candidates) else { return Vec::new() };
+        self.candidates.iter().filter(|one| rank(one) == rank(best)).map(|one| &one.node).collect()
+    }
+}
+
+fn victims(search: &Search<'_>, best: &Candidate) -> Victims {
+    let pod = search.cycle.pod;
+    let nominated = search.cycle.snapshot.nominated_to(&best.node);
+    let lesser = nominated.iter().filter(|one| one.priority < pod.priority && one.uid != pod.uid);
+    Victims {
+        node: best.node.clone(),
+        pods: best.victims.iter().filter(|pod| !pod.deleting).cloned().collect(),
+        clear_nominations: lesser.map(|pod| pod.key.clone()).collect(),
+    }
+}
+
+/// The message of the condition `DisruptionTarget` of a victim.
+pub fn eviction_message(scheduler_name: &str) -> String {
+    format!("{scheduler_name}: preempting to accommodate a higher priority pod")
+}

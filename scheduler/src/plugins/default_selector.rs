@@ -1,0 +1,32 @@
+//! Which pods belong together when they do not say so: those that the same Services and the same owner select.
+
+use crate::object::labels::Labels;
+use crate::object::pod::Template;
+use crate::object::selector::Selector;
+use crate::object::{Key, Kind, Text};
+use crate::snapshot::{Snapshot, in_namespace};
+
+/// The selector of the pods that belong to those of a template; everything where nothing selects them.
+pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
+    let mut labels: Vec<(Text, Text)> = Vec::new();
+    let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+    for (_, service) in in_namespace(&snapshot.services, &template.namespace) {
+        if let Some(selector) = service.labels.as_ref().filter(|own| own.within(&template.labels)) {
+            add(selector);
+        }
+    }
+    let mut selector = None;
+    if let Some((kind, name, _)) = &template.controller {
+        let key = Key { namespace: template.namespace.clone(), name: name.clone() };
+        let table = Kind::named(kind).and_then(|kind| snapshot.controllers.get(&kind));
+        if let Some(owner) = table.and_then(|table| table.get(&key)) {
+            owner.labels.iter().for_each(&mut add);
+            selector = Some(&owner.selector).filter(|selector| !selector.is_nothing());
+        }
+    }
+    let labels = Selector::of_labels(&labels.into_iter().collect());
+    match selector {
+        Some(selector) => labels.and(selector),
+        None => labels,
+    }
+}

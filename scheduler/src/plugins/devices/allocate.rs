@@ -1,0 +1,465 @@
+//! Finds devices for claims on a node: request by request, device by device, taking back what leads nowhere.
+
+use super::expression::Expression;
+use crate::object::Text;
+use crate::object::device::{
+    Allocated, Allocation, Ask, Attribute, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
+};
+use crate::object::node::Node;
+use crate::object::selector::{Operator, Requirement};
+use crate::object::terms::{NodeSelector, NodeTerm, untolerated};
+use crate::snapshot::Snapshot;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Tries after which the search is given up.
+const MAX_TRIES: usize = 100_000;
+
+/// A driver, a pool and a device.
+type Id = (Text, Text, Text);
+
+/// What is known before a node is looked at.
+#[derive(Debug)]
+pub struct Allocator {
+    claims: Vec<Arc<Claim>>,
+    /// For each claim, request and alternative, what devices must be like.
+    selectors: Vec<Vec<Vec<Vec<Arc<Expression>>>>>,
+    slices: Vec<Arc<Slice>>,
+    /// Pools of which not all slices are there.
+    incomplete: Vec<(Text, Text)>,
+    taken: Taken,
+}
+
+/// What is in use already.
+#[derive(Debug, Default, Clone)]
+struct Taken {
+    whole: HashMap<Id, ()>,
+    shared: HashMap<Id, BTreeMap<Text, i128>>,
+}
+
+impl Allocator {
+    /// For claims that have no devices yet. Fails where a class is missing or an expression is none.
+    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>) -> Result<Self, String> {
+        let mut compiled: HashMap<Text, Arc<Expression>> = HashMap::new();
+        let mut compile = |source: &Text| -> Result<Arc<Expression>, String> {
+            if let Some(known) = compiled.get(source) {
+                return Ok(known.clone());
+            }
+            let expression = Arc::new(Expression::compile(source)?);
+            compiled.insert(source.clone(), expression.clone());
+            Ok(expression)
+        };
+        let mut selectors = Vec::new();
+        for claim in &claims {
+            let mut of_claim = Vec::new();
+            for request in &claim.requests {
+                let mut of_request = Vec::new();
+                for ask in &request.alternatives {
+                    let key = crate::object::Key { namespace: "".into(), name: ask.class.clone() };
+                    let Some(class) = snapshot.device_classes.get(&key) else {
+                        return Err(format!("request {}: device class {} does not exist", request.name, ask.class));
+                    };
+                    let sources = class.selectors.iter().chain(&ask.selectors);
+                    of_request.push(sources.map(&mut compile).collect::<Result<Vec<_>, _>>()?);
+                }
+                of_claim.push(of_request);
+            }
+            selectors.push(of_claim);
+        }
+        let (slices, incomplete) = newest_slices(snapshot);
+        Ok(Allocator { claims, selectors, slices, incomplete, taken: Taken::of(snapshot) })
+    }
+
+    /// An allocation for each claim on a node; `None` where there is not enough.
+    pub fn allocate(&self, node: &Node) -> Result<Option<Vec<Allocation>>, String> {
+        if self.claims.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let mut candidates = Vec::new();
+        for slice in &self.slices {
+            let complete = !self.incomplete.contains(&(slice.driver.clone(), slice.pool.clone()));
+            for device in &slice.devices {
+                let here = match &slice.place {
+                    Place::PerDevice => device.place.includes(&node.name, &node.labels),
+                    place => place.includes(&node.name, &node.labels),
+                };
+                if here {
+                    candidates.push(Candidate { slice, device, complete });
+                }
+            }
+        }
+        let mut search = Search {
+            allocator: self,
+            candidates,
+            taken: self.taken.clone(),
+            chosen: vec![Vec::new(); self.claims.len()],
+            tries: 0,
+        };
+        if !search.claim(0)? {
+            return Ok(None);
+        }
+        let chosen = search.chosen;
+        Ok(Some(chosen.into_iter().map(|picks| allocation(node, picks)).collect()))
+    }
+
+    /// How much the alternatives that were found are liked: eight for a first choice, one less for each after.
+    pub fn liking(&self, allocations: &[Allocation]) -> i64 {
+        let mut sum = 0;
+        for (claim, allocation) in self.claims.iter().zip(allocations) {
+            for request in claim.requests.iter().filter(|request| request.prioritized) {
+                let chosen = request
+                    .alternatives
+                    .iter()
+                    .position(|ask| allocation.devices.iter().any(|one| one.request == result_name(request, ask)));
+                sum += chosen.and_then(|at| i64::try_from(at).ok()).map_or(0, |at| 8 - at);
+            }
+        }
+        sum
+    }
+}
+
+/// The slices of the newest generation of each pool, and the pools of which slices are missing.
+fn newest_slices(snapshot: &Snapshot) -> (Vec<Arc<Slice>>, Vec<(Text, Text)>) {
+    let mut newest: BTreeMap<(Text, Text), (i64, i64)> = BTreeMap::new();
+    for slice in snapshot.device_slices.values() {
+        let pool = newest.entry((slice.driver.clone(), slice.pool.clone())).or_insert((slice.generation, 0));
+        if slice.generation > pool.0 {
+            *pool = (slice.generation, 0);
+        }
+        if slice.generation == pool.0 {
+            pool.1 += 1;
+        }
+    }
+    let (mut slices, mut incomplete) = (Vec::new(), Vec::new());
+    for slice in snapshot.device_slices.values() {
+        let pool = (slice.driver.clone(), slice.pool.clone());
+        let (generation, count) = newest.get(&pool).copied().unwrap_or_default();
+        if slice.generation == generation {
+            slices.push(slice.clone());
+            if count < slice.count && !incomplete.contains(&pool) {
+                incomplete.push(pool);
+            }
+        }
+    }
+    (slices, incomplete)
+}
+
+impl Taken {
+    fn of(snapshot: &Snapshot) -> Self {
+        let mut taken = Taken::default();
+        let allocations = snapshot.device_claims.values().filter_map(|claim| claim.allocation.as_ref());
+        for device in allocations.flat_map(|allocation| &allocation.devices).filter(|device| !device.admin) {
+            let id = (device.driver.clone(), device.pool.clone(), device.device.clone());
+            if device.consumed.is_empty() {
+                taken.whole.insert(id, ());
+            } else {
+                let shared = taken.shared.entry(id).or_default();
+                for (name, amount) in &device.consumed {
+                    *shared.entry(name.clone()).or_default() += amount;
+                }
+            }
+        }
+        taken
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    slice: &'a Slice,
+    device: &'a Device,
+    complete: bool,
+}
+
+impl Candidate<'_> {
+    fn id(&self) -> Id {
+        (self.slice.driver.clone(), self.slice.pool.clone(), self.device.name.clone())
+    }
+}
+
+/// A device for a request.
+#[derive(Clone)]
+struct Pick {
+    candidate: usize,
+    request: usize,
+    alternative: usize,
+    result: Allocated,
+}
+
+struct Search<'a> {
+    allocator: &'a Allocator,
+    candidates: Vec<Candidate<'a>>,
+    taken: Taken,
+    chosen: Vec<Vec<Pick>>,
+    tries: usize,
+}
+
+impl Search<'_> {
+    fn claim(&mut self, claim: usize) -> Result<bool, String> {
+        if claim == self.allocator.claims.len() { Ok(true) } else { self.request(claim, 0) }
+    }
+
+    fn request(&mut self, claim: usize, request: usize) -> Result<bool, String> {
+        let Some(of) = self.allocator.claims[claim].requests.get(request) else {
+            return self.claim(claim + 1);
+        };
+        for (alternative, ask) in of.alternatives.iter().enumerate() {
+            let place = Place3 { claim, request, alternative };
+            let found = match ask.count {
+                Some(count) => self.some(place, count, 0)?,
+                None => self.all(place)?,
+            };
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// So many more devices, from a candidate on.
+    fn some(&mut self, place: Place3, more: usize, from: usize) -> Result<bool, String> {
+        if more == 0 {
+            return self.request(place.claim, place.request + 1);
+        }
+        if self.chosen[place.claim].len() + more > MAX_DEVICES {
+            return Ok(false);
+        }
+        for candidate in from..self.candidates.len() {
+            self.tries += 1;
+            if self.tries > MAX_TRIES {
+                return Err("timed out trying to allocate devices".into());
+            }
+            if !self.candidates[candidate].complete || !self.selected(place, candidate)? {
+                continue;
+            }
+            let Some(pick) = self.pick(place, candidate) else { continue };
+            self.take(place, pick);
+            if self.some(place, more - 1, candidate + 1)? {
+                return Ok(true);
+            }
+            self.give_back(place);
+        }
+        Ok(false)
+    }
+
+    /// Every device that is selected, or none.
+    fn all(&mut self, place: Place3) -> Result<bool, String> {
+        let before = self.chosen[place.claim].len();
+        let mut possible = self.candidates.iter().all(|candidate| candidate.complete);
+        for candidate in 0..self.candidates.len() {
+            if !possible || !self.selected(place, candidate)? {
+                continue;
+            }
+            match self.pick(place, candidate).filter(|_| self.chosen[place.claim].len() < MAX_DEVICES) {
+                Some(pick) => self.take(place, pick),
+                None => possible = false,
+            }
+        }
+        possible &= self.chosen[place.claim].len() > before;
+        if possible && self.request(place.claim, place.request + 1)? {
+            return Ok(true);
+        }
+        while self.chosen[place.claim].len() > before {
+            self.give_back(place);
+        }
+        Ok(false)
+    }
+
+    fn ask(&self, place: Place3) -> (&Request, &Ask) {
+        let request = &self.allocator.claims[place.claim].requests[place.request];
+        (request, &request.alternatives[place.alternative])
+    }
+
+    fn selected(&self, place: Place3, candidate: usize) -> Result<bool, String> {
+        let candidate = self.candidates[candidate];
+        let selectors = &self.allocator.selectors[place.claim][place.request][place.alternative];
+        for (index, selector) in selectors.iter().enumerate() {
+            let claim = &self.allocator.claims[place.claim].key;
+            let fault = |error| format!("claim {claim}: selector #{index}: CEL runtime error: {error}");
+            if !selector.holds(&candidate.slice.driver, candidate.device).map_err(fault)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The device for the request, if it is free and goes with what is chosen already.
+    fn pick(&self, place: Place3, index: usize) -> Option<Pick> {
+        let candidate = self.candidates[index];
+        let (request, ask) = self.ask(place);
+        let id = candidate.id();
+        let consumed = if candidate.device.shared { consumption(candidate.device, ask)? } else { Vec::new() };
+        if !ask.admin && !self.is_free(candidate, &id, &consumed) {
+            return None;
+        }
+        let twice = self.chosen[place.claim].iter().any(|pick| pick.candidate == index);
+        if twice || untolerated(&candidate.device.taints, &ask.tolerations).is_some() {
+            return None;
+        }
+        let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&ask.name));
+        let constraints = &self.allocator.claims[place.claim].constraints;
+        if !constraints.iter().filter(about).all(|one| self.goes_with(one, place.claim, candidate)) {
+            return None;
+        }
+        let result = Allocated {
+            request: result_name(request, ask),
+            driver: id.0,
+            pool: id.1,
+            device: id.2,
+            admin: ask.admin,
+            consumed,
+        };
+        Some(Pick { candidate: index, request: place.request, alternative: place.alternative, result })
+    }
+
+    fn is_free(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
+        if self.taken.whole.contains_key(id) {
+            return false;
+        }
+        if !candidate.device.shared && self.taken.shared.contains_key(id) {
+            return false;
+        }
+        let used = self.taken.shared.get(id);
+        let fits = |(name, amount): &(Text, i128)| {
+            let there = capacity(candidate.device, name).unwrap_or(0);
+            let used = used.and_then(|used| used.get(name)).copied().unwrap_or(0);
+            used + amount <= there
+        };
+        consumed.iter().all(fits) && self.counters_suffice(candidate)
+    }
+
+    /// Whether the counters that devices of the pool share have enough left for one more.
+    fn counters_suffice(&self, candidate: Candidate<'_>) -> bool {
+        let same_pool = |one: &Slice| one.driver == candidate.slice.driver && one.pool == candidate.slice.pool;
+        candidate.device.consumes.iter().all(|(set, wanted)| {
+            let slices = || self.allocator.slices.iter().filter(|slice| same_pool(slice));
+            let Some((_, there)) = slices().flat_map(|slice| &slice.counters).find(|(name, _)| name == set) else {
+                return false;
+            };
+            let in_use = |slice: &Slice, device: &Device| {
+                let id = (slice.driver.clone(), slice.pool.clone(), device.name.clone());
+                self.taken.whole.contains_key(&id) || self.taken.shared.contains_key(&id)
+            };
+            wanted.iter().all(|(counter, amount)| {
+                let devices = slices().flat_map(|slice| slice.devices.iter().map(move |device| (slice, device)));
+                let used = devices.filter(|(slice, device)| in_use(slice, device)).flat_map(|(_, device)| {
+                    device.consumes.iter().filter(|(name, _)| name == set).filter_map(|(_, all)| all.get(counter))
+                });
+                used.sum::<i128>() + amount <= there.get(counter).copied().unwrap_or(0)
+            })
+        })
+    }
+
+    /// Whether a device's attribute goes with those of the devices that were chosen under a constraint.
+    fn goes_with(&self, constraint: &Constraint, claim: usize, candidate: Candidate<'_>) -> bool {
+        let Some(own) = attribute(candidate, &constraint.attribute) else { return false };
+        let requests = &self.allocator.claims[claim].requests;
+        let under = self.chosen[claim].iter().filter(|pick| {
+            let request = &requests[pick.request];
+            let ask = request.prioritized.then(|| &request.alternatives[pick.alternative].name);
+            constraint.is_about(&request.name, ask)
+        });
+        let mut others = under.filter_map(|pick| attribute(self.candidates[pick.candidate], &constraint.attribute));
+        others.all(|other| (other == own) != constraint.distinct)
+    }
+
+    fn take(&mut self, place: Place3, pick: Pick) {
+        if !pick.result.admin {
+            let id = self.candidates[pick.candidate].id();
+            if pick.result.consumed.is_empty() {
+                self.taken.whole.insert(id, ());
+            } else {
+                let used = self.taken.shared.entry(id).or_default();
+                for (name, amount) in &pick.result.consumed {
+                    *used.entry(name.clone()).or_default() += amount;
+                }
+            }
+        }
+        self.chosen[place.claim].push(pick);
+    }
+
+    fn give_back(&mut self, place: Place3) {
+        let Some(pick) = self.chosen[place.claim].pop() else { return };
+        if pick.result.admin {
+            return;
+        }
+        let id = self.candidates[pick.candidate].id();
+        if pick.result.consumed.is_empty() {
+            self.taken.whole.remove(&id);
+        } else if let Some(used) = self.taken.shared.get_mut(&id) {
+            for (name, amount) in &pick.result.consumed {
+                *used.entry(name.clone()).or_default() -= amount;
+            }
+            if used.values().all(|amount| *amount == 0) {
+                self.taken.shared.remove(&id);
+            }
+        }
+    }
+}
+
+/// Which alternative of which request of which claim.
+#[derive(Clone, Copy)]
+struct Place3 {
+    claim: usize,
+    request: usize,
+    alternative: usize,
+}
+
+fn result_name(request: &Request, ask: &Ask) -> Text {
+    if request.prioritized { format!("{}/{}", request.name, ask.name).into() } else { request.name.clone() }
+}
+
+fn attribute<'a>(candidate: Candidate<'a>, name: &str) -> Option<&'a Attribute> {
+    let (domain, id) = name.split_once('/').unwrap_or((&candidate.slice.driver, name));
+    candidate
+        .device
+        .attributes
+        .iter()
+        .find(|((own, name), _)| **own == *domain && **name == *id)
+        .map(|(_, value)| value)
+}
+
+fn capacity(device: &Device, name: &str) -> Option<i128> {
+    let (domain, id) = name.split_once('/').map_or((None, name), |(domain, id)| (Some(domain), id));
+    let named = |(own, name): &&(Text, Text)| **name == *id && domain.is_none_or(|domain| **own == *domain);
+    let key = device.capacity.keys().find(named)?;
+    holdfast_core::schema::quantity::whole(&device.capacity[key].value)
+}
+
+/// What a request takes of a device that is shared; `None` where it cannot be had in such parts.
+fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
+    let mut consumed = Vec::new();
+    for ((_, name), there) in &device.capacity {
+        let all = holdfast_core::schema::quantity::whole(&there.value).unwrap_or(0);
+        let asked =
+            ask.capacity.iter().find(|(own, _)| own.rsplit('/').next() == Some(&**name)).map(|(_, amount)| *amount);
+        let amount = match &there.policy {
+            None => asked.map_or(all, |_| all),
+            Some(policy) => {
+                let wanted = asked.or(policy.default).unwrap_or(all);
+                match (&policy.range, policy.values.is_empty()) {
+                    (_, false) => *policy.values.iter().filter(|value| **value >= wanted).min()?,
+                    (Some((least, most, step)), true) => {
+                        let over = (wanted - least).max(0);
+                        let step = step.filter(|step| *step > 0).unwrap_or(1);
+                        let amount =
+                            least + over.div_euclid(step) * step + if over.rem_euclid(step) > 0 { step } else { 0 };
+                        (most.is_none_or(|most| amount <= most)).then_some(amount)?
+                    }
+                    (None, true) => wanted,
+                }
+            }
+        };
+        if asked.is_some_and(|asked| asked > all) {
+            return None;
+        }
+        consumed.push((name.clone(), amount));
+    }
+    Some(consumed)
+}
+
+/// What is written into the claim. Devices that are bound to a node bind the claim to it.
+fn allocation(node: &Node, picks: Vec<Pick>) -> Allocation {
+    let by_name = Requirement { key: "metadata.name".into(), operator: Operator::In, values: vec![node.name.clone()] };
+    let nodes = NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![by_name] }]);
+    Allocation { nodes: Some(nodes), devices: picks.into_iter().map(|pick| pick.result).collect() }
+}

@@ -1,0 +1,188 @@
+//! DynamicResources: a pod lies where the devices that it claims are.
+
+use super::devices::allocate::Allocator;
+use crate::object::device::{Claim, MAX_RESERVATIONS};
+use crate::object::pod::Template;
+use crate::object::{Key, Kind};
+use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
+use crate::snapshot::assume::Promise;
+use crate::snapshot::node_info::NodeInfo;
+use crate::snapshot::{Event, Seen};
+use crate::status::{Diagnosis, Refusal};
+use std::sync::Arc;
+
+pub const NAME: &str = "DynamicResources";
+
+const ELSEWHERE: &str = "resourceclaim not available on the node";
+
+#[derive(Debug)]
+pub struct DynamicResources;
+
+impl Plugin for DynamicResources {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
+        claims(cycle).err().map(|reason| Refusal::hard(NAME, reason))
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        match Devices::new(cycle) {
+            Err(refusal) => PreFilter::Refuse(refusal),
+            Ok(None) => PreFilter::Skip,
+            Ok(Some(devices)) => PreFilter::judge(devices),
+        }
+    }
+
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let devices = Devices::new(cycle).ok().flatten();
+        let prioritized = |devices: &Devices| {
+            devices.unallocated.iter().any(|claim| claim.requests.iter().any(|request| request.prioritized))
+        };
+        Some(Box::new(Liking(devices.filter(prioritized))))
+    }
+
+    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+        let kinds = [Kind::ResourceClaim, Kind::ResourceSlice, Kind::DeviceClass];
+        !template.claims.is_empty() && kinds.contains(&kind)
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        Hint::queue_if(match &event.seen {
+            Seen::Node(before, Some(after)) => before
+                .as_ref()
+                .is_none_or(|before| before.labels != after.labels || before.allocatable != after.allocatable),
+            Seen::DeviceClaim(before, after) => {
+                let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
+                let freed = allocated(before) && !allocated(after);
+                let own = || own_claims(cycle).any(|own| own == Some(event.key.clone()));
+                freed || (after.is_some() && own())
+            }
+            Seen::Pod(_, Some(after)) => after.uid == cycle.pod.uid && claims(Cycle { pod: after, ..cycle }).is_ok(),
+            Seen::Other { after: true, .. } => matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice),
+            _ => false,
+        })
+    }
+}
+
+/// The claims that a pod names; `None` for one that is not made yet.
+fn own_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Option<Key>> + 'a {
+    let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
+    cycle.pod.template.claims.iter().filter_map(move |claim| match &claim.claim {
+        Some(name) => Some(Some(key(name.clone()))),
+        None => match cycle.pod.made_claims.iter().find(|(name, _)| *name == claim.name) {
+            Some((_, made)) => made.clone().map(|made| Some(key(made))),
+            None => Some(None),
+        },
+    })
+}
+
+fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
+    let mut claims = Vec::new();
+    for (key, own) in own_claims(cycle).zip(&cycle.pod.template.claims) {
+        let pod = &cycle.pod.key;
+        let Some(key) = key else {
+            return Err(format!("pod \"{pod}\": waiting for the resource claim of \"{}\" to be created", own.name));
+        };
+        let claim = cycle.snapshot.device_claims.get(&key);
+        let claim = claim.ok_or_else(|| format!("resourceclaim \"{}\" not found", key.name))?;
+        if own.claim.is_none() && claim.owner.as_ref() != Some(&cycle.pod.uid) {
+            return Err(format!("ResourceClaim {key} was not created for pod {pod} (pod is not owner)"));
+        }
+        claims.push(claim.clone());
+    }
+    Ok(claims)
+}
+
+#[derive(Clone)]
+struct Devices {
+    allocated: Vec<Arc<Claim>>,
+    unallocated: Vec<Arc<Claim>>,
+    allocator: Arc<Allocator>,
+}
+
+impl Devices {
+    fn new(cycle: Cycle<'_>) -> Result<Option<Self>, Refusal> {
+        if cycle.pod.template.claims.is_empty() {
+            return Ok(None);
+        }
+        let hard = |reason: String| Refusal::hard(NAME, reason);
+        let (mut allocated, mut unallocated) = (Vec::new(), Vec::new());
+        for claim in claims(cycle).map_err(hard)? {
+            if claim.deleting {
+                return Err(hard(format!("resourceclaim \"{}\" is being deleted", claim.key.name)));
+            }
+            if claim.promised {
+                let name = &claim.key.name;
+                return Err(hard(format!("resourceclaim \"{name}\" is in the process of being allocated")));
+            }
+            let own = claim.reserved_for.contains(&cycle.pod.uid);
+            if claim.allocation.is_some() && !own && claim.reserved_for.len() >= MAX_RESERVATIONS {
+                return Err(hard("resourceclaim in use".into()));
+            }
+            if claim.allocation.is_some() { &mut allocated } else { &mut unallocated }.push(claim);
+        }
+        let allocator = Allocator::new(cycle.snapshot, unallocated.clone()).map_err(hard)?;
+        Ok(Some(Devices { allocated, unallocated, allocator: Arc::new(allocator) }))
+    }
+
+    fn is_there(claim: &Claim, node: &NodeInfo) -> bool {
+        let nodes = claim.allocation.as_ref().and_then(|allocation| allocation.nodes.as_ref());
+        nodes.is_none_or(|nodes| nodes.matches(&node.node.name, &node.node.labels))
+    }
+}
+
+impl Filter for Devices {
+    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        if !self.allocated.iter().all(|claim| Devices::is_there(claim, node)) {
+            return Err(Refusal::hard(NAME, ELSEWHERE));
+        }
+        match self.allocator.allocate(&node.node) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(Refusal::hard(NAME, "cannot allocate all claims")),
+            Err(error) => Err(Refusal::error(NAME, error)),
+        }
+    }
+
+    fn reserve(&self, _: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
+        let found = self.allocator.allocate(&node.node).map_err(|error| Refusal::error(NAME, error))?;
+        let found = found.ok_or_else(|| Refusal::hard(NAME, "cannot allocate all claims"))?;
+        promise.devices.extend(self.unallocated.iter().map(|claim| claim.key.clone()).zip(found));
+        Ok(())
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}
+
+/// How much the devices that a node has are liked, where a claim has alternatives.
+struct Liking(Option<Devices>);
+
+impl Score for Liking {
+    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+        let liking = |devices: &Devices| {
+            let found = devices.allocator.allocate(&node.node).ok().flatten();
+            found.map_or(0, |found| devices.allocator.liking(&found))
+        };
+        self.0.as_ref().map_or(0, liking)
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::ByHighest
+    }
+}
+
+/// The claim of a pod whose devices could be taken from it, because they are where the pod cannot lie and nobody else
+/// uses them; `None` where there is no such claim.
+pub fn claim_in_the_way(cycle: Cycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
+    let elsewhere =
+        |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == ELSEWHERE);
+    let refused = || diagnosis.refused.iter().filter(|(_, refusal)| elsewhere(refusal));
+    let nodes = || refused().filter_map(|(name, _)| cycle.snapshot.node_named(name));
+    let unused = |claim: &&Arc<Claim>| claim.reserved_for.iter().all(|user| *user == cycle.pod.uid);
+    let claims = claims(cycle).unwrap_or_default();
+    let mut held = claims.iter().filter(|claim| claim.allocation.is_some()).filter(unused);
+    held.find(|claim| nodes().any(|node| !Devices::is_there(claim, node))).map(|claim| claim.key.clone())
+}

@@ -1,0 +1,414 @@
+//! InterPodAffinity: what pods say about lying near other pods.
+
+use super::places::Places;
+use crate::object::labels::Labels;
+use crate::object::pod::{Pod, Template};
+use crate::object::selector::Selector;
+use crate::object::terms::PodTerm;
+use crate::object::{Kind, Text};
+use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::snapshot::{Event, Seen, Snapshot};
+use crate::status::Refusal;
+use std::sync::Arc;
+
+pub const NAME: &str = "InterPodAffinity";
+
+#[derive(Debug)]
+pub struct InterPodAffinity {
+    /// How much it is worth to lie where a pod that is there requires such pods.
+    pub hard_weight: i64,
+    /// Whether pods that prefer nothing themselves are left alone by what others prefer.
+    pub own_preferences_only: bool,
+}
+
+impl Default for InterPodAffinity {
+    fn default() -> Self {
+        InterPodAffinity { hard_weight: 1, own_preferences_only: false }
+    }
+}
+
+impl Plugin for InterPodAffinity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        PreFilter::judge(Rules::new(cycle))
+    }
+
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let affinity = &cycle.pod.template.pod_affinity;
+        let prefers = !affinity.preferred.is_empty() || !affinity.preferred_anti.is_empty();
+        if self.own_preferences_only && !prefers {
+            return None;
+        }
+        Some(Box::new(Preferences::new(self, cycle)))
+    }
+
+    fn rests_on(&self, _: &Template, kind: Kind) -> bool {
+        kind == Kind::Namespace
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        let own = &cycle.pod.template.pod_affinity;
+        Hint::queue_if(match &event.seen {
+            Seen::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
+                before.template.labels != after.template.labels
+            }
+            Seen::Pod(before, after) => {
+                let lying = |pod: &&Arc<Pod>| pod.node_name.is_some();
+                let (before, after) = (before.as_ref().filter(lying), after.as_ref().filter(lying));
+                let terms = Terms::new(cycle);
+                let near = |pod: &Arc<Pod>| terms.all_required_match(pod);
+                let far = |pod: &Arc<Pod>| terms.anti.iter().any(|term| term.matches(pod));
+                let repels = |pod: &Arc<Pod>| {
+                    let anti = &pod.template.pod_affinity.required_anti;
+                    anti.iter().any(|term| terms.are_meant_by(term))
+                };
+                let arrives = after.is_some_and(near) && !before.is_some_and(near);
+                let leaves =
+                    before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod))) && !after.is_some_and(far);
+                arrives || leaves
+            }
+            Seen::Node(before, Some(after)) => {
+                let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
+                match before {
+                    None => true,
+                    Some(before) => {
+                        let mut keys = keys.peekable();
+                        keys.peek().is_none() || keys.any(|key| before.labels.get(key) != after.labels.get(key))
+                    }
+                }
+            }
+            _ => false,
+        })
+    }
+}
+
+/// A term of the pod that is to be placed, with its namespaces found.
+#[derive(Debug, Clone)]
+struct Term {
+    namespaces: Vec<Text>,
+    everywhere: bool,
+    selector: Selector,
+    key: Text,
+    weight: i64,
+}
+
+impl Term {
+    fn new(snapshot: &Snapshot, term: &PodTerm) -> Self {
+        let mut namespaces = term.namespaces.clone();
+        let selector = &term.namespace_selector;
+        // Kubernetes, having found the namespaces, still asks the selector about labels, and shows it none:
+        // one that is content with no labels means every namespace.
+        let everywhere = selector.matches(&Labels::default());
+        if !everywhere {
+            let selected = snapshot.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
+            namespaces.extend(selected.map(|(key, _)| key.name.clone()));
+        }
+        Term {
+            namespaces,
+            everywhere,
+            selector: term.selector.clone(),
+            key: term.topology_key.clone(),
+            weight: term.weight,
+        }
+    }
+
+    fn matches(&self, pod: &Pod) -> bool {
+        (self.everywhere || self.namespaces.contains(pod.namespace())) && self.selector.matches(&pod.template.labels)
+    }
+}
+
+/// What the pod that is to be placed says of others, and what others need to know of it.
+#[derive(Debug, Clone)]
+struct Terms {
+    required: Vec<Term>,
+    anti: Vec<Term>,
+    template: Arc<Template>,
+    namespace_labels: Arc<Labels>,
+}
+
+impl Terms {
+    fn new(cycle: Cycle<'_>) -> Self {
+        let template = &cycle.pod.template;
+        let terms = |terms: &[PodTerm]| terms.iter().map(|term| Term::new(cycle.snapshot, term)).collect();
+        Terms {
+            required: terms(&template.pod_affinity.required),
+            anti: terms(&template.pod_affinity.required_anti),
+            template: template.clone(),
+            namespace_labels: cycle.snapshot.namespace_labels(&template.namespace),
+        }
+    }
+
+    fn all_required_match(&self, pod: &Pod) -> bool {
+        !self.required.is_empty() && self.required.iter().all(|term| term.matches(pod))
+    }
+
+    /// Whether another pod's term is about the pod that is to be placed.
+    fn are_meant_by(&self, term: &PodTerm) -> bool {
+        term.matches(&self.template.namespace, &self.namespace_labels, &self.template.labels)
+    }
+}
+
+/// How often something was counted in each place.
+#[derive(Debug, Clone)]
+struct Counter {
+    places: Arc<Places>,
+    counts: Vec<i64>,
+}
+
+/// Counters by label.
+#[derive(Debug, Clone, Default)]
+struct Counters {
+    by_key: Vec<Counter>,
+    /// How many places have a count that is not nought.
+    places_counted: usize,
+}
+
+impl Counters {
+    fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) {
+        let counter = self.counter(snapshot, key);
+        let Some(place) = counter.places.of(node) else { return };
+        let count = &mut counter.counts[place];
+        let was = *count != 0;
+        *count += by;
+        match (was, *count != 0) {
+            (false, true) => self.places_counted += 1,
+            (true, false) => self.places_counted -= 1,
+            _ => {}
+        }
+    }
+
+    fn counter(&mut self, snapshot: &Snapshot, key: &Text) -> &mut Counter {
+        let at = self.by_key.iter().position(|one| one.places.key == *key).unwrap_or_else(|| {
+            let places = Arc::new(Places::new(snapshot, key));
+            self.by_key.push(Counter { counts: vec![0; places.count()], places });
+            self.by_key.len() - 1
+        });
+        &mut self.by_key[at]
+    }
+
+    fn of(&self, key: &Text) -> Option<&Counter> {
+        self.by_key.iter().find(|one| one.places.key == *key)
+    }
+
+    fn get(&self, key: &Text, node: NodeId) -> i64 {
+        self.of(key).map_or(0, |counter| counter.at(node))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.places_counted == 0
+    }
+}
+
+impl Counter {
+    fn at(&self, node: NodeId) -> i64 {
+        self.places.of(node).map_or(0, |place| self.counts[place])
+    }
+}
+
+/// What must be.
+#[derive(Clone)]
+struct Rules {
+    terms: Arc<Terms>,
+    /// Pods that match all that the pod requires to be near.
+    near: Counters,
+    /// Pods that it requires to be far.
+    far: Counters,
+    /// Pods that require it to be far.
+    repelling: Counters,
+}
+
+impl Rules {
+    fn new(cycle: Cycle<'_>) -> Self {
+        let terms = Arc::new(Terms::new(cycle));
+        let own = !terms.required.is_empty() || !terms.anti.is_empty();
+        let mut near = Counters::default();
+        for term in &terms.required {
+            near.counter(cycle.snapshot, &term.key);
+        }
+        let mut rules = Rules { terms, near, far: Counters::default(), repelling: Counters::default() };
+        let mut count = |node: &NodeInfo| node.pods.iter().for_each(|pod| rules.count(cycle.snapshot, pod, node.id, 1));
+        if own {
+            cycle.snapshot.nodes().for_each(&mut count);
+        } else {
+            cycle.snapshot.nodes_with_affinity().for_each(&mut count);
+        }
+        rules
+    }
+
+    fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
+        for term in &pod.template.pod_affinity.required_anti {
+            if self.terms.are_meant_by(term) {
+                self.repelling.count(snapshot, &term.topology_key, node, by);
+            }
+        }
+        let terms = self.terms.clone();
+        if terms.all_required_match(pod) {
+            for term in &terms.required {
+                self.near.count(snapshot, &term.key, node, by);
+            }
+        }
+        for term in terms.anti.iter().filter(|term| term.matches(pod)) {
+            self.far.count(snapshot, &term.key, node, by);
+        }
+    }
+
+    /// Whether what the pod requires to be near is near, or it is the first of those who want to be near each other.
+    fn is_near(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+        let required = &self.terms.required;
+        let has_place = |term: &Term| self.near.of(&term.key).is_some_and(|one| one.places.of(node.id).is_some());
+        required.iter().all(has_place)
+            && (required.iter().all(|term| self.near.get(&term.key, node.id) > 0)
+                || (self.near.is_empty() && self.terms.all_required_match(cycle.pod)))
+    }
+}
+
+enum Rule {
+    Near,
+    Far,
+    Repelled,
+}
+
+impl Rules {
+    /// The first rule that a node breaks.
+    fn broken(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Option<Rule> {
+        if !self.terms.required.is_empty() && !self.is_near(cycle, node) {
+            Some(Rule::Near)
+        } else if self.terms.anti.iter().any(|term| self.far.get(&term.key, node.id) > 0) {
+            Some(Rule::Far)
+        } else if self.repelling.by_key.iter().any(|counter| counter.at(node.id) > 0) {
+            Some(Rule::Repelled)
+        } else {
+            None
+        }
+    }
+}
+
+impl Filter for Rules {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        match self.broken(cycle, node) {
+            None => Ok(()),
+            Some(Rule::Near) => Err(Refusal::hard(NAME, "node(s) didn't match pod affinity rules")),
+            Some(Rule::Far) => Err(Refusal::soft(NAME, "node(s) didn't match pod anti-affinity rules")),
+            Some(Rule::Repelled) => {
+                Err(Refusal::soft(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"))
+            }
+        }
+    }
+
+    fn passes(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+        self.broken(cycle, node).is_none()
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self) -> bool {
+        self.terms.required.is_empty() && self.terms.anti.is_empty() && self.repelling.is_empty()
+    }
+
+    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle.snapshot, pod, node, 1);
+    }
+
+    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle.snapshot, pod, node, -1);
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}
+
+/// What had better be: weights by place.
+struct Preferences {
+    terms: Terms,
+    preferred: Vec<Term>,
+    hard_weight: i64,
+    weights: Counters,
+    /// Whether anything was ever counted.
+    counted: bool,
+}
+
+impl Preferences {
+    fn new(plugin: &InterPodAffinity, cycle: Cycle<'_>) -> Self {
+        let affinity = &cycle.pod.template.pod_affinity;
+        let near = affinity.preferred.iter().map(|term| (term, 1));
+        let far = affinity.preferred_anti.iter().map(|term| (term, -1));
+        let preferred = near.chain(far).map(|(term, sign)| {
+            let term = Term::new(cycle.snapshot, term);
+            Term { weight: sign * term.weight, ..term }
+        });
+        let mut preferences = Preferences {
+            preferred: preferred.collect(),
+            terms: Terms::new(cycle),
+            hard_weight: plugin.hard_weight,
+            weights: Counters::default(),
+            counted: false,
+        };
+        let all = !preferences.preferred.is_empty();
+        let mut count =
+            |node: &NodeInfo| node.pods.iter().for_each(|pod| preferences.count(cycle.snapshot, pod, node.id, 1));
+        if all {
+            cycle.snapshot.nodes().for_each(&mut count);
+        } else {
+            cycle.snapshot.nodes_with_affinity().for_each(&mut count);
+        }
+        preferences
+    }
+
+    fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
+        for term in self.preferred.iter().filter(|term| term.matches(pod)) {
+            self.weights.count(snapshot, &term.key, node, by * term.weight);
+            self.counted = true;
+        }
+        let theirs = &pod.template.pod_affinity;
+        if theirs.is_empty() {
+            return;
+        }
+        let required = theirs.required.iter().filter(|_| self.hard_weight > 0).map(|term| (term, self.hard_weight));
+        let preferred = theirs.preferred.iter().map(|term| (term, term.weight));
+        let anti = theirs.preferred_anti.iter().map(|term| (term, -term.weight));
+        for (term, weight) in required.chain(preferred).chain(anti) {
+            if self.terms.are_meant_by(term) {
+                self.weights.count(snapshot, &term.topology_key, node, by * weight);
+                self.counted = true;
+            }
+        }
+    }
+}
+
+impl Score for Preferences {
+    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+        self.weights.by_key.iter().map(|counter| counter.at(node.id)).sum()
+    }
+
+    fn normalize(&self, _: &[&NodeInfo], scores: &mut [i64]) {
+        let (least, most) =
+            scores.iter().fold((i64::MAX, i64::MIN), |(least, most), score| (least.min(*score), most.max(*score)));
+        for score in scores {
+            let part = (*score - least) as f64 / (most - least) as f64;
+            *score = if most > least { (MAX_SCORE as f64 * part) as i64 } else { 0 };
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.counted
+    }
+
+    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle.snapshot, pod, node, 1);
+    }
+
+    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle.snapshot, pod, node, -1);
+    }
+}

@@ -1,0 +1,183 @@
+//! Plug-ins that configurations of old may name.
+
+use super::allocation::{Strategy, Weighted};
+use super::default_selector::default_selector;
+use crate::object::Text;
+use crate::object::labels::Labels;
+use crate::object::selector::Selector;
+use crate::plugin::{Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::snapshot::node_info::NodeInfo;
+use crate::status::Refusal;
+use std::collections::HashMap;
+
+pub const SELECTOR_SPREAD: &str = "SelectorSpread";
+pub const NODE_PREFER_AVOID_PODS: &str = "NodePreferAvoidPods";
+pub const NODE_LABEL: &str = "NodeLabel";
+
+/// Pods that belong together lie on different nodes, and even more so in different zones.
+#[derive(Debug)]
+pub struct SelectorSpread;
+
+impl Plugin for SelectorSpread {
+    fn name(&self) -> &'static str {
+        SELECTOR_SPREAD
+    }
+
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let template = &cycle.pod.template;
+        let selector = default_selector(cycle.snapshot, template);
+        template.spread.is_empty().then(|| Box::new(Together(selector)) as Box<dyn Score>)
+    }
+}
+
+struct Together(Selector);
+
+/// Region and zone of a node, by the names of today or of old.
+fn zone(labels: &Labels) -> Option<(Option<&Text>, Option<&Text>)> {
+    let of = |today: &str, old: &str| labels.get(today).or_else(|| labels.get(old));
+    let region = of("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region");
+    let zone = of("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone");
+    (region.is_some() || zone.is_some()).then_some((region, zone))
+}
+
+impl Score for Together {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        if self.0.is_everything() {
+            return 0;
+        }
+        let counts = node.pods.iter().filter(|pod| {
+            pod.namespace() == cycle.pod.namespace() && !pod.deleting && self.0.matches(&pod.template.labels)
+        });
+        i64::try_from(counts.count()).unwrap_or(i64::MAX)
+    }
+
+    fn normalize(&self, nodes: &[&NodeInfo], scores: &mut [i64]) {
+        let most = scores.iter().copied().max().unwrap_or(0);
+        let mut zones: HashMap<_, i64> = HashMap::new();
+        for (node, score) in nodes.iter().zip(scores.iter()) {
+            if let Some(zone) = zone(&node.node.labels) {
+                *zones.entry(zone).or_default() += score;
+            }
+        }
+        let most_of_zone = zones.values().copied().max().unwrap_or(0);
+        let part = |most: i64, own: i64| if most > 0 { 100.0 * ((most - own) as f64 / most as f64) } else { 100.0 };
+        for (node, score) in nodes.iter().zip(scores) {
+            let of_node = part(most, *score);
+            let of_zone = zone(&node.node.labels).map(|zone| part(most_of_zone, zones[&zone]));
+            *score = of_zone.map_or(of_node, |of_zone| of_node / 3.0 + of_zone * (2.0 / 3.0)) as i64;
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+}
+
+/// Nodes may ask, by an annotation, that pods of some controllers stay away.
+#[derive(Debug)]
+pub struct NodePreferAvoidPods;
+
+impl Plugin for NodePreferAvoidPods {
+    fn name(&self) -> &'static str {
+        NODE_PREFER_AVOID_PODS
+    }
+
+    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+        Some(Box::new(Avoided))
+    }
+}
+
+struct Avoided;
+
+impl Score for Avoided {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        let avoided = cycle.pod.template.controller.as_ref().is_some_and(|(kind, _, uid)| {
+            matches!(&**kind, "ReplicationController" | "ReplicaSet")
+                && node.node.avoided.iter().any(|(own, of)| own == kind && of == uid)
+        });
+        if avoided { 0 } else { MAX_SCORE }
+    }
+}
+
+/// Labels that nodes must have, must not have, or had better have.
+#[derive(Debug, Default, Clone)]
+pub struct NodeLabel {
+    pub present: Vec<Text>,
+    pub absent: Vec<Text>,
+    pub present_preferred: Vec<Text>,
+    pub absent_preferred: Vec<Text>,
+}
+
+impl Plugin for NodeLabel {
+    fn name(&self) -> &'static str {
+        NODE_LABEL
+    }
+
+    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
+        if self.present.is_empty() && self.absent.is_empty() {
+            return PreFilter::judge(Check(|_, _| Ok(())));
+        }
+        PreFilter::judge(self.clone())
+    }
+
+    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+        Some(Box::new(self.clone()))
+    }
+}
+
+impl Filter for NodeLabel {
+    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        let has = |label: &Text| node.node.labels.get(label).is_some();
+        if self.present.iter().all(has) && !self.absent.iter().any(has) {
+            return Ok(());
+        }
+        Err(Refusal::hard(NODE_LABEL, "node(s) didn't have the requested labels"))
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}
+
+impl Score for NodeLabel {
+    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+        let has = |label: &&Text| node.node.labels.get(label).is_some();
+        let right = self.present_preferred.iter().filter(has).count()
+            + self.absent_preferred.iter().filter(|label| !has(label)).count();
+        let all = self.present_preferred.len() + self.absent_preferred.len();
+        i64::try_from(100 * right / all.max(1)).unwrap_or(0)
+    }
+}
+
+pub const LEAST_ALLOCATED: &str = "NodeResourcesLeastAllocated";
+pub const MOST_ALLOCATED: &str = "NodeResourcesMostAllocated";
+pub const REQUESTED_TO_CAPACITY_RATIO: &str = "RequestedToCapacityRatio";
+
+/// A score by allocation under a name of its own, beside NodeResourcesFit.
+#[derive(Debug)]
+pub struct Allocation {
+    pub name: &'static str,
+    pub strategy: Strategy,
+    pub resources: Vec<Weighted>,
+}
+
+impl Plugin for Allocation {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+        Some(Box::new(ByAllocation { strategy: self.strategy.clone(), resources: self.resources.clone() }))
+    }
+}
+
+struct ByAllocation {
+    strategy: Strategy,
+    resources: Vec<Weighted>,
+}
+
+impl Score for ByAllocation {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        self.strategy.score(&self.resources, node, &cycle.pod.template.scored)
+    }
+}

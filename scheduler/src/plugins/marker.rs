@@ -1,0 +1,20 @@
+//! Plug-ins that stand for what the scheduler does itself: ordering its queue, binding, preempting.
+
+use crate::plugin::{Cycle, Hint, Plugin};
+use crate::snapshot::Event;
+
+pub const PRIORITY_SORT: &str = "PrioritySort";
+pub const DEFAULT_BINDER: &str = "DefaultBinder";
+
+#[derive(Debug)]
+pub struct Marker(pub &'static str);
+
+impl Plugin for Marker {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn hint(&self, _: Cycle<'_>, _: &Event) -> Hint {
+        Hint::Skip
+    }
+}

@@ -1,0 +1,111 @@
+//! The plug-ins of Kubernetes, a file each, and the table of them.
+
+pub mod allocation;
+pub mod balanced_allocation;
+pub mod default_preemption;
+pub mod default_selector;
+pub mod devices;
+pub mod dynamic_resources;
+pub mod gang_scheduling;
+pub mod image_locality;
+pub mod inter_pod_affinity;
+pub mod legacy;
+pub mod marker;
+pub mod node_affinity;
+pub mod node_name;
+pub mod node_ports;
+pub mod node_resources_fit;
+pub mod node_unschedulable;
+pub mod node_volume_limits;
+mod places;
+pub mod pod_topology_spread;
+pub mod scheduling_gates;
+pub mod taint_toleration;
+pub mod volume_binding;
+pub mod volume_restrictions;
+pub mod volume_zone;
+
+use crate::plugin::{Plugin, Point};
+use allocation::Strategy;
+use marker::Marker;
+use std::sync::Arc;
+
+/// A plug-in as it can be enabled.
+pub struct Row {
+    pub name: &'static str,
+    /// Where it answers.
+    pub points: &'static [Point],
+    /// What its score weighs where nothing else is said.
+    pub weight: i64,
+    pub by_default: bool,
+    /// The plug-in with its arguments as they are by default.
+    pub build: fn() -> Arc<dyn Plugin>,
+}
+
+use Point::*;
+
+const fn row(name: &'static str, points: &'static [Point], weight: i64, build: fn() -> Arc<dyn Plugin>) -> Row {
+    Row { name, points, weight, by_default: true, build }
+}
+
+const fn on_demand(name: &'static str, points: &'static [Point], build: fn() -> Arc<dyn Plugin>) -> Row {
+    Row { name, points, weight: 1, by_default: false, build }
+}
+
+/// All plug-ins in the order in which they answer. The order of filters decides which reason a node's refusal shows.
+pub static PLUGINS: &[Row] = &[
+    row(scheduling_gates::NAME, &[PreEnqueue], 0, || Arc::new(scheduling_gates::SchedulingGates)),
+    row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(Marker(marker::PRIORITY_SORT))),
+    row(node_unschedulable::NAME, &[Filter], 0, || Arc::new(node_unschedulable::NodeUnschedulable)),
+    row(node_name::NAME, &[Filter], 0, || Arc::new(node_name::NodeName)),
+    row(taint_toleration::NAME, &[Filter, PreScore, Score], 3, || Arc::new(taint_toleration::TaintToleration)),
+    row(node_affinity::NAME, &[PreFilter, Filter, PreScore, Score], 2, || {
+        Arc::new(node_affinity::NodeAffinity::default())
+    }),
+    row(node_ports::NAME, &[PreFilter, Filter], 0, || Arc::new(node_ports::NodePorts)),
+    row(node_resources_fit::NAME, &[PreFilter, Filter, PreScore, Score], 1, || {
+        Arc::new(node_resources_fit::NodeResourcesFit::default())
+    }),
+    row(volume_restrictions::NAME, &[PreFilter, Filter], 0, || Arc::new(volume_restrictions::VolumeRestrictions)),
+    row(node_volume_limits::NAME, &[PreFilter, Filter], 0, || Arc::new(node_volume_limits::NodeVolumeLimits)),
+    row(volume_binding::NAME, &[PreFilter, Filter, PreScore, Score, Reserve, PreBind], 1, || {
+        Arc::new(volume_binding::VolumeBinding::default())
+    }),
+    row(volume_zone::NAME, &[PreFilter, Filter], 0, || Arc::new(volume_zone::VolumeZone)),
+    row(pod_topology_spread::NAME, &[PreFilter, Filter, PreScore, Score], 2, || {
+        Arc::new(pod_topology_spread::PodTopologySpread::default())
+    }),
+    row(inter_pod_affinity::NAME, &[PreFilter, Filter, PreScore, Score], 2, || {
+        Arc::new(inter_pod_affinity::InterPodAffinity::default())
+    }),
+    row(dynamic_resources::NAME, &[PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve, PreBind], 2, || {
+        Arc::new(dynamic_resources::DynamicResources)
+    }),
+    row(default_preemption::NAME, &[PostFilter], 0, || Arc::new(Marker(default_preemption::NAME))),
+    row(balanced_allocation::NAME, &[PreScore, Score], 1, || {
+        Arc::new(balanced_allocation::BalancedAllocation::default())
+    }),
+    row(image_locality::NAME, &[Score], 1, || Arc::new(image_locality::ImageLocality)),
+    row(marker::DEFAULT_BINDER, &[Bind], 0, || Arc::new(Marker(marker::DEFAULT_BINDER))),
+    on_demand(gang_scheduling::NAME, &[PreEnqueue, Permit], || Arc::new(gang_scheduling::GangScheduling)),
+    on_demand(legacy::SELECTOR_SPREAD, &[PreScore, Score], || Arc::new(legacy::SelectorSpread)),
+    on_demand(legacy::NODE_PREFER_AVOID_PODS, &[Score], || Arc::new(legacy::NodePreferAvoidPods)),
+    on_demand(legacy::LEAST_ALLOCATED, &[PreScore, Score], || {
+        allocation(legacy::LEAST_ALLOCATED, Strategy::LeastAllocated)
+    }),
+    on_demand(legacy::MOST_ALLOCATED, &[PreScore, Score], || {
+        allocation(legacy::MOST_ALLOCATED, Strategy::MostAllocated)
+    }),
+    on_demand(legacy::REQUESTED_TO_CAPACITY_RATIO, &[PreScore, Score], || {
+        allocation(legacy::REQUESTED_TO_CAPACITY_RATIO, Strategy::RequestedToCapacityRatio(vec![(0, 0), (100, 100)]))
+    }),
+    on_demand(legacy::NODE_LABEL, &[Filter, Score], || Arc::new(legacy::NodeLabel::default())),
+];
+
+fn allocation(name: &'static str, strategy: Strategy) -> Arc<dyn Plugin> {
+    Arc::new(legacy::Allocation { name, strategy, resources: allocation::usual_resources() })
+}
+
+pub fn find(name: &str) -> Option<&'static Row> {
+    PLUGINS.iter().find(|row| row.name == name)
+}

@@ -1,0 +1,111 @@
+//! NodeAffinity: what pods, and the configuration, say about the labels and names of nodes.
+
+use crate::object::Text;
+use crate::object::node::Node;
+use crate::object::pod::Template;
+use crate::object::selector::Operator;
+use crate::object::terms::{NodeSelector, NodeTerm, PreferredNodeTerm};
+use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
+use crate::snapshot::node_info::NodeInfo;
+use crate::snapshot::{Event, Seen};
+use crate::status::Refusal;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub const NAME: &str = "NodeAffinity";
+
+/// What the configuration asks of the nodes of all pods.
+#[derive(Debug, Default)]
+pub struct NodeAffinity {
+    pub required: Option<Arc<NodeSelector>>,
+    pub preferred: Vec<PreferredNodeTerm>,
+}
+
+impl Plugin for NodeAffinity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        let template = &cycle.pod.template;
+        if template.node_selector.is_empty() && template.node_affinity.is_none() && self.required.is_none() {
+            return PreFilter::Skip;
+        }
+        let only = template.node_affinity.as_ref().and_then(named_nodes);
+        if only.as_ref().is_some_and(BTreeSet::is_empty) {
+            return PreFilter::Refuse(Refusal::hard(NAME, "pod affinity terms conflict"));
+        }
+        PreFilter::Judge(Box::new(Required(self.required.clone())), only)
+    }
+
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let template = &cycle.pod.template;
+        let terms = template.preferred_nodes.iter().chain(&self.preferred);
+        let counting: Vec<_> = terms.filter(|one| one.weight != 0 && !one.term.is_empty()).cloned().collect();
+        let none = template.preferred_nodes.is_empty() && self.preferred.is_empty();
+        (!none).then(|| Box::new(Preferred(counting)) as Box<dyn Score>)
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        let fits = |node: &Arc<Node>| self.fits(&cycle.pod.template, node);
+        Hint::queue_if(match &event.seen {
+            Seen::Node(before, Some(after)) => fits(after) && !before.as_ref().is_some_and(fits),
+            _ => false,
+        })
+    }
+}
+
+impl NodeAffinity {
+    fn fits(&self, template: &Template, node: &Node) -> bool {
+        self.required.as_ref().is_none_or(|own| own.matches(&node.name, &node.labels))
+            && template.allows(&node.name, &node.labels)
+    }
+}
+
+/// The nodes that the terms name, where every term does.
+pub fn named_nodes(selector: &NodeSelector) -> Option<BTreeSet<Text>> {
+    fn named(term: &NodeTerm) -> Option<BTreeSet<Text>> {
+        let about_the_name =
+            term.fields.iter().filter(|one| &*one.key == "metadata.name" && one.operator == Operator::In);
+        let sets = about_the_name.map(|one| one.values.iter().cloned().collect::<BTreeSet<_>>());
+        sets.reduce(|one, other| &one & &other)
+    }
+    if selector.0.is_empty() {
+        return None;
+    }
+    let sets: Option<Vec<_>> = selector.0.iter().map(named).collect();
+    Some(sets?.into_iter().flatten().collect())
+}
+
+struct Required(Option<Arc<NodeSelector>>);
+
+impl Filter for Required {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        let (name, labels) = (&node.node.name, &node.node.labels);
+        if self.0.as_ref().is_some_and(|added| !added.matches(name, labels)) {
+            return Err(Refusal::hard(NAME, "node(s) didn't match scheduler-enforced node affinity"));
+        }
+        if !cycle.pod.template.allows(name, labels) {
+            return Err(Refusal::hard(NAME, "node(s) didn't match Pod's node affinity/selector"));
+        }
+        Ok(())
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(Required(self.0.clone()))
+    }
+}
+
+/// The sum of the weights of the terms that match.
+struct Preferred(Vec<PreferredNodeTerm>);
+
+impl Score for Preferred {
+    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+        let matching = |one: &&PreferredNodeTerm| one.term.matches(&node.node.name, &node.node.labels);
+        self.0.iter().filter(matching).map(|one| one.weight).sum()
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::ByHighest
+    }
+}

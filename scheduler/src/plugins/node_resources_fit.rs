@@ -1,0 +1,160 @@
+//! NodeResourcesFit: a node must have what a pod asks for; how much of it would be allocated makes it better or worse.
+
+use super::allocation::{Strategy, Weighted, usual_resources};
+use crate::object::Text;
+use crate::object::pod::{Pod, Template};
+use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
+use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Score};
+use crate::snapshot::node_info::NodeInfo;
+use crate::snapshot::{Event, Seen};
+use crate::status::{Code, Reason, Refusal};
+use std::sync::Arc;
+
+pub const NAME: &str = "NodeResourcesFit";
+
+#[derive(Debug)]
+pub struct NodeResourcesFit {
+    /// Extended resources, and groups of them, that others see to.
+    pub ignored: Arc<Ignored>,
+    pub strategy: Strategy,
+    pub resources: Vec<Weighted>,
+}
+
+#[derive(Debug, Default)]
+pub struct Ignored {
+    pub resources: Vec<Text>,
+    pub groups: Vec<Text>,
+}
+
+impl Default for NodeResourcesFit {
+    fn default() -> Self {
+        NodeResourcesFit { ignored: Arc::default(), strategy: Strategy::LeastAllocated, resources: usual_resources() }
+    }
+}
+
+impl Ignored {
+    fn includes(&self, name: &str) -> bool {
+        let group = name.split('/').next().unwrap_or(name);
+        is_extended(name)
+            && (self.resources.iter().any(|one| &**one == name) || self.groups.iter().any(|one| &**one == group))
+    }
+}
+
+impl Plugin for NodeResourcesFit {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn as_fit(&self) -> Option<&NodeResourcesFit> {
+        Some(self)
+    }
+
+    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
+        PreFilter::judge(Fits(self.ignored.clone()))
+    }
+
+    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+        Some(Box::new(Allocated { strategy: self.strategy.clone(), resources: self.resources.clone() }))
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        let template = &cycle.pod.template;
+        Hint::queue_if(match &event.seen {
+            Seen::Pod(Some(gone), None) => gone.node_name.is_some() || gone.nominated.is_some(),
+            Seen::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => asks_less(before, after, None),
+            Seen::Pod(Some(before), Some(after)) => {
+                after.node_name.is_some() && before.node_name.is_some() && asks_less(before, after, Some(template))
+            }
+            Seen::Node(before, Some(after)) => {
+                let fits = self.lacking(template, &after.allocatable, &Resources::default(), 0).0.is_empty();
+                fits && before.as_ref().is_none_or(|before| grew(template, &before.allocatable, &after.allocatable))
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Whether a pod came to hold less of something; of something that `of` asks for, where that is given.
+fn asks_less(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
+    let (before, after) = (before.held(), after.held());
+    names(before).any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.asked.get(name) > 0))
+}
+
+fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
+    after.pods > before.pods
+        || names(&template.asked).any(|name| template.asked.get(name) > 0 && after.get(name) > before.get(name))
+}
+
+fn names(resources: &Resources) -> impl Iterator<Item = &str> {
+    [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(resources.scalars.iter().map(|(name, _)| &**name))
+}
+
+impl NodeResourcesFit {
+    fn lacking(&self, template: &Template, there: &Resources, held: &Resources, pods: usize) -> (Vec<Reason>, bool) {
+        lacking(&self.ignored, template, there, held, pods)
+    }
+}
+
+/// What a node lacks, and whether it would even if it were empty.
+fn lacking(
+    ignored: &Ignored,
+    template: &Template,
+    there: &Resources,
+    held: &Resources,
+    pods: usize,
+) -> (Vec<Reason>, bool) {
+    let (mut reasons, mut never): (Vec<Reason>, bool) = (Vec::new(), false);
+    if i64::try_from(pods).is_ok_and(|pods| pods + 1 > there.pods) {
+        reasons.push("Too many pods".into());
+    }
+    let asked = &template.asked;
+    if asked.is_zero() {
+        return (reasons, never);
+    }
+    let mut look = |name: &str, asked: i64, there: i64, held: i64, reason: fn(&str) -> Reason| {
+        if asked > 0 && asked > there.saturating_sub(held) {
+            reasons.push(reason(name));
+            never |= asked > there;
+        }
+    };
+    look(CPU, asked.milli_cpu, there.milli_cpu, held.milli_cpu, |_| "Insufficient cpu".into());
+    look(MEMORY, asked.memory, there.memory, held.memory, |_| "Insufficient memory".into());
+    look(EPHEMERAL_STORAGE, asked.ephemeral_storage, there.ephemeral_storage, held.ephemeral_storage, |_| {
+        "Insufficient ephemeral-storage".into()
+    });
+    for (name, amount) in &asked.scalars {
+        if !ignored.includes(name) {
+            look(name, *amount, there.get(name), held.get(name), |name| format!("Insufficient {name}").into());
+        }
+    }
+    (reasons, never)
+}
+
+struct Fits(Arc<Ignored>);
+
+impl Filter for Fits {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        let there = &node.node.allocatable;
+        let (reasons, never) = lacking(&self.0, &cycle.pod.template, there, &node.held, node.pods.len());
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        let code = if never { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
+        Err(Refusal { code, plugin: NAME, reasons })
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(Fits(self.0.clone()))
+    }
+}
+
+struct Allocated {
+    strategy: Strategy,
+    resources: Vec<Weighted>,
+}
+
+impl Score for Allocated {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        self.strategy.score(&self.resources, node, &cycle.pod.template.scored)
+    }
+}

@@ -1,0 +1,180 @@
+//! NodeVolumeLimits: a CSI driver attaches so many volumes to a node and no more.
+
+use crate::object::pod::{Disk, DiskSource, Pod, Template, Volume};
+use crate::object::volume::CsiNode;
+use crate::object::{Key, Kind, Text};
+use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
+use crate::snapshot::node_info::NodeInfo;
+use crate::snapshot::{Event, Seen, Snapshot};
+use crate::status::Refusal;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const NAME: &str = "NodeVolumeLimits";
+
+#[derive(Debug)]
+pub struct NodeVolumeLimits;
+
+/// Kubernetes' own kinds of volumes, and the CSI drivers that serve them today.
+const MIGRATED: [(&str, &str); 5] = [
+    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+];
+
+/// A driver and a volume.
+type Attached = (Text, Text);
+
+impl Plugin for NodeVolumeLimits {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        let attaches = |volume: &Volume| match volume {
+            Volume::Claim(_) | Volume::Ephemeral(_) => true,
+            Volume::Disk(disk) => disk.source.plugin().is_some(),
+        };
+        if !cycle.pod.template.volumes.iter().any(attaches) {
+            return PreFilter::Skip;
+        }
+        PreFilter::judge(Check(check))
+    }
+
+    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+        let kinds = [
+            Kind::CsiNode,
+            Kind::PersistentVolume,
+            Kind::PersistentVolumeClaim,
+            Kind::StorageClass,
+            Kind::VolumeAttachment,
+        ];
+        !template.volumes.is_empty() && kinds.contains(&kind)
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        let own = |claim: &Key| cycle.pod.volume_claims().any(|(own, _)| own == *claim);
+        Hint::queue_if(match &event.seen {
+            Seen::CsiNode(before, Some(after)) => {
+                let limit = |driver: &Text| before.as_ref().and_then(|before| before.limit(driver));
+                before.is_none()
+                    || after.limits.iter().any(|(driver, count)| limit(driver).is_some_and(|before| *count > before))
+                    || before.as_ref().is_some_and(|before| before.limits.len() > after.limits.len())
+            }
+            Seen::Pod(Some(gone), None) => {
+                (gone.node_name.is_some() || gone.nominated.is_some()) && !gone.template.volumes.is_empty()
+            }
+            Seen::Other { before, after } => match event.kind {
+                Kind::PersistentVolumeClaim => !before && *after && own(&event.key),
+                Kind::VolumeAttachment => *before && !after,
+                _ => false,
+            },
+            _ => false,
+        })
+    }
+}
+
+impl CsiNode {
+    fn limit(&self, driver: &str) -> Option<i64> {
+        self.limits.iter().find(|(name, _)| &**name == driver).map(|(_, count)| *count)
+    }
+
+    fn migrates(&self, plugin: &str) -> bool {
+        self.migrated.iter().any(|one| &**one == plugin)
+    }
+}
+
+fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    let key = Key { namespace: "".into(), name: node.node.name.clone() };
+    let csi_node = cycle.snapshot.csi_nodes.get(&key).map(|node| &**node);
+    for (claim, _) in cycle.pod.volume_claims() {
+        if !cycle.snapshot.volume_claims.contains_key(&claim) {
+            return Err(Refusal::hard(NAME, format!("persistentvolumeclaim \"{}\" not found", claim.name)));
+        }
+    }
+    let Some(limits) = csi_node.map(|csi| &csi.limits).filter(|limits| !limits.is_empty()) else { return Ok(()) };
+    let mut wanted = volumes(cycle.snapshot, csi_node, cycle.pod);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut attached: BTreeSet<Attached> =
+        node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, csi_node, pod)).collect();
+    attached.extend(attachments(cycle.snapshot, &node.node.name));
+    wanted.retain(|volume| !attached.contains(volume));
+    let mut counts: BTreeMap<&Text, i64> = BTreeMap::new();
+    for (driver, _) in &wanted {
+        *counts.entry(driver).or_default() += 1;
+    }
+    for (driver, more) in counts {
+        let there = attached.iter().filter(|(other, _)| other == driver).count();
+        let total = i64::try_from(there).unwrap_or(i64::MAX).saturating_add(more);
+        if limits.iter().any(|(name, limit)| name == driver && total > *limit) {
+            return Err(Refusal::soft(NAME, "node(s) exceed max volume count"));
+        }
+    }
+    Ok(())
+}
+
+/// The volumes of a pod that CSI drivers attach, each once.
+fn volumes(snapshot: &Snapshot, node: Option<&CsiNode>, pod: &Pod) -> BTreeSet<Attached> {
+    let claims = pod.volume_claims().filter_map(|(claim, _)| of_claim(snapshot, node, &claim));
+    let inline = pod.template.volumes.iter().filter_map(|volume| match volume {
+        Volume::Disk(disk) => of_disk(node, disk),
+        _ => None,
+    });
+    claims.chain(inline).collect()
+}
+
+fn of_claim(snapshot: &Snapshot, node: Option<&CsiNode>, key: &Key) -> Option<Attached> {
+    let claim = snapshot.volume_claims.get(key)?;
+    let volume =
+        claim.volume.as_ref().and_then(|name| snapshot.volumes.get(&Key { namespace: "".into(), name: name.clone() }));
+    if let Some(volume) = volume {
+        return match (&volume.csi, &volume.disk) {
+            (Some(csi), _) => Some(csi.clone()),
+            (None, Some(disk)) => of_disk(node, disk),
+            (None, None) => None,
+        };
+    }
+    // A volume that is yet to be made counts with the driver that will make it.
+    let class = Key::cluster(claim.class_name());
+    let provisioner = &snapshot.storage_classes.get(&class)?.provisioner;
+    let placeholder: Text = format!("unbound:{key}").into();
+    match MIGRATED.iter().find(|(plugin, _)| **plugin == **provisioner) {
+        Some((plugin, driver)) => {
+            node.is_some_and(|node| node.migrates(plugin)).then(|| ((*driver).into(), placeholder))
+        }
+        None => Some((provisioner.clone(), placeholder)),
+    }
+}
+
+fn of_disk(node: Option<&CsiNode>, disk: &Disk) -> Option<Attached> {
+    let (plugin, handle) = disk.source.plugin()?;
+    let (_, driver) = MIGRATED.iter().find(|(name, _)| *name == plugin)?;
+    node.is_some_and(|node| node.migrates(plugin)).then(|| ((*driver).into(), handle.clone()))
+}
+
+impl DiskSource {
+    /// The plug-in that such disks once had, and how it calls the disk.
+    fn plugin(&self) -> Option<(&'static str, &Text)> {
+        match self {
+            DiskSource::GcePersistentDisk(name) => Some((MIGRATED[0].0, name)),
+            DiskSource::AwsElasticBlockStore(id) => Some((MIGRATED[1].0, id)),
+            DiskSource::AzureDisk(uri) => Some((MIGRATED[2].0, uri)),
+            DiskSource::Cinder(id) => Some((MIGRATED[3].0, id)),
+            DiskSource::Vsphere(path) => Some((MIGRATED[4].0, path)),
+            DiskSource::Iscsi(_) | DiskSource::Rbd { .. } => None,
+        }
+    }
+}
+
+/// The volumes that are attached to a node, or being attached, whichever pods are there.
+fn attachments<'a>(snapshot: &'a Snapshot, node: &'a Text) -> impl Iterator<Item = Attached> + 'a {
+    snapshot.attachments.values().filter(move |one| one.node == *node).filter_map(|one| {
+        let name = one.volume.clone()?;
+        let volume = snapshot.volumes.get(&Key { namespace: "".into(), name })?;
+        let (_, handle) = volume.csi.clone()?;
+        Some((one.driver.clone(), handle))
+    })
+}

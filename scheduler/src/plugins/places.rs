@@ -1,0 +1,41 @@
+//! Nodes by the value of a label: the places that pods are counted in.
+
+use crate::object::Text;
+use crate::snapshot::Snapshot;
+use crate::snapshot::node_info::NodeId;
+use std::collections::HashMap;
+
+/// The places that the values of one label make of the nodes, numbered.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub key: Text,
+    /// The place of each node, by the node's number; [`Places::NOWHERE`] where it has no such label.
+    of_node: Vec<u32>,
+    count: usize,
+}
+
+impl Places {
+    pub const NOWHERE: u32 = u32::MAX;
+
+    pub fn new(snapshot: &Snapshot, key: &Text) -> Self {
+        let mut of_node = vec![Places::NOWHERE; snapshot.node_bound()];
+        let mut numbers: HashMap<&Text, u32> = HashMap::new();
+        for node in snapshot.nodes() {
+            if let Some(value) = node.node.labels.get(key) {
+                let next = u32::try_from(numbers.len()).unwrap_or(Places::NOWHERE - 1);
+                of_node[node.id] = *numbers.entry(value).or_insert(next);
+            }
+        }
+        Places { key: key.clone(), of_node, count: numbers.len() }
+    }
+
+    /// The number of the place that a node is in.
+    pub fn of(&self, node: NodeId) -> Option<usize> {
+        let place = *self.of_node.get(node)?;
+        (place != Places::NOWHERE).then_some(place as usize)
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}

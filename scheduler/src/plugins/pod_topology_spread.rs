@@ -1,0 +1,379 @@
+//! PodTopologySpread: pods lie evenly over zones, hosts, or whatever else a label makes of the nodes.
+
+use super::default_selector::default_selector;
+use super::places::Places;
+use crate::object::pod::{Pod, Template};
+use crate::object::terms::{Spread, untolerated};
+use crate::object::{Kind, Text};
+use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::snapshot::{Event, Seen};
+use crate::status::Refusal;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+pub const NAME: &str = "PodTopologySpread";
+
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+
+#[derive(Debug)]
+pub struct PodTopologySpread {
+    /// Constraints of pods that have none of their own; their selectors come from what owns and serves the pod.
+    pub defaults: Vec<Spread>,
+    /// Whether the defaults are those that every cluster has. They bear nodes without labels.
+    pub system: bool,
+}
+
+/// What every cluster has: hosts as evenly as can be, zones too.
+pub fn system_defaults() -> Vec<Spread> {
+    let soft = |key: &str, max_skew| default_constraint(key.into(), max_skew, false);
+    vec![soft(HOSTNAME, 3), soft(ZONE, 5)]
+}
+
+pub fn default_constraint(topology_key: Text, max_skew: i64, hard: bool) -> Spread {
+    let selector = crate::object::selector::Selector::nothing();
+    Spread { max_skew, topology_key, hard, selector, min_domains: 1, honor_affinity: true, honor_taints: false }
+}
+
+impl Default for PodTopologySpread {
+    fn default() -> Self {
+        PodTopologySpread { defaults: system_defaults(), system: true }
+    }
+}
+
+impl Plugin for PodTopologySpread {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        let constraints = self.constraints(cycle, true);
+        if constraints.is_empty() {
+            return PreFilter::Skip;
+        }
+        PreFilter::judge(Skews::new(cycle, constraints))
+    }
+
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let constraints = self.constraints(cycle, false);
+        let all_keys = !cycle.pod.template.spread.is_empty() || !self.system;
+        (!constraints.is_empty()).then(|| Box::new(Evenness::new(cycle, constraints, all_keys)) as Box<dyn Score>)
+    }
+
+    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+        let selecting = [Kind::Service, Kind::ReplicationController, Kind::ReplicaSet, Kind::StatefulSet];
+        template.spread.is_empty() && selecting.contains(&kind)
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        let constraints = self.constraints(cycle, true);
+        Hint::queue_if(match &event.seen {
+            Seen::Pod(before, Some(after)) if after.uid == cycle.pod.uid => before.as_ref().is_some_and(|before| {
+                before.template.labels != after.template.labels
+                    || (before.template.tolerations != after.template.tolerations
+                        && constraints.iter().any(|one| one.honor_taints))
+            }),
+            Seen::Pod(before, after) => {
+                let counts = |pod: &Option<Arc<Pod>>, one: &Spread| {
+                    pod.as_ref().is_some_and(|pod| {
+                        pod.node_name.is_some()
+                            && !pod.deleting
+                            && pod.namespace() == cycle.pod.namespace()
+                            && one.selector.matches(&pod.template.labels)
+                    })
+                };
+                constraints.iter().any(|one| counts(before, one) != counts(after, one))
+            }
+            Seen::Node(before, after) => {
+                let values = |labels: &crate::object::labels::Labels| -> Option<Vec<Text>> {
+                    constraints.iter().map(|one| labels.get(&one.topology_key).cloned()).collect()
+                };
+                let of =
+                    |node: &Option<Arc<crate::object::node::Node>>| node.as_ref().and_then(|node| values(&node.labels));
+                let taints =
+                    |node: &Option<Arc<crate::object::node::Node>>| node.as_ref().map(|node| node.taints.clone());
+                of(before) != of(after) || (of(after).is_some() && taints(before) != taints(after))
+            }
+            _ => false,
+        })
+    }
+}
+
+impl PodTopologySpread {
+    /// The pod's own constraints that must hold, or should; the defaults where it has none at all.
+    fn constraints(&self, cycle: Cycle<'_>, hard: bool) -> Vec<Spread> {
+        let template = &cycle.pod.template;
+        if !template.spread.is_empty() {
+            return template.spread.iter().filter(|one| one.hard == hard).cloned().collect();
+        }
+        let wanted = || self.defaults.iter().filter(|one| one.hard == hard);
+        if wanted().next().is_none() {
+            return Vec::new();
+        }
+        let selector = default_selector(cycle.snapshot, template);
+        if selector.is_everything() {
+            return Vec::new();
+        }
+        wanted().map(|one| Spread { selector: selector.clone(), ..one.clone() }).collect()
+    }
+}
+
+/// Whether a constraint counts the pods on a node.
+fn counted(one: &Spread, template: &Template, node: &NodeInfo) -> bool {
+    let node = &node.node;
+    (!one.honor_affinity || template.allows(&node.name, &node.labels))
+        && (!one.honor_taints || untolerated(&node.taints, &template.tolerations).is_none())
+}
+
+/// Whether a pod is one of those that a constraint counts.
+fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
+    !pod.deleting
+        && *pod.namespace() == template.namespace
+        && !one.selector.is_everything()
+        && one.selector.matches(&pod.template.labels)
+}
+
+/// One constraint with what is counted for it.
+#[derive(Clone)]
+struct Count {
+    spread: Arc<Spread>,
+    places: Arc<Places>,
+    /// Which nodes are counted, by number.
+    nodes: Arc<Vec<bool>>,
+    counts: Vec<i64>,
+    /// One, if the pod that is to be placed is one of those that are counted.
+    itself: i64,
+}
+
+impl Count {
+    fn new(cycle: Cycle<'_>, spread: Spread, keys: &[Arc<Places>], place: usize) -> Self {
+        let template = &cycle.pod.template;
+        let mut nodes = vec![false; cycle.snapshot.node_bound()];
+        let mut counts = vec![0; keys[place].count()];
+        for node in cycle.snapshot.nodes() {
+            if keys.iter().all(|key| key.of(node.id).is_some()) && counted(&spread, template, node) {
+                nodes[node.id] = true;
+                if let Some(place) = keys[place].of(node.id) {
+                    counts[place] += pods_counted(&spread, template, node);
+                }
+            }
+        }
+        let itself = i64::from(spread.selector.matches(&template.labels));
+        Count { itself, spread: Arc::new(spread), places: keys[place].clone(), nodes: Arc::new(nodes), counts }
+    }
+
+    /// The place that a pod on a node counts in.
+    fn place(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
+        (*self.nodes.get(node)? && is_counted(&self.spread, template, pod)).then(|| self.places.of(node)).flatten()
+    }
+}
+
+fn pods_counted(spread: &Spread, template: &Template, node: &NodeInfo) -> i64 {
+    let count = node.pods.iter().filter(|pod| is_counted(spread, template, pod)).count();
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What must be: no place may have many more than the one that has fewest.
+#[derive(Clone)]
+struct Skews {
+    counts: Vec<Count>,
+    /// For each constraint, how many places that are counted have how many pods.
+    levels: Vec<BTreeMap<i64, usize>>,
+    places_counted: Vec<i64>,
+}
+
+impl Skews {
+    fn new(cycle: Cycle<'_>, constraints: Vec<Spread>) -> Self {
+        let keys: Vec<_> =
+            constraints.iter().map(|one| Arc::new(Places::new(cycle.snapshot, &one.topology_key))).collect();
+        let counts: Vec<_> =
+            constraints.into_iter().enumerate().map(|(index, one)| Count::new(cycle, one, &keys, index)).collect();
+        let mut skews = Skews { counts, levels: Vec::new(), places_counted: Vec::new() };
+        for one in &skews.counts {
+            // A place without any node that counts is none.
+            let nodes = cycle.snapshot.nodes().filter(|node| one.nodes[node.id]);
+            let places: HashSet<usize> = nodes.filter_map(|node| one.places.of(node.id)).collect();
+            let mut levels = BTreeMap::new();
+            for place in &places {
+                *levels.entry(one.counts[*place]).or_insert(0) += 1;
+            }
+            skews.levels.push(levels);
+            skews.places_counted.push(i64::try_from(places.len()).unwrap_or(i64::MAX));
+        }
+        skews
+    }
+
+    fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
+        for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
+            let Some(place) = one.place(&cycle.pod.template, pod, node) else { continue };
+            let count = &mut one.counts[place];
+            if let Some(places) = levels.get_mut(count) {
+                *places -= 1;
+                if *places == 0 {
+                    levels.remove(count);
+                }
+            }
+            *count += by;
+            *levels.entry(*count).or_insert(0) += 1;
+        }
+    }
+}
+
+enum Broken {
+    NoPlace,
+    Skew,
+}
+
+impl Skews {
+    /// What is wrong with a node by the first constraint that is broken there.
+    fn broken(&self, node: NodeId) -> Option<Broken> {
+        self.counts.iter().enumerate().find_map(|(index, one)| {
+            let Some(place) = one.places.of(node) else { return Some(Broken::NoPlace) };
+            let enough_places = self.places_counted[index] >= one.spread.min_domains;
+            let fewest = self.levels[index].keys().next().copied().filter(|_| enough_places).unwrap_or(0);
+            (one.counts[place] + one.itself - fewest > one.spread.max_skew).then_some(Broken::Skew)
+        })
+    }
+}
+
+impl Filter for Skews {
+    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        match self.broken(node.id) {
+            None => Ok(()),
+            Some(Broken::NoPlace) => {
+                let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
+                Err(Refusal::hard(NAME, reason))
+            }
+            Some(Broken::Skew) => Err(Refusal::soft(NAME, "node(s) didn't match pod topology spread constraints")),
+        }
+    }
+
+    fn passes(&self, _: Cycle<'_>, node: &NodeInfo) -> bool {
+        self.broken(node.id).is_none()
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle, pod, node, 1);
+    }
+
+    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle, pod, node, -1);
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}
+
+/// What had better be: fewer pods in the same places.
+struct Evenness {
+    counts: Vec<Count>,
+    /// Whether nodes that lack a label stay out of it.
+    all_keys: bool,
+}
+
+impl Evenness {
+    fn new(cycle: Cycle<'_>, constraints: Vec<Spread>, all_keys: bool) -> Self {
+        let keys: Vec<_> =
+            constraints.iter().map(|one| Arc::new(Places::new(cycle.snapshot, &one.topology_key))).collect();
+        let counts = constraints.into_iter().enumerate().map(|(index, one)| {
+            if &*one.topology_key == HOSTNAME {
+                // Every host is asked for its own pods, whether it would be counted or not.
+                let everywhere = Spread { honor_affinity: false, honor_taints: false, ..one };
+                Count::new(cycle, everywhere, &keys[index..=index], 0)
+            } else if all_keys {
+                Count::new(cycle, one, &keys, index)
+            } else {
+                Count::new(cycle, one, &keys[index..=index], 0)
+            }
+        });
+        Evenness { counts: counts.collect(), all_keys }
+    }
+
+    fn is_out(&self, node: &NodeInfo) -> bool {
+        self.all_keys && self.counts.iter().any(|one| one.places.of(node.id).is_none())
+    }
+
+    /// How much a pod in a place weighs, for each constraint: the more places there are, the more.
+    fn weights(&self, nodes: &[&NodeInfo]) -> Vec<f64> {
+        let judged: Vec<NodeId> = nodes.iter().filter(|node| !self.is_out(node)).map(|node| node.id).collect();
+        let weight = |one: &Count| {
+            let places = if &*one.spread.topology_key == HOSTNAME {
+                judged.len()
+            } else {
+                let (mut seen, mut nowhere) = (vec![false; one.places.count()], false);
+                for node in &judged {
+                    match one.places.of(*node) {
+                        Some(place) => seen[place] = true,
+                        None => nowhere = true,
+                    }
+                }
+                seen.into_iter().filter(|seen| *seen).count() + usize::from(nowhere)
+            };
+            ((places + 2) as f64).ln()
+        };
+        self.counts.iter().map(weight).collect()
+    }
+
+    fn score_with(&self, weights: &[f64], node: &NodeInfo) -> i64 {
+        if self.is_out(node) {
+            return 0;
+        }
+        let parts = self.counts.iter().zip(weights).filter_map(|(one, weight)| {
+            let place = one.places.of(node.id)?;
+            Some(one.counts[place] as f64 * weight + (one.spread.max_skew - 1) as f64)
+        });
+        parts.sum::<f64>().round() as i64
+    }
+}
+
+impl Score for Evenness {
+    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+        self.score_with(&self.weights(&[node]), node)
+    }
+
+    fn scores(&self, _: Cycle<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
+        let weights = self.weights(nodes);
+        nodes.iter().map(|node| self.score_with(&weights, node)).collect()
+    }
+
+    fn normalize(&self, nodes: &[&NodeInfo], scores: &mut [i64]) {
+        let judged = || nodes.iter().zip(scores.iter()).filter(|(node, _)| !self.is_out(node)).map(|(_, score)| *score);
+        let least = judged().min().unwrap_or(0);
+        let most = judged().max().unwrap_or(0);
+        for (node, score) in nodes.iter().zip(scores) {
+            *score = match most {
+                _ if self.is_out(node) => 0,
+                0 => MAX_SCORE,
+                _ => MAX_SCORE * (most + least - *score) / most,
+            };
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle, pod, node, 1);
+    }
+
+    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        self.count(cycle, pod, node, -1);
+    }
+}
+
+impl Evenness {
+    fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
+        for one in &mut self.counts {
+            if let Some(place) = one.place(&cycle.pod.template, pod, node) {
+                one.counts[place] += by;
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! VolumeBinding: a pod lies where its volumes are, or where volumes can be found or made for it.
+
+use crate::object::pod::Template;
+use crate::object::volume::{Claim, Volume};
+use crate::object::{Key, Kind, Text};
+use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
+use crate::snapshot::assume::Promise;
+use crate::snapshot::node_info::NodeInfo;
+use crate::snapshot::{Event, Seen, Snapshot};
+use crate::status::{Code, Reason, Refusal};
+use std::sync::Arc;
+
+pub const NAME: &str = "VolumeBinding";
+
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+#[derive(Debug)]
+pub struct VolumeBinding {
+    /// How long binding may take, in seconds. It is the business of whoever carries a plan out.
+    pub bind_timeout_seconds: i64,
+}
+
+impl Default for VolumeBinding {
+    fn default() -> Self {
+        VolumeBinding { bind_timeout_seconds: 600 }
+    }
+}
+
+impl Plugin for VolumeBinding {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        match Claims::new(cycle) {
+            Err(reason) => PreFilter::Refuse(Refusal::hard(NAME, reason)),
+            Ok(claims) if claims.bound.is_empty() && claims.waiting.is_empty() => PreFilter::Skip,
+            Ok(claims) => PreFilter::judge(claims),
+        }
+    }
+
+    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+        let kinds = [
+            Kind::PersistentVolume,
+            Kind::PersistentVolumeClaim,
+            Kind::StorageClass,
+            Kind::CsiDriver,
+            Kind::CsiNode,
+            Kind::CsiStorageCapacity,
+        ];
+        !template.volumes.is_empty() && kinds.contains(&kind)
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        Hint::queue_if(match &event.seen {
+            Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
+            Seen::Volume(_, Some(_)) => true,
+            Seen::StorageClass(before, Some(after)) => {
+                before.as_ref().is_none_or(|before| before.topologies != after.topologies)
+            }
+            Seen::CsiNode(before, Some(after)) => {
+                before.as_ref().is_none_or(|before| before.migrated != after.migrated)
+            }
+            Seen::CsiDriver(Some(before), Some(after)) => **before && !**after,
+            Seen::Capacity(before, Some(after)) => before.as_ref().is_none_or(|before| after.room > before.room),
+            Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
+                cycle.pod.volume_claims().any(|(own, _)| own == event.key)
+            }
+            _ => false,
+        })
+    }
+}
+
+/// The claims of a pod, judged before nodes are.
+#[derive(Clone)]
+struct Claims {
+    bound: Arc<[Arc<Claim>]>,
+    /// Claims that get their volumes only when a node is chosen.
+    waiting: Arc<[Arc<Claim>]>,
+}
+
+impl Claims {
+    fn new(cycle: Cycle<'_>) -> Result<Self, String> {
+        let (mut bound, mut waiting, mut immediate) = (Vec::new(), Vec::new(), false);
+        for (key, ephemeral) in cycle.pod.volume_claims() {
+            let Some(claim) = cycle.snapshot.volume_claims.get(&key) else {
+                let waits = "waiting for ephemeral volume controller to create the persistentvolumeclaim";
+                let name = &key.name;
+                return Err(match ephemeral {
+                    true => format!("{waits} \"{name}\""),
+                    false => format!("persistentvolumeclaim \"{name}\" not found"),
+                });
+            };
+            if claim.lost {
+                let volume = claim.volume.as_deref().unwrap_or("");
+                let name = &key.name;
+                return Err(format!(
+                    "persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{volume}\""
+                ));
+            }
+            if claim.deleting {
+                return Err(format!("persistentvolumeclaim \"{}\" is being deleted", key.name));
+            }
+            if ephemeral && claim.owner.as_ref() != Some(&cycle.pod.uid) {
+                let pod = &cycle.pod.key;
+                return Err(format!("PVC {key} was not created for pod {pod} (pod is not owner)"));
+            }
+            if claim.bound {
+                bound.push(claim.clone());
+            } else if claim.volume.is_none() && waits(cycle.snapshot, claim) {
+                waiting.push(claim.clone());
+            } else {
+                immediate = true;
+            }
+        }
+        if immediate {
+            return Err("pod has unbound immediate PersistentVolumeClaims".into());
+        }
+        waiting.sort_by_key(|claim| claim.request);
+        Ok(Claims { bound: bound.into(), waiting: waiting.into() })
+    }
+}
+
+fn waits(snapshot: &Snapshot, claim: &Claim) -> bool {
+    snapshot.storage_classes.get(&Key::cluster(claim.class_name())).is_some_and(|class| class.waits_for_consumer)
+}
+
+/// How the claims of a pod can be served on a node.
+#[derive(Default)]
+struct Found {
+    promise: Promise,
+    reasons: Vec<Reason>,
+    error: Option<String>,
+}
+
+impl Claims {
+    fn find(&self, snapshot: &Snapshot, node: &NodeInfo) -> Found {
+        let mut found = Found::default();
+        let mut missing = false;
+        for claim in &*self.bound {
+            let name = claim.volume.clone().unwrap_or_default();
+            match snapshot.volumes.get(&Key { namespace: "".into(), name }) {
+                None => {
+                    missing = true;
+                    break;
+                }
+                Some(volume) if !reaches(volume, node) => {
+                    found.reasons.push("node(s) didn't match PersistentVolume's node affinity".into());
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+        self.find_volumes(snapshot, node, &mut found);
+        if missing {
+            found.reasons.push("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)".into());
+        }
+        found
+    }
+
+    fn find_volumes(&self, snapshot: &Snapshot, node: &NodeInfo, found: &mut Found) {
+        const NONE_FOUND: Reason = Reason::Borrowed("node(s) didn't find available persistent volumes to bind");
+        if self.waiting.iter().any(|claim| claim.selected_node.as_ref().is_some_and(|one| *one != node.node.name)) {
+            return found.reasons.push(NONE_FOUND);
+        }
+        let mut to_make: Vec<&Claim> = Vec::new();
+        let (selected, open): (Vec<_>, Vec<_>) = self.waiting.iter().partition(|claim| claim.selected_node.is_some());
+        to_make.extend(selected.iter().map(|claim| &***claim));
+        let mut chosen: Vec<Text> = Vec::new();
+        for claim in open {
+            match matching_volume(snapshot, claim, node, &chosen) {
+                Some(volume) => {
+                    chosen.push(volume.name.clone());
+                    found.promise.volumes.push((claim.key.clone(), Some(volume.name.clone())));
+                }
+                None => to_make.push(claim),
+            }
+        }
+        for claim in to_make {
+            match can_be_made(snapshot, claim, node) {
+                Make::Yes => found.promise.volumes.push((claim.key.clone(), None)),
+                Make::No => return found.reasons.push(NONE_FOUND),
+                Make::NoRoom => return found.reasons.push("node(s) did not have enough free storage".into()),
+                Make::Error(error) => return found.error = Some(error),
+            }
+        }
+    }
+}
+
+fn reaches(volume: &Volume, node: &NodeInfo) -> bool {
+    volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(&node.node.name, &node.node.labels))
+}
+
+/// The smallest volume that will do for a claim on a node, or the one that is held for the claim.
+fn matching_volume<'a>(
+    snapshot: &'a Snapshot,
+    claim: &Claim,
+    node: &NodeInfo,
+    chosen: &[Text],
+) -> Option<&'a Arc<Volume>> {
+    let held = |volume: &Volume| {
+        volume.claim.as_ref().is_some_and(|(key, uid)| *key == claim.key && (uid.is_empty() || *uid == claim.uid))
+    };
+    let fits = |volume: &&Arc<Volume>| {
+        *volume.class == *claim.class_name()
+            && !chosen.contains(&volume.name)
+            && !volume.deleting
+            && volume.volume_mode == claim.volume_mode
+            && volume.attributes_class == claim.attributes_class
+            && volume.capacity >= claim.request
+    };
+    if let Some(volume) = snapshot.volumes.values().filter(fits).find(|volume| held(volume)) {
+        return reaches(volume, node).then_some(volume);
+    }
+    let free = |volume: &&Arc<Volume>| {
+        volume.claim.is_none()
+            && volume.available
+            && claim.selector.matches(&volume.labels)
+            && claim.modes.iter().all(|mode| volume.modes.contains(mode))
+            && reaches(volume, node)
+    };
+    snapshot.volumes.values().filter(fits).filter(free).min_by_key(|volume| volume.capacity)
+}
+
+enum Make {
+    Yes,
+    No,
+    NoRoom,
+    Error(String),
+}
+
+/// Whether a volume can be made for a claim on a node.
+fn can_be_made(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Make {
+    let name = claim.class_name();
+    if name.is_empty() {
+        return Make::Error(format!("no class for claim \"{}\"", claim.key));
+    }
+    let Some(class) = snapshot.storage_classes.get(&Key::cluster(name)) else {
+        return Make::Error(format!("failed to find storage class \"{name}\""));
+    };
+    if matches!(&*class.provisioner, "" | NO_PROVISIONER) || !class.reaches(&node.node.labels) {
+        return Make::No;
+    }
+    let driver = Key { namespace: "".into(), name: class.provisioner.clone() };
+    let tracked = snapshot.csi_drivers.get(&driver).is_some_and(|tracked| **tracked);
+    let room = || {
+        let mut near =
+            snapshot.capacities.values().filter(|one| *one.class == *name && one.nodes.matches(&node.node.labels));
+        near.any(|one| one.room.is_some_and(|room| room >= claim.request))
+    };
+    if tracked && !room() { Make::NoRoom } else { Make::Yes }
+}
+
+impl Filter for Claims {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        let found = self.find(cycle.snapshot, node);
+        if let Some(error) = found.error {
+            return Err(Refusal::error(NAME, error));
+        }
+        if found.reasons.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal { code: Code::UnschedulableAndUnresolvable, plugin: NAME, reasons: found.reasons })
+    }
+
+    fn reserve(&self, cycle: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
+        self.check(cycle, node)?;
+        promise.volumes.extend(self.find(cycle.snapshot, node).promise.volumes);
+        Ok(())
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,141 @@
+//! VolumeRestrictions: disks that only one pod of a node, and claims that only one pod at all, may use.
+
+use crate::object::pod::{Disk, DiskSource, Pod, Template, Volume};
+use crate::object::{Key, Kind};
+use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
+use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::snapshot::{Event, Seen};
+use crate::status::Refusal;
+
+pub const NAME: &str = "VolumeRestrictions";
+
+#[derive(Debug)]
+pub struct VolumeRestrictions;
+
+impl Plugin for VolumeRestrictions {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        let mut exclusive = Vec::new();
+        for (claim, _) in cycle.pod.volume_claims().filter(|(_, ephemeral)| !ephemeral) {
+            match cycle.snapshot.volume_claims.get(&claim) {
+                None => {
+                    let reason = format!("persistentvolumeclaim \"{}\" not found", claim.name);
+                    return PreFilter::Refuse(Refusal::hard(NAME, reason));
+                }
+                Some(found) if found.modes.iter().any(|mode| &**mode == "ReadWriteOncePod") => exclusive.push(claim),
+                Some(_) => {}
+            }
+        }
+        let restricted = disks(cycle.pod).any(|disk| disk.source.is_restricted());
+        if !restricted && exclusive.is_empty() {
+            return PreFilter::Skip;
+        }
+        let users = exclusive.iter().map(|claim| cycle.snapshot.claim_users(claim)).sum();
+        PreFilter::judge(Conflicts { restricted, exclusive, users })
+    }
+
+    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+        kind == Kind::PersistentVolumeClaim && !template.volumes.is_empty()
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        let own = |claim: &Key| cycle.pod.volume_claims().any(|(own, _)| own == *claim);
+        Hint::queue_if(match &event.seen {
+            Seen::Pod(Some(gone), None) if gone.node_name.is_some() => {
+                gone.volume_claims().any(|(claim, _)| own(&claim)) || share_disk(cycle.pod, gone)
+            }
+            Seen::Node(None, Some(_)) => true,
+            Seen::Other { before: false, after: true } => event.kind == Kind::PersistentVolumeClaim && own(&event.key),
+            _ => false,
+        })
+    }
+}
+
+fn disks(pod: &Pod) -> impl Iterator<Item = &Disk> {
+    pod.template.volumes.iter().filter_map(|volume| match volume {
+        Volume::Disk(disk) => Some(disk),
+        _ => None,
+    })
+}
+
+fn share_disk(pod: &Pod, other: &Pod) -> bool {
+    disks(pod).any(|disk| disks(other).any(|used| disk.conflicts(used)))
+}
+
+impl DiskSource {
+    fn is_restricted(&self) -> bool {
+        use DiskSource::*;
+        matches!(self, GcePersistentDisk(_) | AwsElasticBlockStore(_) | Iscsi(_) | Rbd { .. })
+    }
+}
+
+impl Disk {
+    fn conflicts(&self, used: &Disk) -> bool {
+        use DiskSource::*;
+        let both_read = self.read_only && used.read_only;
+        match (&self.source, &used.source) {
+            (AwsElasticBlockStore(one), AwsElasticBlockStore(other)) => one == other,
+            (GcePersistentDisk(one), GcePersistentDisk(other)) | (Iscsi(one), Iscsi(other)) => {
+                one == other && !both_read
+            }
+            (Rbd { monitors, pool, image }, Rbd { monitors: other_monitors, pool: other_pool, image: other_image }) => {
+                let overlap = monitors.iter().any(|one| other_monitors.contains(one));
+                overlap && pool == other_pool && image == other_image && !both_read
+            }
+            _ => false,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Conflicts {
+    restricted: bool,
+    /// Claims that no other pod may use.
+    exclusive: Vec<Key>,
+    /// How many pods use one of them.
+    users: usize,
+}
+
+impl Conflicts {
+    fn uses(&self, pod: &Pod) -> usize {
+        let used = |(claim, _): &(Key, bool)| self.exclusive.contains(claim);
+        pod.volume_claims().filter(used).count()
+    }
+}
+
+impl Filter for Conflicts {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        if self.restricted && node.pods.iter().any(|pod| share_disk(cycle.pod, pod)) {
+            return Err(Refusal::soft(NAME, "node(s) had no available disk"));
+        }
+        if self.users > 0 {
+            let reason = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already \
+                          in-use by another pod";
+            return Err(Refusal::soft(NAME, reason));
+        }
+        Ok(())
+    }
+
+    fn is_local(&self) -> bool {
+        self.exclusive.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.restricted && self.users == 0
+    }
+
+    fn placed(&mut self, _: Cycle<'_>, pod: &Pod, _: NodeId) {
+        self.users += self.uses(pod);
+    }
+
+    fn left(&mut self, _: Cycle<'_>, pod: &Pod, _: NodeId) {
+        self.users = self.users.saturating_sub(self.uses(pod));
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}

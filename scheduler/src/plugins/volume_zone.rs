@@ -1,0 +1,107 @@
+//! VolumeZone: volumes that say by label which zone or region they are in.
+
+use crate::object::pod::{Pod, Template};
+use crate::object::{Key, Kind, Text};
+use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
+use crate::snapshot::node_info::NodeInfo;
+use crate::snapshot::{Event, Seen, Snapshot};
+use crate::status::Refusal;
+use std::sync::Arc;
+
+pub const NAME: &str = "VolumeZone";
+
+/// Labels that say where nodes and volumes are, and the names that those of old have today.
+const LABELS: [(&str, &str); 4] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
+];
+
+#[derive(Debug)]
+pub struct VolumeZone;
+
+impl Plugin for VolumeZone {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        match zones(cycle.snapshot, cycle.pod) {
+            Err(reason) => PreFilter::Refuse(Refusal::hard(NAME, reason)),
+            Ok(zones) if zones.is_empty() => PreFilter::Skip,
+            Ok(zones) => PreFilter::judge(Zones(zones.into())),
+        }
+    }
+
+    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+        let kinds = [Kind::PersistentVolume, Kind::PersistentVolumeClaim, Kind::StorageClass];
+        !template.volumes.is_empty() && kinds.contains(&kind)
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        Hint::queue_if(match &event.seen {
+            Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
+            Seen::StorageClass(None, Some(class)) => class.waits_for_consumer,
+            Seen::Volume(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
+            Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
+                cycle.pod.volume_claims().any(|(own, _)| own == event.key)
+            }
+            _ => false,
+        })
+    }
+}
+
+/// A label, and the values of which a node must have one.
+type Zone = (&'static str, Vec<Text>);
+
+fn zones(snapshot: &Snapshot, pod: &Pod) -> Result<Vec<Zone>, String> {
+    let mut zones = Vec::new();
+    for (key, _) in pod.volume_claims().filter(|(_, ephemeral)| !ephemeral) {
+        let not_found = |kind: &str, name: &str| format!("{kind} \"{name}\" not found");
+        let claim = snapshot.volume_claims.get(&key).ok_or_else(|| not_found("persistentvolumeclaim", &key.name))?;
+        let Some(volume) = &claim.volume else {
+            if claim.class_name().is_empty() {
+                return Err("PersistentVolumeClaim had no pv name and storageClass name".into());
+            }
+            let class = snapshot.storage_classes.get(&Key::cluster(claim.class_name()));
+            let class = class.ok_or_else(|| not_found("storageclass.storage.k8s.io", claim.class_name()))?;
+            if class.waits_for_consumer {
+                continue;
+            }
+            return Err("PersistentVolume had no name".into());
+        };
+        let key = Key { namespace: "".into(), name: volume.clone() };
+        let volume = snapshot.volumes.get(&key).ok_or_else(|| not_found("persistentvolume", volume))?;
+        for (label, _) in LABELS {
+            if let Some(value) = volume.labels.get(label) {
+                zones.push((label, value.split("__").map(|zone| zone.trim().into()).collect()));
+            }
+        }
+    }
+    Ok(zones)
+}
+
+#[derive(Clone)]
+struct Zones(Arc<[Zone]>);
+
+impl Filter for Zones {
+    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        let labels = &node.node.labels;
+        if LABELS.iter().all(|(label, _)| labels.get(label).is_none()) {
+            return Ok(());
+        }
+        let today = |label: &str| LABELS.iter().find(|(name, _)| *name == label).map_or("", |(_, today)| *today);
+        let matches = |(label, values): &Zone| {
+            labels.get(label).or_else(|| labels.get(today(label))).is_some_and(|value| values.contains(value))
+        };
+        if self.0.iter().all(matches) {
+            return Ok(());
+        }
+        Err(Refusal::hard(NAME, "node(s) had no available volume zone"))
+    }
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,86 @@
+//! Pods that were tried in vain a short while ago.
+
+use super::{Rank, SECOND, Time};
+use std::collections::BTreeSet;
+
+/// Back-offs end with whole seconds, and pods whose back-offs end in the same second leave in the order of the queue.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    initial: Time,
+    max: Time,
+    refused: BTreeSet<(Time, Rank)>,
+    failed: BTreeSet<(Time, Rank)>,
+}
+
+impl Backoff {
+    pub fn new(initial: Time, max: Time) -> Self {
+        Backoff { initial, max, refused: BTreeSet::new(), failed: BTreeSet::new() }
+    }
+
+    /// The second in which a back-off ends that began at `since` after so many failures in a row.
+    fn end(&self, since: Time, failures: u32) -> Time {
+        let Some(doublings) = failures.checked_sub(1) else { return Time::MIN };
+        let longer = self.initial.saturating_mul(1 << doublings.min(64));
+        since.saturating_add(longer.min(self.max)).div_euclid(SECOND)
+    }
+
+    pub fn is_over(&self, since: Time, failures: u32, now: Time) -> bool {
+        self.end(since, failures) < now.div_euclid(SECOND)
+    }
+
+    fn of(&mut self, error: bool) -> &mut BTreeSet<(Time, Rank)> {
+        if error { &mut self.failed } else { &mut self.refused }
+    }
+
+    pub fn insert(&mut self, error: bool, since: Time, failures: u32, rank: Rank) {
+        let end = self.end(since, failures);
+        self.of(error).insert((end, rank));
+    }
+
+    pub fn remove(&mut self, error: bool, since: Time, failures: u32, rank: &Rank) {
+        let end = self.end(since, failures);
+        self.of(error).remove(&(end, rank.clone()));
+    }
+
+    /// Takes out whose back-off is over.
+    pub fn take_over(&mut self, now: Time) -> Vec<Rank> {
+        let second = now.div_euclid(SECOND);
+        let mut over = Vec::new();
+        for set in [&mut self.refused, &mut self.failed] {
+            while set.first().is_some_and(|(end, _)| *end < second) {
+                over.extend(set.pop_first().map(|(_, rank)| rank));
+            }
+        }
+        over
+    }
+
+    /// The first of those whom a plug-in refused: they may be tried early when nobody else is there.
+    pub fn first_refused(&self) -> Option<Rank> {
+        self.refused.first().map(|(_, rank)| rank.clone())
+    }
+
+    pub fn next_end(&self) -> Option<Time> {
+        let ends = [&self.refused, &self.failed].into_iter().filter_map(|set| set.first());
+        ends.map(|(end, _)| (end + 1).saturating_mul(SECOND)).min()
+    }
+
+    pub fn len(&self) -> usize {
+        self.refused.len() + self.failed.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_offs_double_up_to_their_longest() {
+        let backoff = Backoff::new(SECOND, 10 * SECOND);
+        let ends: Vec<_> = (1..=6).map(|failures| backoff.end(0, failures)).collect();
+        assert_eq!(ends, [1, 2, 4, 8, 10, 10]);
+        assert!(backoff.is_over(0, 0, 0), "who never failed has none");
+        assert!(!backoff.is_over(SECOND / 2, 1, SECOND + SECOND / 2), "it ends with the second");
+        assert!(backoff.is_over(SECOND / 2, 1, 2 * SECOND));
+        assert_eq!(backoff.end(0, u32::MAX), 10);
+    }
+}

@@ -1,0 +1,438 @@
+//! Which pod is next. Time comes in with every call, in nanoseconds since 1970; nothing here waits.
+//!
+//! A pod is in one of these places: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable* (until
+//! an event gives hope), *gated* (may not be tried at all yet), *in flight* (being tried, or being bound).
+
+mod backoff;
+mod waiting;
+
+use crate::configuration::Configuration;
+use crate::object::Key;
+use crate::object::pod::Pod;
+use crate::plugin::{Cycle, Hint, Point};
+use crate::profile::Profile;
+use crate::snapshot::{Event, Seen, Snapshot};
+use backoff::Backoff;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use waiting::Waiting;
+
+/// Nanoseconds since 1970.
+pub type Time = i128;
+
+const SECOND: Time = 1_000_000_000;
+
+/// What the queue looks at when it is told something.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    pub snapshot: &'a Snapshot,
+    pub configuration: &'a Configuration,
+}
+
+impl<'a> World<'a> {
+    fn profile(&self, pod: &Pod) -> Option<&'a Profile> {
+        self.configuration.profile(&pod.template.scheduler_name)
+    }
+
+    fn gate(&self, pod: &Pod) -> Option<&'static str> {
+        let cycle = Cycle { snapshot: self.snapshot, pod };
+        let plugins = self.profile(pod)?.at(Point::PreEnqueue).iter();
+        plugins.filter_map(|enabled| enabled.plugin.pre_enqueue(cycle)).map(|refusal| refusal.plugin).next()
+    }
+
+    /// Whether one of these plug-ins hopes for something from an event.
+    fn hopes(&self, pod: &Pod, plugins: &[&'static str], event: &Event) -> bool {
+        let Some(profile) = self.profile(pod) else { return false };
+        let cycle = Cycle { snapshot: self.snapshot, pod };
+        let hint = |name: &&str| profile.plugin(name).map_or(Hint::Queue, |plugin| plugin.hint(cycle, event));
+        plugins.iter().any(|name| hint(name) == Hint::Queue)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Active,
+    Backoff,
+    Unschedulable,
+    Gated,
+    InFlight,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    priority: i64,
+    /// When it came to the place where it is.
+    since: Time,
+    /// Its number in the order of arrival, for pods that came at the same time.
+    number: u64,
+    pub attempts: u32,
+    first_tried: Option<Time>,
+    refusals: u32,
+    errors: u32,
+    rejectors: Arc<[&'static str]>,
+    template: u64,
+    /// The first event that it must still hear of when it was tried in vain.
+    missed_from: u64,
+}
+
+/// Sorts as pods are taken: by priority, then by time.
+type Rank = (Reverse<i64>, Time, u64, Key);
+
+impl Entry {
+    fn rank(&self, key: &Key) -> Rank {
+        (Reverse(self.priority), self.since, self.number, key.clone())
+    }
+
+    /// How often in a row it was tried in vain, as back-off counts it.
+    fn failures(&self) -> u32 {
+        if self.errors > 0 { self.errors } else { self.refusals }
+    }
+}
+
+/// Why a pod that was taken from the queue comes back.
+#[derive(Debug, Clone)]
+pub enum Failure {
+    /// These plug-ins said no.
+    Refused(Vec<&'static str>),
+    /// Something went wrong.
+    Error,
+}
+
+#[derive(Debug)]
+pub struct Queue {
+    backoff: Backoff,
+    entries: HashMap<Key, Entry>,
+    active: BTreeSet<Rank>,
+    waiting: Waiting,
+    /// Events since the oldest pod in flight was taken, each with its number.
+    missed: VecDeque<(u64, Arc<Event>)>,
+    next_event: u64,
+    in_flight: BTreeSet<(u64, Key)>,
+    next_number: u64,
+    last_flush: Time,
+}
+
+/// How many pods are in each place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lengths {
+    pub active: usize,
+    pub backoff: usize,
+    pub unschedulable: usize,
+    pub gated: usize,
+    pub in_flight: usize,
+}
+
+/// What is known of a pod that was taken to be tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    pub attempts: u32,
+    pub first_tried: Time,
+}
+
+/// Who waits longer than this for an event is tried again without one.
+const MAX_WAIT: Time = 300 * SECOND;
+const FLUSH_EVERY: Time = 30 * SECOND;
+
+impl Queue {
+    /// A queue with the back-off that a configuration says.
+    pub fn new(configuration: &Configuration) -> Self {
+        let seconds = |seconds: i64| Time::from(seconds) * SECOND;
+        Queue {
+            backoff: Backoff::new(
+                seconds(configuration.pod_initial_backoff_seconds),
+                seconds(configuration.pod_max_backoff_seconds),
+            ),
+            entries: HashMap::new(),
+            active: BTreeSet::new(),
+            waiting: Waiting::default(),
+            missed: VecDeque::new(),
+            next_event: 0,
+            in_flight: BTreeSet::new(),
+            next_number: 0,
+            last_flush: 0,
+        }
+    }
+
+    /// Takes in what happened: pods that come, change and go, and whatever gives hope to pods that wait.
+    pub fn event(&mut self, world: World<'_>, event: Event, now: Time) {
+        if let Seen::Pod(before, after) = &event.seen {
+            self.own(world, &event, before.as_ref(), after.as_ref(), now);
+        }
+        self.hope(world, &event, now);
+        if !self.in_flight.is_empty() {
+            self.missed.push_back((self.next_event, Arc::new(event)));
+        }
+        self.next_event += 1;
+    }
+
+    /// What an event means for the pod that it is about.
+    fn own(&mut self, world: World<'_>, event: &Event, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>, now: Time) {
+        let ours = |pod: &&Arc<Pod>| pod.node_name.is_none() && world.profile(pod).is_some();
+        let Some(pod) = after.filter(ours) else { return self.remove(&event.key) };
+        if before.is_some_and(|before| before.uid != pod.uid) {
+            self.remove(&event.key);
+        }
+        let Some(entry) = self.entries.get_mut(&event.key) else { return self.add(world, pod, now) };
+        let changed_rank = entry.priority != pod.priority;
+        let (place, rejectors) = (entry.place, entry.rejectors.clone());
+        match place {
+            Place::InFlight => entry.priority = pod.priority,
+            Place::Active | Place::Backoff if changed_rank => {
+                let since = entry.since;
+                self.take_out(&event.key);
+                if let Some(entry) = self.entries.get_mut(&event.key) {
+                    entry.priority = pod.priority;
+                }
+                self.put(&event.key, place, since);
+            }
+            Place::Active | Place::Backoff => {}
+            Place::Gated => {
+                self.regate(world, pod, now);
+            }
+            Place::Unschedulable => {
+                entry.priority = pod.priority;
+                entry.template = pod.template_id;
+                let hopes = world.hopes(pod, &rejectors, event);
+                self.take_out(&event.key);
+                if hopes { self.revive(&event.key, now) } else { self.put_back(&event.key) }
+            }
+        }
+    }
+
+    fn add(&mut self, world: World<'_>, pod: &Arc<Pod>, now: Time) {
+        self.next_number += 1;
+        let entry = Entry {
+            place: Place::Gated,
+            priority: pod.priority,
+            since: now,
+            number: self.next_number,
+            attempts: 0,
+            first_tried: None,
+            refusals: 0,
+            errors: 0,
+            rejectors: Arc::default(),
+            template: pod.template_id,
+            missed_from: 0,
+        };
+        self.entries.insert(pod.key.clone(), entry);
+        match world.gate(pod) {
+            Some(plugin) => self.put_gated(&pod.key, plugin, now),
+            None => self.put(&pod.key, Place::Active, now),
+        }
+    }
+
+    fn put_gated(&mut self, key: &Key, plugin: &'static str, now: Time) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.rejectors = Arc::new([plugin]);
+        }
+        self.put(key, Place::Gated, now);
+    }
+
+    /// Asks again whether a gated pod may be tried.
+    fn regate(&mut self, world: World<'_>, pod: &Pod, now: Time) {
+        self.take_out(&pod.key);
+        match world.gate(pod) {
+            Some(plugin) => self.put_gated(&pod.key, plugin, now),
+            None => self.put(&pod.key, Place::Active, now),
+        }
+    }
+
+    /// Lets pods that wait for an event hear of one. Pods of one template that the same plug-ins refused are asked once.
+    fn hope(&mut self, world: World<'_>, event: &Event, now: Time) {
+        let mut woken = Vec::new();
+        for (group, keys) in self.waiting.groups() {
+            let Some(pod) = keys.iter().find(|key| **key != event.key).and_then(|key| world.snapshot.pod(key)) else {
+                continue;
+            };
+            if world.hopes(pod, &group.rejectors, event) {
+                woken.extend(keys.iter().filter(|key| **key != event.key).cloned());
+            }
+        }
+        for key in woken {
+            let Some(entry) = self.entries.get(&key) else { continue };
+            match entry.place {
+                Place::Gated => {
+                    if let Some(pod) = world.snapshot.pod(&key) {
+                        self.regate(world, pod, now);
+                    }
+                }
+                _ => {
+                    self.take_out(&key);
+                    self.revive(&key, now);
+                }
+            }
+        }
+    }
+
+    /// Puts a pod that may be tried again where its back-off wants it.
+    fn revive(&mut self, key: &Key, now: Time) {
+        let Some(entry) = self.entries.get(key) else { return };
+        let over = self.backoff.is_over(entry.since, entry.failures(), now);
+        let since = entry.since;
+        if over { self.put(key, Place::Active, now) } else { self.put(key, Place::Backoff, since) }
+    }
+
+    fn put_back(&mut self, key: &Key) {
+        if let Some(since) = self.entries.get(key).map(|entry| entry.since) {
+            self.put(key, Place::Unschedulable, since);
+        }
+    }
+
+    fn put(&mut self, key: &Key, place: Place, since: Time) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.place = place;
+        entry.since = since;
+        match place {
+            Place::Active => {
+                self.active.insert(entry.rank(key));
+            }
+            Place::Backoff => self.backoff.insert(entry.errors > 0, since, entry.failures(), entry.rank(key)),
+            Place::Unschedulable | Place::Gated => self.waiting.insert(key, entry.template, &entry.rejectors),
+            Place::InFlight => {
+                self.in_flight.insert((entry.missed_from, key.clone()));
+            }
+        }
+    }
+
+    fn take_out(&mut self, key: &Key) {
+        let Some(entry) = self.entries.get(key) else { return };
+        match entry.place {
+            Place::Active => {
+                self.active.remove(&entry.rank(key));
+            }
+            Place::Backoff => self.backoff.remove(entry.errors > 0, entry.since, entry.failures(), &entry.rank(key)),
+            Place::Unschedulable | Place::Gated => self.waiting.remove(key),
+            Place::InFlight => {
+                self.in_flight.remove(&(entry.missed_from, key.clone()));
+                self.forget_missed();
+            }
+        }
+    }
+
+    fn forget_missed(&mut self) {
+        let oldest = self.in_flight.first().map_or(u64::MAX, |(from, _)| *from);
+        while self.missed.front().is_some_and(|(number, _)| *number < oldest) {
+            self.missed.pop_front();
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.take_out(key);
+        self.entries.remove(key);
+    }
+
+    /// Takes the pod that is to be tried next. With nobody active, one is tried before its back-off is over, unless it
+    /// failed by an error.
+    pub fn pop(&mut self, now: Time) -> Option<(Key, Attempt)> {
+        self.tick_backoff(now);
+        let rank = self.active.first().cloned().or_else(|| self.backoff.first_refused())?;
+        let key = rank.3;
+        self.take_out(&key);
+        let next_event = self.next_event;
+        let entry = self.entries.get_mut(&key)?;
+        entry.attempts += 1;
+        entry.missed_from = next_event;
+        let first_tried = *entry.first_tried.get_or_insert(now);
+        let attempt = Attempt { attempts: entry.attempts, first_tried };
+        let since = entry.since;
+        self.put(&key, Place::InFlight, since);
+        Some((key, attempt))
+    }
+
+    /// A pod that was taken is bound, or of no concern any more.
+    pub fn done(&mut self, key: &Key) {
+        if self.entries.get(key).is_some_and(|entry| entry.place == Place::InFlight) {
+            self.remove(key);
+        }
+    }
+
+    /// A pod that was taken was tried in vain. What happened meanwhile may give it hope at once.
+    pub fn failed(&mut self, world: World<'_>, key: &Key, failure: Failure, now: Time) {
+        let Some(entry) = self.entries.get(key).filter(|entry| entry.place == Place::InFlight) else { return };
+        let from = entry.missed_from;
+        let Some(pod) = world.snapshot.pod(key).filter(|pod| pod.node_name.is_none()).cloned() else {
+            return self.remove(key);
+        };
+        let rejectors = match failure {
+            Failure::Refused(rejectors) => rejectors,
+            Failure::Error => Vec::new(),
+        };
+        let hope = || {
+            let missed = self.missed.iter().filter(|(number, _)| *number >= from);
+            missed.into_iter().any(|(_, event)| world.hopes(&pod, &rejectors, event))
+        };
+        let (error, hope) = (rejectors.is_empty(), hope());
+        self.take_out(key);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if error {
+            entry.errors = entry.errors.saturating_add(1);
+        } else {
+            entry.errors = 0;
+            entry.refusals = entry.refusals.saturating_add(1);
+        }
+        entry.rejectors = rejectors.into();
+        entry.template = pod.template_id;
+        entry.priority = pod.priority;
+        entry.since = now;
+        match (error, hope) {
+            (true, _) => self.put(key, Place::Backoff, now),
+            (false, true) => self.revive(key, now),
+            (false, false) => self.put(key, Place::Unschedulable, now),
+        }
+    }
+
+    /// Has a pod tried at once, whatever its back-off says.
+    pub fn activate(&mut self, key: &Key, now: Time) {
+        let waits = |entry: &&Entry| matches!(entry.place, Place::Backoff | Place::Unschedulable);
+        if self.entries.get(key).filter(waits).is_some() {
+            self.take_out(key);
+            self.put(key, Place::Active, now);
+        }
+    }
+
+    fn tick_backoff(&mut self, now: Time) {
+        for rank in self.backoff.take_over(now) {
+            if let Some(entry) = self.entries.get(&rank.3) {
+                let since = entry.since;
+                self.put(&rank.3, Place::Active, since);
+            }
+        }
+    }
+
+    /// Does what is due: ends back-offs, and tries again who has waited for too long.
+    pub fn tick(&mut self, now: Time) {
+        self.tick_backoff(now);
+        if now - self.last_flush < FLUSH_EVERY {
+            return;
+        }
+        self.last_flush = now;
+        let long = |entry: &Entry| entry.place == Place::Unschedulable && now - entry.since > MAX_WAIT;
+        let late: Vec<Key> = self.entries.iter().filter(|(_, entry)| long(entry)).map(|(key, _)| key.clone()).collect();
+        for key in late {
+            self.take_out(&key);
+            self.revive(&key, now);
+        }
+    }
+
+    /// When [`Queue::tick`] has something to do.
+    pub fn wakes_at(&self) -> Option<Time> {
+        let waits = self.waiting.len() > 0;
+        let flush = waits.then_some(self.last_flush + FLUSH_EVERY);
+        self.backoff.next_end().into_iter().chain(flush).min()
+    }
+
+    pub fn lengths(&self) -> Lengths {
+        let mut lengths = Lengths { active: self.active.len(), in_flight: self.in_flight.len(), ..Lengths::default() };
+        lengths.backoff = self.backoff.len();
+        let waiting = self.waiting.keys().filter_map(|key| self.entries.get(key));
+        for entry in waiting {
+            match entry.place {
+                Place::Gated => lengths.gated += 1,
+                _ => lengths.unschedulable += 1,
+            }
+        }
+        lengths
+    }
+}

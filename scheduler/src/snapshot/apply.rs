@@ -1,0 +1,381 @@
+//! Takes objects in.
+
+use super::changes::Change;
+use super::node_info::{NodeId, NodeInfo};
+use super::{Snapshot, Table};
+use crate::object::labels::Labels;
+use crate::object::node::Node;
+use crate::object::pod::Pod;
+use crate::object::workload::{Budget, Selecting, Workload};
+use crate::object::{Key, Kind, Pool, Text, device, volume};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What an object was and is. Who waits for a place may be told by it that there is one now.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub kind: Kind,
+    pub key: Key,
+    pub seen: Seen,
+}
+
+/// The object before and after; of most kinds only whether it was there before and is now.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
+    Node(Option<Arc<Node>>, Option<Arc<Node>>),
+    Volume(Option<Arc<volume::Volume>>, Option<Arc<volume::Volume>>),
+    StorageClass(Option<Arc<volume::Class>>, Option<Arc<volume::Class>>),
+    CsiNode(Option<Arc<volume::CsiNode>>, Option<Arc<volume::CsiNode>>),
+    CsiDriver(Option<Arc<bool>>, Option<Arc<bool>>),
+    Capacity(Option<Arc<volume::Capacity>>, Option<Arc<volume::Capacity>>),
+    DeviceClaim(Option<Arc<device::Claim>>, Option<Arc<device::Claim>>),
+    Other { before: bool, after: bool },
+}
+
+impl Seen {
+    /// Whether the object was there before, and whether it is now.
+    pub fn presence(&self) -> (bool, bool) {
+        fn both<T>(one: &Option<T>, other: &Option<T>) -> (bool, bool) {
+            (one.is_some(), other.is_some())
+        }
+        match self {
+            Seen::Pod(before, after) => both(before, after),
+            Seen::Node(before, after) => both(before, after),
+            Seen::Volume(before, after) => both(before, after),
+            Seen::StorageClass(before, after) => both(before, after),
+            Seen::CsiNode(before, after) => both(before, after),
+            Seen::CsiDriver(before, after) => both(before, after),
+            Seen::Capacity(before, after) => both(before, after),
+            Seen::DeviceClaim(before, after) => both(before, after),
+            Seen::Other { before, after } => (*before, *after),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Takes in what an object is now; `None`: it is gone. Says what it was and is, unless there was nothing and is nothing.
+    pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<Event> {
+        let seen = match kind {
+            Kind::Pod => self.apply_pod(key, object),
+            Kind::Node => self.apply_node(key, object),
+            _ => {
+                let seen = self.apply_other(kind, key, object);
+                self.changes.push(Change::Object(kind));
+                seen
+            }
+        };
+        (seen.presence() != (false, false)).then(|| Event { kind, key: key.clone(), seen })
+    }
+
+    fn apply_other(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Seen {
+        /// Puts the object, or takes it away, and tells both.
+        fn put<T>(
+            table: &mut Table<T>,
+            pool: &mut Pool,
+            key: &Key,
+            object: Option<&Value>,
+            decode: impl Fn(&mut Pool, &Value) -> T,
+        ) -> (Option<Arc<T>>, Option<Arc<T>>) {
+            let Some(object) = object else { return (table.remove(key), None) };
+            let after = Arc::new(decode(pool, object));
+            (table.insert(key.clone(), after.clone()), Some(after))
+        }
+        fn other<T>((before, after): (Option<Arc<T>>, Option<Arc<T>>)) -> Seen {
+            Seen::Other { before: before.is_some(), after: after.is_some() }
+        }
+        let pool = &mut self.pool;
+        match kind {
+            Kind::Pod | Kind::Node => Seen::Other { before: false, after: false },
+            Kind::Namespace => {
+                let labels = |pool: &mut Pool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
+                other(put(&mut self.namespaces, pool, key, object, labels))
+            }
+            Kind::Service => other(put(&mut self.services, pool, key, object, Selecting::by_labels)),
+            Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
+                let by_labels = kind == Kind::ReplicationController;
+                let decode = if by_labels { Selecting::by_labels } else { Selecting::by_selector };
+                other(put(self.controllers.entry(kind).or_default(), pool, key, object, decode))
+            }
+            Kind::PodDisruptionBudget => other(put(&mut self.budgets, pool, key, object, Budget::decode)),
+            Kind::PersistentVolume => {
+                let decode = |pool: &mut Pool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
+                let (before, after) = put(&mut self.volumes, pool, key, object, decode);
+                Seen::Volume(before, after)
+            }
+            Kind::PersistentVolumeClaim => {
+                let decode = |pool: &mut Pool, object: &Value| volume::Claim::decode(pool, key.clone(), object);
+                other(put(&mut self.volume_claims, pool, key, object, decode))
+            }
+            Kind::StorageClass => {
+                let (before, after) = put(&mut self.storage_classes, pool, key, object, volume::Class::decode);
+                Seen::StorageClass(before, after)
+            }
+            Kind::CsiNode => {
+                let (before, after) = put(&mut self.csi_nodes, pool, key, object, volume::CsiNode::decode);
+                Seen::CsiNode(before, after)
+            }
+            Kind::CsiDriver => {
+                let decode = |_: &mut Pool, object: &Value| volume::tracks_capacity(object);
+                let (before, after) = put(&mut self.csi_drivers, pool, key, object, decode);
+                Seen::CsiDriver(before, after)
+            }
+            Kind::CsiStorageCapacity => {
+                let (before, after) = put(&mut self.capacities, pool, key, object, volume::Capacity::decode);
+                Seen::Capacity(before, after)
+            }
+            Kind::VolumeAttachment => other(put(&mut self.attachments, pool, key, object, volume::Attachment::decode)),
+            Kind::ResourceClaim => {
+                let decode = |pool: &mut Pool, object: &Value| device::Claim::decode(pool, key.clone(), object);
+                let (before, mut after) = put(&mut self.device_claims, pool, key, object, decode);
+                if let Some(after) = &mut after {
+                    keep_promises(before.as_deref(), after);
+                    self.device_claims.insert(key.clone(), after.clone());
+                }
+                Seen::DeviceClaim(before, after)
+            }
+            Kind::ResourceSlice => other(put(&mut self.device_slices, pool, key, object, device::Slice::decode)),
+            Kind::DeviceClass => other(put(&mut self.device_classes, pool, key, object, device::Class::decode)),
+            Kind::Workload => other(put(&mut self.workloads, pool, key, object, Workload::decode)),
+        }
+    }
+
+    fn apply_pod(&mut self, key: &Key, object: Option<&Value>) -> Seen {
+        let mut after = object.map(|object| Pod::decode(&mut self.pool, key.clone(), object));
+        // A pod that is done holds nothing any more: as far as this goes, it is gone.
+        after = after.filter(|pod| !pod.finished);
+        if let Some(pod) = &mut after {
+            self.share_template(pod);
+            self.keep_assumption(pod);
+        } else {
+            self.assumed.remove(key);
+        }
+        let before = self.put_pod(key, after.map(Arc::new));
+        Seen::Pod(before, self.pods.get(key).cloned())
+    }
+
+    /// Puts a pod in the place of what was there under its key, and says what that was.
+    pub(super) fn put_pod(&mut self, key: &Key, after: Option<Arc<Pod>>) -> Option<Arc<Pod>> {
+        let before = self.pods.remove(key);
+        // Most events of a pod that lies on a node change nothing that anybody looks at here.
+        if let (Some(before), Some(after)) = (&before, &after)
+            && before.lies_as(after)
+        {
+            self.swap_pod(after.clone());
+            self.pods.insert(key.clone(), after.clone());
+            return Some(before.clone());
+        }
+        if let Some(before) = &before {
+            self.take_away(before);
+        }
+        if let Some(after) = after {
+            self.put_down(&after);
+            self.pods.insert(key.clone(), after);
+        }
+        before
+    }
+
+    /// Replaces a pod on its node by one that holds the same.
+    fn swap_pod(&mut self, pod: Arc<Pod>) {
+        let Some(info) = pod.node_name.as_ref().and_then(|name| self.by_name.get(name)).copied() else { return };
+        let pods = self.nodes[info].as_mut().map(|info| &mut info.pods);
+        if let Some(own) = pods.and_then(|pods| pods.iter_mut().find(|own| own.key == pod.key)) {
+            *own = pod;
+        }
+    }
+
+    fn put_down(&mut self, pod: &Arc<Pod>) {
+        if let Some((workload, group)) = &pod.template.gang {
+            let gang = (pod.key.namespace.clone(), workload.clone(), group.clone());
+            self.gangs.entry(gang).or_default().insert(pod.key.clone());
+        }
+        let Some(name) = &pod.node_name else {
+            if let Some(node) = &pod.nominated {
+                self.nominated.entry(node.clone()).or_default().push(pod.clone());
+                self.node_changed(node);
+            }
+            return;
+        };
+        for (claim, _) in pod.volume_claims() {
+            *self.claim_users.entry(claim).or_default() += 1;
+        }
+        match self.by_name.get(name).copied() {
+            Some(id) => self.lay(id, pod.clone()),
+            None => self.homeless.entry(name.clone()).or_default().push(pod.clone()),
+        }
+    }
+
+    fn lay(&mut self, id: NodeId, pod: Arc<Pod>) {
+        let Some(info) = &mut self.nodes[id] else { return };
+        info.add(pod.clone());
+        if info.with_affinity > 0 {
+            self.with_affinity.insert(id);
+        }
+        self.changes.push(Change::Placed(id, pod));
+    }
+
+    fn take_away(&mut self, pod: &Arc<Pod>) {
+        if let Some((workload, group)) = &pod.template.gang {
+            let gang = (pod.key.namespace.clone(), workload.clone(), group.clone());
+            if let Some(members) = self.gangs.get_mut(&gang) {
+                members.remove(&pod.key);
+                if members.is_empty() {
+                    self.gangs.remove(&gang);
+                }
+            }
+        }
+        let Some(name) = &pod.node_name else {
+            if let Some(node) = &pod.nominated {
+                remove_from(&mut self.nominated, node, &pod.key);
+                self.node_changed(node);
+            }
+            return;
+        };
+        for (claim, _) in pod.volume_claims() {
+            if let Some(users) = self.claim_users.get_mut(&claim) {
+                *users -= 1;
+                if *users == 0 {
+                    self.claim_users.remove(&claim);
+                }
+            }
+        }
+        let Some(id) = self.by_name.get(name).copied() else {
+            if let Some(pods) = self.homeless.get_mut(name) {
+                pods.retain(|one| one.key != pod.key);
+                if pods.is_empty() {
+                    self.homeless.remove(name);
+                }
+            }
+            return;
+        };
+        let Some(info) = &mut self.nodes[id] else { return };
+        if let Some(pod) = info.remove(&pod.key) {
+            if info.with_affinity == 0 {
+                self.with_affinity.remove(&id);
+            }
+            self.changes.push(Change::Left(id, pod));
+        }
+    }
+
+    fn node_changed(&mut self, name: &Text) {
+        if let Some(id) = self.by_name.get(name) {
+            self.changes.push(Change::Node(*id));
+        }
+    }
+
+    fn apply_node(&mut self, key: &Key, object: Option<&Value>) -> Seen {
+        let after = object.map(|object| Arc::new(Node::decode(&mut self.pool, key.name.clone(), object)));
+        let id = self.by_name.get(&key.name).copied();
+        let before = id.and_then(|id| self.node(id)).map(|info| info.node.clone());
+        match (id, &after) {
+            (Some(id), Some(after)) => self.replace_node(id, after),
+            (None, Some(after)) => self.add_node(after),
+            (Some(id), None) => self.remove_node(id),
+            (None, None) => {}
+        }
+        Seen::Node(before, after)
+    }
+
+    fn replace_node(&mut self, id: NodeId, after: &Arc<Node>) {
+        let Some(info) = &mut self.nodes[id] else { return };
+        let before = std::mem::replace(&mut info.node, after.clone());
+        if before == *after {
+            return;
+        }
+        let same_shape = before.labels == after.labels && before.taints == after.taints;
+        self.changes.push(if same_shape { Change::Node(id) } else { Change::Reshaped(id) });
+        if before.images != after.images {
+            self.count_images(&before, -1);
+            self.count_images(after, 1);
+        }
+    }
+
+    fn add_node(&mut self, node: &Arc<Node>) {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            self.nodes.len() - 1
+        });
+        self.nodes[id] = Some(NodeInfo::new(id, node.clone()));
+        self.by_name.insert(node.name.clone(), id);
+        self.changes.push(Change::Reshaped(id));
+        self.count_images(node, 1);
+        for pod in self.homeless.remove(&node.name).unwrap_or_default() {
+            self.lay(id, pod);
+        }
+    }
+
+    fn remove_node(&mut self, id: NodeId) {
+        let Some(info) = self.nodes[id].take() else { return };
+        self.by_name.remove(&info.node.name);
+        self.with_affinity.remove(&id);
+        self.free.push(id);
+        for pod in &info.pods {
+            self.changes.push(Change::Left(id, pod.clone()));
+        }
+        self.changes.push(Change::Reshaped(id));
+        self.count_images(&info.node, -1);
+        if !info.pods.is_empty() {
+            self.homeless.insert(info.node.name.clone(), info.pods);
+        }
+    }
+
+    fn count_images(&mut self, node: &Node, by: i64) {
+        for (name, size) in &node.images {
+            // The first size that was seen of an image counts.
+            let (_, nodes) = self.images.entry(name.clone()).or_insert((*size, 0));
+            *nodes += by;
+            if *nodes <= 0 {
+                self.images.remove(name);
+            }
+            self.changes.push(Change::Image(name.clone()));
+        }
+    }
+
+    /// Gives a pod the one copy of its template, and that copy's number.
+    fn share_template(&mut self, pod: &mut Pod) {
+        if let Some((template, id)) = self.templates.get_key_value(&pod.template) {
+            pod.template = template.clone();
+            pod.template_id = *id;
+            return;
+        }
+        if self.templates.len() >= self.sweep_templates_at {
+            self.templates.retain(|template, _| Arc::strong_count(template) > 1);
+            self.sweep_templates_at = (self.templates.len() * 2).max(1024);
+        }
+        self.next_template += 1;
+        pod.template_id = self.next_template;
+        self.templates.insert(pod.template.clone(), pod.template_id);
+    }
+}
+
+impl Pod {
+    /// Whether nothing differs that matters where the pod lies.
+    fn lies_as(&self, other: &Pod) -> bool {
+        self.node_name.is_some()
+            && self.node_name == other.node_name
+            && self.uid == other.uid
+            && self.template_id == other.template_id
+            && self.priority == other.priority
+            && self.deleting == other.deleting
+            && self.resized == other.resized
+    }
+}
+
+fn remove_from(index: &mut std::collections::BTreeMap<Text, Vec<Arc<Pod>>>, name: &Text, key: &Key) {
+    if let Some(pods) = index.get_mut(name) {
+        pods.retain(|pod| pod.key != *key);
+        if pods.is_empty() {
+            index.remove(name);
+        }
+    }
+}
+
+/// Devices that were promised stay promised until the claim itself says to whom they went.
+fn keep_promises(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
+    let Some(before) = before.filter(|before| before.promised && before.uid == after.uid) else { return };
+    if after.allocation.is_none() {
+        let after = Arc::make_mut(after);
+        after.allocation = before.allocation.clone();
+        after.promised = true;
+    }
+}

@@ -1,0 +1,136 @@
+//! What was decided and is not yet seen to be done.
+
+use super::Snapshot;
+use super::changes::Change;
+use crate::object::device::Allocation;
+use crate::object::pod::Pod;
+use crate::object::{Key, Kind, Text};
+use std::sync::Arc;
+
+/// What a placement promised.
+#[derive(Debug, Clone)]
+pub(super) struct Assumed {
+    uid: Text,
+    node: Text,
+    volumes: Vec<(Key, Option<Text>)>,
+    devices: Vec<Key>,
+}
+
+/// What a place comes with: volumes and devices that were chosen with it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Promise {
+    /// Each volume claim that is not bound yet: the volume that it gets, `None` where one is to be made.
+    pub volumes: Vec<(Key, Option<Text>)>,
+    /// Each device claim that had no devices yet.
+    pub devices: Vec<(Key, Allocation)>,
+}
+
+impl Snapshot {
+    /// Takes for granted that a pod will lie on a node, until its own events say so or [`Snapshot::forget`] is called.
+    pub fn assume(&mut self, key: &Key, node: &Text, promise: &Promise) {
+        let Some(pod) = self.pods.get(key) else { return };
+        let assumed = Assumed {
+            uid: pod.uid.clone(),
+            node: node.clone(),
+            volumes: promise.volumes.clone(),
+            devices: promise.devices.iter().map(|(claim, _)| claim.clone()).collect(),
+        };
+        let mut placed = Pod::clone(pod);
+        placed.node_name = Some(node.clone());
+        self.assumed.insert(key.clone(), assumed);
+        self.put_pod(key, Some(Arc::new(placed)));
+        for (claim, volume) in &promise.volumes {
+            self.hold_volume(claim, volume.as_ref(), node);
+        }
+        for (claim, allocation) in &promise.devices {
+            if let Some(claim) = self.device_claims.get_mut(claim) {
+                let claim = Arc::make_mut(claim);
+                claim.allocation = Some(allocation.clone());
+                claim.promised = true;
+            }
+        }
+        self.promises_changed(!promise.volumes.is_empty(), !promise.devices.is_empty());
+    }
+
+    /// Takes a placement back that was not made.
+    pub fn forget(&mut self, key: &Key) {
+        let Some(assumed) = self.assumed.remove(key) else { return };
+        if let Some(pod) = self.pods.get(key) {
+            let mut waiting = Pod::clone(pod);
+            waiting.node_name = None;
+            self.put_pod(key, Some(Arc::new(waiting)));
+        }
+        for (claim, volume) in &assumed.volumes {
+            self.release_volume(claim, volume.as_ref());
+        }
+        for claim in &assumed.devices {
+            if let Some(claim) = self.device_claims.get_mut(claim).filter(|claim| claim.promised) {
+                let claim = Arc::make_mut(claim);
+                claim.allocation = None;
+                claim.promised = false;
+            }
+        }
+        self.promises_changed(!assumed.volumes.is_empty(), !assumed.devices.is_empty());
+    }
+
+    fn promises_changed(&mut self, volumes: bool, devices: bool) {
+        if volumes {
+            self.changes.push(Change::Object(Kind::PersistentVolumeClaim));
+        }
+        if devices {
+            self.changes.push(Change::Object(Kind::ResourceClaim));
+        }
+    }
+
+    pub fn is_assumed(&self, key: &Key) -> bool {
+        self.assumed.contains_key(key)
+    }
+
+    /// Notes that a pod is nominated to a node, or to none any more, before its status says so.
+    pub fn nominate(&mut self, key: &Key, node: Option<Text>) {
+        let Some(pod) = self.pods.get(key).filter(|pod| pod.nominated != node) else { return };
+        let mut nominated = Pod::clone(pod);
+        nominated.nominated = node;
+        self.put_pod(key, Some(Arc::new(nominated)));
+    }
+
+    /// An event of a pod that was placed here and does not say so yet does not undo the placement.
+    pub(super) fn keep_assumption(&mut self, pod: &mut Pod) {
+        let Some(assumed) = self.assumed.get(&pod.key) else { return };
+        if pod.node_name.is_none() && pod.uid == assumed.uid {
+            pod.node_name = Some(assumed.node.clone());
+        } else {
+            self.assumed.remove(&pod.key);
+        }
+    }
+
+    fn hold_volume(&mut self, claim: &Key, volume: Option<&Text>, node: &Text) {
+        let Some(claim) = self.volume_claims.get_mut(claim) else { return };
+        let claim = Arc::make_mut(claim);
+        match volume {
+            None => claim.selected_node = Some(node.clone()),
+            Some(name) => {
+                let key = Key { namespace: "".into(), name: name.clone() };
+                if let Some(volume) = self.volumes.get_mut(&key) {
+                    Arc::make_mut(volume).claim = Some((claim.key.clone(), claim.uid.clone()));
+                }
+            }
+        }
+    }
+
+    fn release_volume(&mut self, claim: &Key, volume: Option<&Text>) {
+        match volume {
+            None => {
+                if let Some(claim) = self.volume_claims.get_mut(claim).filter(|claim| !claim.bound) {
+                    Arc::make_mut(claim).selected_node = None;
+                }
+            }
+            Some(name) => {
+                let key = Key { namespace: "".into(), name: name.clone() };
+                if let Some(volume) = self.volumes.get_mut(&key).filter(|volume| volume.available) {
+                    Arc::make_mut(volume).claim = None;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What decisions rest on: nodes with their pods, and everything else that plug-ins look at, with the indexes that they
+//! need. It is fed one object at a time ([`Snapshot::apply`]), in process from the log or from lists and watches.
+
+mod apply;
+pub mod assume;
+pub mod changes;
+pub mod node_info;
+
+use crate::object::device;
+use crate::object::labels::Labels;
+use crate::object::pod::{Pod, Template};
+use crate::object::volume;
+use crate::object::workload::{Budget, Selecting, Workload};
+use crate::object::{Key, Kind, Pool, Text};
+use changes::Changes;
+use node_info::{NodeId, NodeInfo};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+pub use apply::{Event, Seen};
+
+/// Objects by key, those of one namespace beside each other.
+pub type Table<T> = BTreeMap<Key, Arc<T>>;
+
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    pool: Pool,
+    templates: HashMap<Arc<Template>, u64>,
+    next_template: u64,
+    sweep_templates_at: usize,
+
+    nodes: Vec<Option<NodeInfo>>,
+    free: Vec<NodeId>,
+    by_name: HashMap<Text, NodeId>,
+    /// Pods that lie on nodes which are not known, by the node's name.
+    homeless: HashMap<Text, Vec<Arc<Pod>>>,
+    pods: HashMap<Key, Arc<Pod>>,
+    /// Nodes with pods that say something about other pods.
+    with_affinity: BTreeSet<NodeId>,
+    /// Pods that wait for a place, by the node that they are nominated to.
+    nominated: BTreeMap<Text, Vec<Arc<Pod>>>,
+    /// Where pods lie that were placed here, until their own events say so.
+    assumed: HashMap<Key, assume::Assumed>,
+    /// The size of each image, and on how many nodes it is.
+    images: HashMap<Text, (i64, i64)>,
+    /// How many pods that lie somewhere use each volume claim.
+    claim_users: HashMap<Key, usize>,
+    /// Who waits or lies in each group of a workload, by namespace, workload and group.
+    gangs: BTreeMap<(Text, Text, Text), BTreeSet<Key>>,
+
+    pub namespaces: Table<Labels>,
+    pub services: Table<Selecting>,
+    /// ReplicationControllers, ReplicaSets and StatefulSets.
+    pub controllers: BTreeMap<Kind, Table<Selecting>>,
+    pub budgets: Table<Budget>,
+    pub volumes: Table<volume::Volume>,
+    pub volume_claims: Table<volume::Claim>,
+    pub storage_classes: Table<volume::Class>,
+    pub csi_nodes: Table<volume::CsiNode>,
+    /// CSI drivers that want room to be checked before volumes are made.
+    pub csi_drivers: Table<bool>,
+    pub capacities: Table<volume::Capacity>,
+    pub attachments: Table<volume::Attachment>,
+    pub device_claims: Table<device::Claim>,
+    pub device_slices: Table<device::Slice>,
+    pub device_classes: Table<device::Class>,
+    pub workloads: Table<Workload>,
+
+    changes: Changes,
+}
+
+impl Snapshot {
+    pub fn new() -> Self {
+        Snapshot::default()
+    }
+
+    /// The nodes, in an order that lasts as long as they do.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.nodes.iter().flatten()
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&NodeInfo> {
+        self.nodes.get(id)?.as_ref()
+    }
+
+    pub fn node_named(&self, name: &str) -> Option<&NodeInfo> {
+        self.node(*self.by_name.get(name)?)
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// One more than the largest number of a node.
+    pub fn node_bound(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
+        self.pods.get(key)
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values()
+    }
+
+    /// The nodes with pods that say something about other pods.
+    pub fn nodes_with_affinity(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.with_affinity.iter().filter_map(|id| self.node(*id))
+    }
+
+    /// Pods that wait, nominated to this node.
+    pub fn nominated_to(&self, node: &str) -> &[Arc<Pod>] {
+        self.nominated.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The names of nodes to which pods that wait are nominated.
+    pub fn nominations(&self) -> impl Iterator<Item = &Text> {
+        self.nominated.keys()
+    }
+
+    /// The size of an image that is on some node, and on how many.
+    pub fn image(&self, name: &str) -> Option<(i64, i64)> {
+        self.images.get(name).copied()
+    }
+
+    /// How many pods that lie somewhere use a volume claim.
+    pub fn claim_users(&self, claim: &Key) -> usize {
+        self.claim_users.get(claim).copied().unwrap_or(0)
+    }
+
+    /// The labels of a namespace; none when it is not known.
+    pub fn namespace_labels(&self, namespace: &Text) -> Arc<Labels> {
+        let key = Key { namespace: "".into(), name: namespace.clone() };
+        self.namespaces.get(&key).cloned().unwrap_or_default()
+    }
+
+    /// The members of a group of a workload, waiting and placed.
+    pub fn gang(&self, namespace: &Text, workload: &Text, group: &Text) -> impl Iterator<Item = &Arc<Pod>> {
+        let gang = (namespace.clone(), workload.clone(), group.clone());
+        self.gangs.get(&gang).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    }
+
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+}
+
+/// The objects of a table in one namespace.
+pub fn in_namespace<'a, T>(table: &'a Table<T>, namespace: &Text) -> impl Iterator<Item = (&'a Key, &'a Arc<T>)> {
+    let first = Key { namespace: namespace.clone(), name: "".into() };
+    let namespace = namespace.clone();
+    table.range(first..).take_while(move |(key, _)| key.namespace == namespace)
+}

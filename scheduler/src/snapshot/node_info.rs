@@ -1,0 +1,54 @@
+//! A node with the pods on it and their sums.
+
+use crate::object::Key;
+use crate::object::node::Node;
+use crate::object::pod::Pod;
+use crate::object::resources::Resources;
+use std::sync::Arc;
+
+/// The number of a node in a snapshot. A node that goes leaves its number to one that comes.
+pub type NodeId = usize;
+
+/// A node, what lies on it, and what that comes to.
+#[derive(Debug, Clone)]
+pub struct NodeInfo {
+    pub id: NodeId,
+    pub node: Arc<Node>,
+    /// In the order in which they came.
+    pub pods: Vec<Arc<Pod>>,
+    /// What the pods hold, as filters count it.
+    pub held: Resources,
+    /// What the pods hold, as scores by allocation count it.
+    pub held_scored: Resources,
+    /// How many of the pods say something about other pods.
+    pub with_affinity: usize,
+}
+
+impl NodeInfo {
+    pub(super) fn new(id: NodeId, node: Arc<Node>) -> Self {
+        NodeInfo {
+            id,
+            node,
+            pods: Vec::new(),
+            held: Resources::default(),
+            held_scored: Resources::default(),
+            with_affinity: 0,
+        }
+    }
+
+    pub fn add(&mut self, pod: Arc<Pod>) {
+        self.held.add(pod.held());
+        self.held_scored.add(pod.held_scored());
+        self.with_affinity += usize::from(!pod.template.pod_affinity.is_empty());
+        self.pods.push(pod);
+    }
+
+    pub fn remove(&mut self, key: &Key) -> Option<Arc<Pod>> {
+        let at = self.pods.iter().position(|pod| pod.key == *key)?;
+        let pod = self.pods.remove(at);
+        self.held.subtract(pod.held());
+        self.held_scored.subtract(pod.held_scored());
+        self.with_affinity -= usize::from(!pod.template.pod_affinity.is_empty());
+        Some(pod)
+    }
+}

@@ -1,0 +1,127 @@
+//! How a plug-in says no, and the one text in which people read why a pod lies nowhere.
+
+use crate::object::Text;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// How final a no is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// Not as things are; if other pods went, it might be yes.
+    Unschedulable,
+    /// Whoever else went, it would stay no.
+    UnschedulableAndUnresolvable,
+    /// What is missing is under way, and its arrival is worth no back-off.
+    Pending,
+    /// It could not be told.
+    Error,
+}
+
+impl Code {
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::Unschedulable => "Unschedulable",
+            Code::UnschedulableAndUnresolvable => "UnschedulableAndUnresolvable",
+            Code::Pending => "Pending",
+            Code::Error => "Error",
+        }
+    }
+}
+
+pub type Reason = Cow<'static, str>;
+
+/// What a plug-in says about a pod, or about a pod on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: Code,
+    /// Which plug-in says it; empty where several do.
+    pub plugin: &'static str,
+    pub reasons: Vec<Reason>,
+}
+
+impl Refusal {
+    pub fn new(code: Code, plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Refusal { code, plugin, reasons: vec![reason.into()] }
+    }
+
+    /// A no that may become a yes when other pods go.
+    pub fn soft(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Refusal::new(Code::Unschedulable, plugin, reason)
+    }
+
+    /// A no that stays one whichever pods go.
+    pub fn hard(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Refusal::new(Code::UnschedulableAndUnresolvable, plugin, reason)
+    }
+
+    pub fn error(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Refusal::new(Code::Error, plugin, reason)
+    }
+
+    pub fn message(&self) -> String {
+        self.reasons.join(", ")
+    }
+}
+
+/// The refusals of one search: by node, and of all nodes that were not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// In the nodes' order.
+    pub refused: Vec<(Text, Refusal)>,
+    /// Why the nodes that were not looked at were not.
+    pub absent: Option<Refusal>,
+    /// Plug-ins that knew which nodes alone may do.
+    pub narrowed_by: Vec<&'static str>,
+    /// What a plug-in said about the pod before any node was looked at.
+    pub before: Option<String>,
+}
+
+impl Diagnosis {
+    /// Which plug-ins said no.
+    pub fn rejectors(&self) -> Vec<&'static str> {
+        let absent = self.absent.iter().map(|refusal| refusal.plugin);
+        let mut names: Vec<_> = self.refused.iter().map(|(_, refusal)| refusal.plugin).chain(absent).collect();
+        names.extend(&self.narrowed_by);
+        names.sort_unstable();
+        names.dedup();
+        names.retain(|name| !name.is_empty());
+        names
+    }
+
+    /// The text that a pod's condition and event show. `after` is what was said when no node was found.
+    pub fn message(&self, after: &str) -> String {
+        let mut text = format!("0/{} nodes are available:", self.nodes);
+        match &self.before {
+            Some(before) => {
+                text.push(' ');
+                text.push_str(before);
+                text.push('.');
+            }
+            None => text.push_str(&self.histogram()),
+        }
+        if !after.is_empty() {
+            text.push(' ');
+            text.push_str(after);
+        }
+        text
+    }
+
+    /// How many nodes each reason is said of.
+    fn histogram(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let refused = self.refused.iter().map(|(_, refusal)| (refusal, 1));
+        let others = self.nodes.saturating_sub(self.refused.len());
+        for (refusal, nodes) in refused.chain(self.absent.iter().map(|refusal| (refusal, others))) {
+            for reason in &refusal.reasons {
+                *counts.entry(reason).or_default() += nodes;
+            }
+        }
+        // Sorted as text: ten of something come before two.
+        let mut lines: Vec<String> =
+            counts.iter().filter(|(_, nodes)| **nodes > 0).map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
+        lines.sort();
+        if lines.is_empty() { String::new() } else { format!(" {}.", lines.join(", ")) }
+    }
+}

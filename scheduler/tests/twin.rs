@@ -1,0 +1,288 @@
+//! The fast planner and the plain one must agree: the node that the fast one picks has the highest sum of scores that
+//! the plain one finds, and where one finds no place, neither does the other.
+
+use holdfast_scheduler::plan::Plan;
+use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// A step in the life of a cluster.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A node comes, or is said to be otherwise.
+    Node(u8, NodeShape),
+    NodeGone(u8),
+    /// A pod comes that lies on a node already.
+    Placed(u8, u8, PodShape),
+    PodGone(u8),
+    /// A pod is nominated to a node.
+    Nominated(u8, u8, PodShape, u8),
+    Service(u8, bool),
+    Namespace(u8),
+    /// So many pods of one kind are planned and bound.
+    Plan(PodShape, u8, u8),
+}
+
+#[derive(Debug, Clone)]
+struct NodeShape {
+    cpu: u8,
+    zone: u8,
+    taint: u8,
+    disk: u8,
+    image: u8,
+    pods: u8,
+    unschedulable: bool,
+}
+
+#[derive(Debug, Clone)]
+struct PodShape {
+    app: u8,
+    cpu: u8,
+    affinity: u8,
+    spread: u8,
+    toleration: u8,
+    prefers: u8,
+    port: bool,
+    namespace: u8,
+}
+
+fn node_shape() -> impl Strategy<Value = NodeShape> {
+    (1..9u8, 0..4u8, 0..5u8, 0..3u8, 0..3u8, 1..8u8, prop::bool::weighted(0.1)).prop_map(
+        |(cpu, zone, taint, disk, image, pods, unschedulable)| NodeShape {
+            cpu,
+            zone,
+            taint,
+            disk,
+            image,
+            pods,
+            unschedulable,
+        },
+    )
+}
+
+fn pod_shape() -> impl Strategy<Value = PodShape> {
+    let affinity = prop_oneof![4 => Just(0u8), 3 => 1..9u8];
+    let spread = prop_oneof![3 => Just(0u8), 2 => 1..6u8];
+    (0..3u8, 0..6u8, affinity, spread, 0..3u8, 0..3u8, prop::bool::weighted(0.1), 0..2u8).prop_map(
+        |(app, cpu, affinity, spread, toleration, prefers, port, namespace)| PodShape {
+            app,
+            cpu,
+            affinity,
+            spread,
+            toleration,
+            prefers,
+            port,
+            namespace,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..10u8, node_shape()).prop_map(|(node, shape)| Step::Node(node, shape)),
+        1 => (0..10u8).prop_map(Step::NodeGone),
+        5 => (any::<u8>(), 0..10u8, pod_shape()).prop_map(|(pod, node, shape)| Step::Placed(pod, node, shape)),
+        2 => any::<u8>().prop_map(Step::PodGone),
+        1 => (any::<u8>(), 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Nominated(pod, node, shape, priority)),
+        1 => (0..3u8, any::<bool>()).prop_map(|(app, there)| Step::Service(app, there)),
+        1 => (0..2u8).prop_map(Step::Namespace),
+        8 => (pod_shape(), 1..5u8, 0..3u8).prop_map(|(shape, count, priority)| Step::Plan(shape, count, priority)),
+    ]
+}
+
+fn node(name: &str, shape: &NodeShape) -> Value {
+    let mut labels = json!({"kubernetes.io/hostname": name});
+    if shape.zone > 0 {
+        labels["topology.kubernetes.io/zone"] = format!("z{}", shape.zone).into();
+    }
+    if shape.disk > 0 {
+        labels["disk"] = format!("d{}", shape.disk).into();
+    }
+    let taints = match shape.taint {
+        1 => json!([{"key": "ded", "value": "x", "effect": "NoSchedule"}]),
+        2 => json!([{"key": "soft", "effect": "PreferNoSchedule"}]),
+        3 => json!([{"key": "soft", "effect": "PreferNoSchedule"}, {"key": "other", "effect": "PreferNoSchedule"}]),
+        _ => json!([]),
+    };
+    let images = match shape.image {
+        0 => json!([]),
+        size => json!([{"names": ["app:1"], "sizeBytes": 300_000_000 * i64::from(size)}]),
+    };
+    json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints, "unschedulable": shape.unschedulable},
+        "status": {
+            "allocatable": {"cpu": shape.cpu, "memory": "16Gi", "pods": shape.pods},
+            "images": images,
+        },
+    })
+}
+
+fn pod(name: &str, shape: &PodShape, priority: u8) -> Value {
+    let selector = |app: u8| json!({"matchLabels": {"app": format!("a{app}")}});
+    let term = |key: &str, app: u8| json!({"topologyKey": key, "labelSelector": selector(app)});
+    let (host, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let mut affinity = match shape.affinity {
+        1 => json!({"podAffinity": {required: [term(zone, shape.app)]}}),
+        2 => json!({"podAntiAffinity": {required: [term(host, shape.app)]}}),
+        3 => json!({"podAntiAffinity": {required: [term(zone, 1)]}}),
+        4 => json!({"podAffinity": {preferred: [{"weight": 30, "podAffinityTerm": term(zone, 0)}]}}),
+        5 => json!({"podAntiAffinity": {preferred: [{"weight": 7, "podAffinityTerm": term(host, shape.app)}]}}),
+        6 => {
+            json!({"podAffinity": {required: [term(host, 2)]}, "podAntiAffinity": {preferred: [{"weight": 9, "podAffinityTerm": term(zone, 1)}]}})
+        }
+        7 => json!({"podAffinity": {preferred: [{"weight": 5, "podAffinityTerm": {
+            "topologyKey": zone, "labelSelector": selector(1), "namespaceSelector": {"matchLabels": {"team": "t0"}}}}]}}),
+        8 => {
+            json!({"podAntiAffinity": {required: [{"topologyKey": host, "labelSelector": selector(0), "namespaceSelector": {}}]}})
+        }
+        _ => json!({}),
+    };
+    if shape.prefers == 1 {
+        let term = json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["d1"]}]});
+        affinity["nodeAffinity"] = json!({preferred: [{"weight": 40, "preference": term}]});
+    }
+    let constraint = |key: &str, skew: u8, action: &str| json!({"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": action, "labelSelector": selector(shape.app)});
+    let spread = match shape.spread {
+        1 => json!([constraint(zone, 1, "DoNotSchedule")]),
+        2 => json!([constraint(zone, 2, "DoNotSchedule"), constraint(host, 1, "ScheduleAnyway")]),
+        3 => json!([constraint(zone, 1, "ScheduleAnyway")]),
+        4 => {
+            let mut one = constraint(host, 1, "DoNotSchedule");
+            one["nodeTaintsPolicy"] = "Honor".into();
+            one["minDomains"] = 3.into();
+            json!([one])
+        }
+        5 => json!([constraint(zone, 1, "ScheduleAnyway"), constraint(host, 2, "ScheduleAnyway")]),
+        _ => json!([]),
+    };
+    let tolerations = match shape.toleration {
+        1 => json!([{"key": "ded", "operator": "Exists"}]),
+        2 => json!([{"operator": "Exists"}]),
+        _ => json!([]),
+    };
+    let ports = if shape.port { json!([{"hostPort": 80}]) } else { json!([]) };
+    let requests = match shape.cpu {
+        0 => json!({}),
+        cpu => json!({"cpu": format!("{}m", 300 * u32::from(cpu)), "memory": "256Mi"}),
+    };
+    json!({
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "labels": {"app": format!("a{}", shape.app)}},
+        "spec": {
+            "priority": priority,
+            "affinity": affinity,
+            "topologySpreadConstraints": spread,
+            "tolerations": tolerations,
+            "nodeSelector": if shape.prefers == 2 { json!({"disk": "d2"}) } else { json!({}) },
+            "containers": [{"name": "c", "image": "app:1", "ports": ports, "resources": {"requests": requests}}],
+        },
+    })
+}
+
+struct World {
+    snapshot: Snapshot,
+    planner: Planner,
+    configuration: Configuration,
+    planned: usize,
+}
+
+impl World {
+    fn key(shape: &PodShape, name: &str) -> Key {
+        Key::new(&format!("ns{}", shape.namespace), name)
+    }
+
+    fn gone(&mut self, name: &str) {
+        for namespace in ["ns0", "ns1"] {
+            self.snapshot.apply(Kind::Pod, &Key::new(namespace, name), None);
+        }
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Node(at, shape) => {
+                let name = format!("n{at}");
+                self.snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node(&name, &shape)));
+            }
+            Step::NodeGone(at) => {
+                self.snapshot.apply(Kind::Node, &Key::cluster(&format!("n{at}")), None);
+            }
+            Step::Placed(at, on, shape) => {
+                let name = format!("e{at}");
+                self.gone(&name);
+                let mut object = pod(&name, &shape, 0);
+                object["spec"]["nodeName"] = format!("n{on}").into();
+                self.snapshot.apply(Kind::Pod, &World::key(&shape, &name), Some(&object));
+            }
+            Step::PodGone(at) => self.gone(&format!("e{at}")),
+            Step::Nominated(at, to, shape, priority) => {
+                let name = format!("e{at}");
+                self.gone(&name);
+                let mut object = pod(&name, &shape, priority);
+                object["status"]["nominatedNodeName"] = format!("n{to}").into();
+                self.snapshot.apply(Kind::Pod, &World::key(&shape, &name), Some(&object));
+            }
+            Step::Service(app, there) => {
+                let object = json!({"spec": {"selector": {"app": format!("a{app}")}}});
+                self.snapshot.apply(Kind::Service, &Key::new("ns0", &format!("s{app}")), there.then_some(&object));
+            }
+            Step::Namespace(at) => {
+                let object = json!({"metadata": {"labels": {"team": "t0"}}});
+                self.snapshot.apply(Kind::Namespace, &Key::cluster(&format!("ns{at}")), Some(&object));
+            }
+            Step::Plan(shape, count, priority) => {
+                for _ in 0..count {
+                    self.planned += 1;
+                    let name = format!("p{}", self.planned);
+                    let key = World::key(&shape, &name);
+                    self.snapshot.apply(Kind::Pod, &key, Some(&pod(&name, &shape, priority)));
+                    self.compare(&key)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, key: &Key) -> Result<(), TestCaseError> {
+        let pod = self.snapshot.pod(key).unwrap().clone();
+        let profile = &self.configuration.profiles[0];
+        let slow = plan(&self.snapshot, profile, &pod);
+        let fast = self.planner.plan(&self.snapshot, (0, profile), &pod);
+        match (&slow.outcome, &fast.outcome) {
+            (Outcome::Bind { .. }, Outcome::Bind { node, promise }) => {
+                let good = good(&slow);
+                prop_assert!(good.contains(&&**node), "{node} is not one of the best {good:?}");
+                self.snapshot.assume(key, node, promise);
+            }
+            (Outcome::Unschedulable(slow), Outcome::Unschedulable(fast)) => {
+                prop_assert_eq!(&slow.message, &fast.message);
+                prop_assert_eq!(&slow.rejectors, &fast.rejectors);
+                prop_assert_eq!(&slow.nomination, &fast.nomination);
+                self.snapshot.apply(Kind::Pod, key, None);
+            }
+            _ => prop_assert!(false, "slow: {:?}\nfast: {:?}", slow.outcome, fast.outcome),
+        }
+        Ok(())
+    }
+}
+
+fn good(slow: &Plan) -> Vec<&str> {
+    if slow.explanation.totals.is_empty() {
+        return slow.node().map(|node| &**node).into_iter().collect();
+    }
+    slow.best().iter().map(|node| &***node).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_fast_planner_agrees_with_the_plain_one(steps in prop::collection::vec(step(), 10..80)) {
+        let configuration = Configuration::default();
+        let mut world = World { snapshot: Snapshot::new(), planner: Planner::new(), configuration, planned: 0 };
+        for step in steps {
+            world.take(step)?;
+        }
+    }
+}
