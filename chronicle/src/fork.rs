@@ -117,6 +117,7 @@ impl Forker for ForkHere {
     fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade> {
         let unmade = |fault| match fault {
             Fault::Unreadable { what } => Unmade::Folder(what),
+            occupied @ Fault::Occupied { .. } => Unmade::Folder(occupied.to_string()),
             fault => Unmade::Failed(fault.to_string()),
         };
         // Before anything is linked: what is asked for is mostly what cannot be had.

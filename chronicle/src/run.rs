@@ -2,7 +2,8 @@
 //!
 //! The server runs in this process ([`Cluster`] is how the binary hands it over), on a free port of this machine, with a data folder that nobody keeps: nothing waits
 //! for the disk. CMD finds the cluster through `KUBECONFIG`, as any client would, and what it ends with is what this
-//! ends with. What goes wrong before CMD runs ends with 125, as `env` and `timeout` have it, or 126 and 127 where CMD
+//! ends with. With `--for-parent` there is no CMD: a program that started this one is told on standard output how the
+//! cluster is reached, and keeps it by keeping standard input open. What goes wrong before CMD runs ends with 125, as `env` and `timeout` have it, or 126 and 127 where CMD
 //! cannot be run or found.
 
 use crate::fork;
@@ -11,8 +12,10 @@ use futures_util::FutureExt;
 use holdfast_storage_rocks::check_new;
 use holdfast_storage_rocks::folder::make_private;
 use rustix::process::{Pid, Signal};
+use serde_json::json;
 use std::ffi::OsString;
 use std::fs::Permissions;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -45,9 +48,13 @@ pub struct Args {
     /// Keep the data folder, and tell where it is.
     #[arg(long)]
     keep: bool,
+    /// Without a command, for a program that starts this one: print a line of JSON that says how the cluster is reached,
+    /// and end when standard input does.
+    #[arg(long, conflicts_with = "command")]
+    for_parent: bool,
     /// The command and its arguments, behind `--`. It gets KUBECONFIG, USE_EXISTING_CLUSTER, HOLDFAST_URL and
     /// HOLDFAST_DATA_DIR.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "for_parent", value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -66,7 +73,7 @@ pub struct Access {
 
 /// Runs the command against the cluster, in a data folder that may be `named`; the code to end with.
 pub fn run(args: Args, named: Option<PathBuf>, cluster: impl Cluster) -> Result<u8> {
-    let Args { from, at, keep, command } = args;
+    let Args { from, at, keep, for_parent, command } = args;
     let mut caught = Caught::new()?;
     let parent = if from.is_some() || keep { std::env::temp_dir() } else { fleeting_folder() };
     let folder = DataFolder::make(named, &parent, keep)?;
@@ -76,6 +83,9 @@ pub fn run(args: Args, named: Option<PathBuf>, cluster: impl Cluster) -> Result<
     let code = cluster.serve(&folder.path, keep, async |access| {
         if let Some(signal) = caught.so_far() {
             return Ok(128 + signal.as_raw() as u8);
+        }
+        if for_parent {
+            return wait_for_parent(&access, &folder.path, &mut caught).await;
         }
         let mut child = match start(&command, &access, &folder.path)? {
             Ok(child) => child,
@@ -128,7 +138,7 @@ impl DataFolder {
                 made.with_context(|| format!("make a temporary folder in {}", parent.display()))?.keep()
             }
             Some(named) => {
-                check_new(&named, "`holdfast run`")?;
+                check_new(&named)?;
                 make_private(&named)?;
                 std::path::absolute(&named).unwrap_or(named)
             }
@@ -160,6 +170,32 @@ impl Drop for DataFolder {
                 _ => return,
             }
         }
+    }
+}
+
+/// Tells the program that started this one how the cluster is reached, and waits until it wants no more of it or is gone.
+async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) -> Result<u8> {
+    let certificates = fork::certificates(folder);
+    let told = json!({
+        "url": access.url,
+        "kubeconfig": access.kubeconfig,
+        "certificateAuthority": certificates.join("ca.crt"),
+        "clientCertificate": certificates.join("admin.crt"),
+        "clientKey": certificates.join("admin.key"),
+        "dataDir": folder,
+    });
+    let mut output = std::io::stdout();
+    // A parent that does not listen has gone, which its other end tells.
+    let _ = writeln!(output, "{told}").and_then(|()| output.flush());
+    let (ended, end) = tokio::sync::oneshot::channel::<()>();
+    // A thread that waits for input cannot be stopped, and need not: it ends with the process.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        drop(ended);
+    });
+    tokio::select! {
+        _ = end => Ok(0),
+        signal = caught.next() => Ok(128 + signal.as_raw() as u8),
     }
 }
 

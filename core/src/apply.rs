@@ -23,6 +23,7 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     };
     index_roles(state, change);
     note_terminating(state, change);
+    note_expiring(state, change, before.as_deref());
     define(state, change);
     before
 }
@@ -77,6 +78,19 @@ fn note_terminating(state: &mut State, change: &Change) {
         state.terminating.insert(change.key.clone());
     } else {
         state.terminating.remove(&change.key);
+    }
+}
+
+/// Keeps in order what goes by itself, so that nobody has to look which of it is old.
+fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
+    if !state.kind(change.kind).expires {
+        return;
+    }
+    if let Some(before) = before {
+        state.expiring.remove(&(before.time_ms, before.offset));
+    }
+    if !change.deleted {
+        state.expiring.insert((change.entry.time_ms, change.offset), (change.kind, change.key.clone()));
     }
 }
 

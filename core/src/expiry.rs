@@ -1,11 +1,13 @@
 //! Objects of some kinds (Events) are news: they go some time after their last change.
 
 use crate::authz::{PRIVILEGED_GROUP, User};
+use crate::event::Offset;
 use crate::kinds::KindId;
 use crate::namespace::Step;
 use crate::object::meta;
 use crate::request::{Body, DeleteOptions, Options, Request, Target, Verb};
 use crate::state::State;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,50 +16,46 @@ pub const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
 
+/// Of an object: when it was last changed, and by which event.
+pub type Place = (i64, Offset);
+
 /// A part of the deletions that are due.
 pub struct Due {
     pub steps: Vec<Step>,
     /// The object behind which the next part begins; `None`: this was the last.
-    pub rest: Option<(KindId, Arc<str>)>,
+    pub rest: Option<Place>,
 }
 
-/// The deletions that are due, of objects behind `after`.
-///
-/// Only the time of each object is looked at, once a pass: the parts of a pass go on one behind the other.
-pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<&(KindId, Arc<str>)>) -> Due {
-    let mut due = Due { steps: Vec::new(), rest: None };
+/// The deletions that are due, of objects behind `after`. Only those that are due are looked at, the oldest first.
+pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<Place>) -> Due {
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
-    let deletion = |kind: KindId, key: &str, version_seen: String| {
-        let (namespace, name) = meta::split_key(key);
-        let target = Target {
-            kind,
-            version: 0,
-            namespace: namespace.map(str::to_owned),
-            name: Some(name.to_owned()),
-            subresource: None,
-        };
-        // One that changes meanwhile is news again.
-        let delete = DeleteOptions { precondition_resource_version: Some(version_seen), ..DeleteOptions::default() };
-        let options = Options { delete, ..Options::default() };
-        let user = user.clone();
-        Step {
-            request: Request { user, verb: Verb::Delete, target, options, body: Body::default(), id: "expiry".into() },
-        }
+    let first = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let due = state.expiring.range((first, Bound::Unbounded));
+    let due = due.take_while(|((time_ms, _), _)| now_ms.saturating_sub(*time_ms) >= ttl_ms).take(STEPS_MAX);
+    let mut last = None;
+    let steps: Vec<Step> = due
+        .map(|(place, (kind, key))| {
+            last = Some(*place);
+            deletion(&user, *kind, key, place.1)
+        })
+        .collect();
+    Due { rest: last.filter(|_| steps.len() == STEPS_MAX), steps }
+}
+
+fn deletion(user: &Arc<User>, kind: KindId, key: &str, version_seen: Offset) -> Step {
+    let (namespace, name) = meta::split_key(key);
+    let target = Target {
+        kind,
+        version: 0,
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        subresource: None,
     };
-    let expiring = state.registry.iter().filter(|(_, kind)| kind.expires).map(|(id, _)| id);
-    for kind in expiring.skip_while(|id| after.is_some_and(|(first, _)| id < first)) {
-        let after = after.filter(|(first, _)| *first == kind).map(|(_, key)| &**key);
-        for (key, entry) in state.scan(kind, "", after) {
-            if now_ms.saturating_sub(entry.time_ms) < ttl_ms {
-                continue;
-            }
-            due.steps.push(deletion(kind, key, entry.offset.to_string()));
-            if due.steps.len() == STEPS_MAX {
-                due.rest = Some((kind, key.clone()));
-                return due;
-            }
-        }
-    }
-    due
+    // One that changes meanwhile is news again.
+    let precondition_resource_version = Some(version_seen.to_string());
+    let delete = DeleteOptions { precondition_resource_version, ..DeleteOptions::default() };
+    let options = Options { delete, ..Options::default() };
+    let (user, id) = (user.clone(), "expiry".into());
+    Step { request: Request { user, verb: Verb::Delete, target, options, body: Body::default(), id } }
 }

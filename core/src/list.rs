@@ -2,13 +2,15 @@
 
 use crate::event::Offset;
 use crate::kinds::{Kind, KindId};
-use crate::object::meta;
-use crate::refusal::{BadRequest, Cause, ContinueFault, Expired, Refusal, Subject};
+use crate::object::{decode, meta};
+use crate::refusal::{BadRequest, Cause, ContinueFault, Expired, Refusal, Subject, Unreasoned};
 use crate::request::{Options, Request};
 use crate::select::{FieldSelector, LabelSelector};
 use crate::state::{Entry, State, prefix};
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -55,7 +57,7 @@ impl Selection {
         };
         for requirement in selection.fields.requirements() {
             if field_index(kind, target.version, &requirement.field).is_none() {
-                return Err(unknown_field(kind, &requirement.field));
+                return Err(unknown_field(kind, target.version, &requirement.field));
             }
         }
         let exact = |field: &str| selection.fields.exact(field).map(str::to_owned);
@@ -95,9 +97,11 @@ impl Selection {
 }
 
 /// Kinds with fields of their own word it otherwise than those that know nothing but the metadata.
-fn unknown_field(kind: &Kind, field: &str) -> Refusal {
-    let only_metadata = kind.selectable.is_empty();
-    Refusal::BadRequest(BadRequest::UnselectableField { field: field.into(), only_metadata })
+fn unknown_field(kind: &Kind, version: usize, field: &str) -> Refusal {
+    let group = &kind.versions[version].group;
+    let only_metadata = !kind.selectable.iter().any(|known| known.group.as_ref().is_none_or(|of| of == group));
+    let kind = kind.names_itself_in_selectors.then(|| kind.kind.clone());
+    Refusal::BadRequest(BadRequest::UnselectableField { field: field.into(), only_metadata, kind })
 }
 
 fn undecodable(fault: String) -> Refusal {
@@ -145,6 +149,23 @@ pub struct Continue {
     pub past: bool,
 }
 
+/// As Go reads what is not padded: bits behind the last byte do not count.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
+
+/// The place of the character that is none of the alphabet, or the length of what is too short.
+fn fault_at(token: &str, fault: base64::DecodeError) -> usize {
+    match fault {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => token.len(),
+    }
+}
+
 const CONTINUE_API: &str = "meta.k8s.io/v1";
 /// How much of the seal a token bears.
 const SEAL_BYTES: usize = 16;
@@ -164,18 +185,31 @@ impl TokenKey {
         let seal = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         Some(seal.chain_update(content))
     }
+
+    /// A secret that only who knows this one can make, and that does not tell of it. No token is sealed by its name.
+    pub fn derived(&self, name: &str) -> TokenKey {
+        let seal = self.seal(name.as_bytes()).unwrap_or_else(|| unreachable!("keys of every length will do"));
+        TokenKey(seal.finalize().into_bytes().into())
+    }
 }
 
 impl Continue {
     /// Reads a token that this cluster gave out.
     pub fn open(token: &str, key: &TokenKey) -> Result<Continue, Refusal> {
         let bad = |fault: ContinueFault| Refusal::BadRequest(BadRequest::Continue(fault));
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad(ContinueFault::NotBase64))?;
-        let (seal, content) = bytes.split_at_checked(SEAL_BYTES).ok_or_else(|| bad(ContinueFault::TooShort))?;
+        let bytes =
+            LENIENT.decode(token).map_err(|fault| bad(ContinueFault::NotBase64 { at: fault_at(token, fault) }))?;
+        let (seal, content) = bytes.split_at_checked(SEAL_BYTES).unwrap_or((&bytes, &[]));
+        let Ok(token) = serde_json::from_slice::<Continue>(content) else {
+            // No token of any server like this one: as much as Kubernetes would say of it.
+            return Err(match decode::json(&bytes) {
+                Err(fault) => bad(ContinueFault::NotJson(fault.to_string())),
+                Ok(_) => Refusal::Expired(Expired::ForeignContinue),
+            });
+        };
         if key.seal(content).is_none_or(|expected| expected.verify_truncated_left(seal).is_err()) {
             return Err(Refusal::Expired(Expired::ForeignContinue));
         }
-        let token: Continue = serde_json::from_slice(content).map_err(|_| bad(ContinueFault::Unreadable))?;
         if token.api != CONTINUE_API || token.version == 0 {
             return Err(bad(ContinueFault::OtherRelease));
         }
@@ -261,6 +295,11 @@ pub enum Freshness {
     Exact(Offset),
 }
 
+/// The version of a list, whose faults Kubernetes tells as the client's.
+fn parse_list_version(version: &str) -> Result<Offset, Refusal> {
+    parse_version(version).map_err(|_| Refusal::BadRequest(BadRequest::NotAVersion(version.into())))
+}
+
 /// Reads `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` together.
 pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
     let invalid = |cause: Cause| Refusal::Invalid {
@@ -291,7 +330,7 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
         }
         return Ok(Freshness::Newest);
     }
-    let offset = parse_version(version)?;
+    let offset = parse_list_version(version)?;
     let limited = options.limit.is_some_and(|limit| limit > 0);
     Ok(match matching {
         "Exact" => Freshness::Exact(offset),
@@ -301,14 +340,7 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
     })
 }
 
-/// A resource version as a client sends it.
+/// A resource version as a client sends it. Kubernetes hands the fault on as it is where one object is read or watched.
 pub fn parse_version(version: &str) -> Result<Offset, Refusal> {
-    version.parse().map(Offset).map_err(|_| Refusal::Invalid {
-        subject: Subject::new("meta.k8s.io", "ListOptions", ""),
-        causes: vec![Cause::invalid(
-            "resourceVersion",
-            &version.into(),
-            &format!("strconv.ParseUint: parsing \"{version}\": invalid syntax"),
-        )],
-    })
+    version.parse().map(Offset).map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersionToRead(version.into())))
 }

@@ -2,7 +2,8 @@
 //!
 //! [`Emptying`] is kept from round to round. It goes through a namespace in order and goes on where it stopped, so
 //! that no object is looked at in every round; what waits for somebody else is looked at again after a while, and in
-//! between only whether anything is left at all.
+//! between only whether anything is left at all. It may leave whoever deleted a namespace a while to finish it
+//! themselves.
 
 use crate::authz::User;
 use crate::kinds::KindId;
@@ -13,6 +14,7 @@ use crate::state::{State, prefix};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One request that the server makes in its own name.
 #[derive(Debug, Clone)]
@@ -40,10 +42,13 @@ const LOOKS_MAX: usize = 8192;
 /// How long what waits for others is left alone, and how many objects that were looked at make it a millisecond more.
 const REST_MS: i64 = 1000;
 const OBJECTS_A_REST_MS: i64 = 10;
+/// How often it is asked whether somebody waits for a namespace that is left alone.
+const PATIENCE_MS: i64 = 50;
 
 /// How far each namespace that is going away has been gone through.
 #[derive(Debug, Default)]
 pub struct Emptying {
+    grace_ms: i64,
     walks: BTreeMap<Arc<str>, Walk>,
     /// How many objects have been looked at, in all rounds.
     pub looked_at: usize,
@@ -52,6 +57,8 @@ pub struct Emptying {
 /// One walk through the content of a namespace.
 #[derive(Debug, Default)]
 struct Walk {
+    /// Until when the namespace is left to whoever deleted it; nothing once its content has been looked at.
+    left_alone_until_ms: Option<i64>,
     stage: Stage,
     /// The kind and the key of the last object that was looked at.
     place: Option<(KindId, Arc<str>)>,
@@ -80,6 +87,23 @@ impl Stage {
 }
 
 impl Emptying {
+    /// Leaves every namespace alone for so long after its deletion, unless somebody waits for its end.
+    pub fn after(grace: Duration) -> Emptying {
+        Emptying { grace_ms: i64::try_from(grace.as_millis()).unwrap_or(i64::MAX), ..Emptying::default() }
+    }
+
+    /// Namespaces that are still left alone.
+    pub fn left_alone(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.walks.iter().filter(|(_, walk)| walk.left_alone_until_ms.is_some()).map(|(name, _)| name)
+    }
+
+    /// Goes on at once with a namespace that was left alone.
+    pub fn hurry(&mut self, name: &str) {
+        if let Some(walk) = self.walks.get_mut(name) {
+            walk.left_alone_until_ms = None;
+        }
+    }
+
     /// The next steps. None when every terminating namespace waits for others, or none is terminating.
     pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
@@ -88,7 +112,14 @@ impl Emptying {
         for name in &state.terminating {
             let Some(entry) = state.get(state.registry.namespaces(), name) else { continue };
             let Value::Object(namespace) = entry.document() else { continue };
-            let walk = self.walks.entry(name.clone()).or_default();
+            let now_ms = stamp.time.as_millisecond();
+            let walk = self.walks.entry(name.clone()).or_insert_with(|| Walk::begin(now_ms, self.grace_ms));
+            if let Some(until_ms) = walk.left_alone_until_ms.filter(|until_ms| *until_ms > now_ms) {
+                let again_ms = until_ms.min(now_ms.saturating_add(PATIENCE_MS));
+                plan.again_ms = Some(plan.again_ms.map_or(again_ms, |soonest: i64| soonest.min(again_ms)));
+                continue;
+            }
+            walk.left_alone_until_ms = None;
             let before = looks;
             let again_ms = walk.go_on(state, stamp, &namespace, &mut looks, &mut plan.steps);
             self.looked_at += before - looks;
@@ -103,6 +134,11 @@ impl Emptying {
 }
 
 impl Walk {
+    fn begin(now_ms: i64, grace_ms: i64) -> Walk {
+        let left_alone_until_ms = (grace_ms > 0).then(|| now_ms.saturating_add(grace_ms));
+        Walk { left_alone_until_ms, ..Walk::default() }
+    }
+
     /// Goes through the namespace from where it stopped. Answers when to go on, unless something is written before.
     fn go_on(
         &mut self,
@@ -175,11 +211,16 @@ impl Walk {
     }
 
     fn rest(&mut self, now_ms: i64) -> i64 {
-        let seen = i64::try_from(self.seen).unwrap_or(i64::MAX);
-        let until_ms = now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS);
+        let until_ms = rest(now_ms, self.seen);
         self.rests_until_ms = Some(until_ms);
         until_ms
     }
+}
+
+/// Until when so many objects that were looked at are left alone.
+pub(crate) fn rest(now_ms: i64, seen: usize) -> i64 {
+    let seen = i64::try_from(seen).unwrap_or(i64::MAX);
+    now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS)
 }
 
 fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
@@ -187,7 +228,7 @@ fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
 }
 
 /// The object, if it is being deleted; most are not, and need not be read to know it.
-fn deleting(json: &[u8]) -> Option<Document> {
+pub(crate) fn deleting(json: &[u8]) -> Option<Document> {
     memchr::memmem::find(json, b"\"deletionTimestamp\":")?;
     let object: Document = serde_json::from_slice(json).ok()?;
     meta::is_deleting(&object).then_some(object)

@@ -71,8 +71,10 @@ pub enum Refusal {
     /// The forms that could be given are none that the client takes.
     NotAcceptable {
         offered: &'static str,
+        /// The media type is one of these, and what is asked for beside it is not.
+        is_offered: bool,
     },
-    /// The body is in a form that is not taken here.
+    /// The body is in a form that is not taken here. For a patch Kubernetes does not say which forms are.
     UnsupportedMediaType {
         accepted: &'static str,
     },

@@ -78,6 +78,17 @@ pub struct Options {
     pub allow_watch_bookmarks: bool,
     pub send_initial_events: Option<bool>,
     pub delete: DeleteOptions,
+    pub connect: ConnectOptions,
+}
+
+/// What a request says besides that leads into a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConnectOptions {
+    pub container: Option<String>,
+    pub limit_bytes: Option<i64>,
+    pub since_seconds: Option<i64>,
+    pub since_time: Option<String>,
+    pub tail_lines: Option<i64>,
 }
 
 /// What happens to unknown and duplicate fields.

@@ -26,6 +26,8 @@ pub struct State {
     pub definitions: Definitions,
     /// The namespaces that are going away.
     pub terminating: OrdSet<Arc<str>>,
+    /// The objects that go some time after their last change, by the time of that.
+    pub(crate) expiring: OrdMap<(i64, Offset), (KindId, Arc<str>)>,
     collections: OrdMap<KindId, Collection>,
     /// Objects whose definition is gone, by their place in storage: a new one may take them up.
     orphans: OrdMap<Arc<str>, Collection>,
@@ -97,6 +99,7 @@ impl State {
             rbac_offset: Offset::ZERO,
             definitions: Definitions::default(),
             terminating: OrdSet::new(),
+            expiring: OrdMap::new(),
             collections: OrdMap::new(),
             orphans: OrdMap::new(),
             claims: OrdMap::new(),

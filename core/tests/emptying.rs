@@ -1,14 +1,17 @@
-//! Namespaces that go away: in which order, and how often their content is looked at.
+//! Namespaces and definitions that go away, and old Events: in which order, and how often they are looked at.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
 mod world;
 
+use holdfast_core::expiry;
 use holdfast_core::namespace::Emptying;
+use holdfast_core::pipeline::Clearing;
 use holdfast_core::request::{Format, Verb};
 use holdfast_core::stamp::Stamp;
 use serde_json::{Value, json};
-use world::World;
+use std::time::Duration;
+use world::{DEFINITIONS, World};
 
 const SHOP: &str = "/api/v1/namespaces/shop";
 
@@ -166,4 +169,142 @@ fn an_empty_namespace_that_is_held_says_so() {
     assert_eq!(held["message"], "All content-preserving finalizers finished");
     let namespace = house.world.get(SHOP).expect("it is held");
     assert_eq!(namespace["spec"]["finalizers"], json!(["example.com/more"]));
+}
+
+/// Whoever deleted a namespace has a while to finish it; whoever waits for its end does not.
+#[test]
+fn a_namespace_is_left_alone_for_a_while() {
+    const GRACE: Duration = Duration::from_secs(2);
+    let patient = |objects: usize| House { emptying: Emptying::after(GRACE), ..House::new(objects, false) }.go();
+
+    let mut house = patient(3);
+    assert_eq!(house.tidy(), 0);
+    house.now_ms += 1_999;
+    assert_eq!((house.tidy(), house.emptying.looked_at), (0, 0));
+    assert_eq!(house.emptying.left_alone().map(|name| &**name).collect::<Vec<_>>(), ["shop"]);
+    house.now_ms += 1;
+    house.tidy();
+    assert!(house.world.get(SHOP).is_err());
+
+    let mut house = patient(3);
+    house.tidy();
+    house.emptying.hurry("other");
+    assert_eq!(house.tidy(), 0);
+    house.emptying.hurry("shop");
+    house.tidy();
+    assert!(house.world.get(SHOP).is_err());
+
+    // One that is there again and goes again has a while of its own.
+    let mut house = patient(0);
+    house.tidy();
+    house.now_ms += 1_500;
+    finalize(&mut house);
+    assert!(house.world.get(SHOP).is_err());
+    assert_eq!((house.tidy(), house.emptying.left_alone().count()), (0, 0));
+    let body = json!({"metadata": {"name": "shop"}});
+    house.world.create("/api/v1/namespaces", &body).expect("a namespace");
+    let mut house = house.go();
+    house.tidy();
+    house.now_ms += 1_999;
+    assert_eq!(house.tidy(), 0);
+    assert!(house.world.get(SHOP).is_ok());
+}
+
+/// What suites do themselves.
+fn finalize(house: &mut House) {
+    let body = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": []}}).to_string().into_bytes();
+    let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");
+    request.target.subresource = Some("finalize".into());
+    house.world.submit(&request).expect("an end");
+}
+
+const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/shop/widgets";
+
+fn tidy_definitions(world: &mut World, clearing: &mut Clearing, now_ms: i64) -> usize {
+    let mut made = 0;
+    for _ in 0..1000 {
+        let time = jiff::Timestamp::from_millisecond(now_ms).expect("a time");
+        let plan = clearing.plan(&world.state, Stamp { time, seed: 1 });
+        if plan.steps.is_empty() && plan.again_ms.is_none_or(|again_ms| again_ms > now_ms) {
+            return made;
+        }
+        made += plan.steps.len();
+        for step in plan.steps {
+            world.submit(&step.request).expect("a step that is possible");
+        }
+    }
+    panic!("never ends");
+}
+
+/// Each object that is let go is a commit, after each of which there is a plan.
+#[test]
+fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() {
+    const COUNT: usize = 1200;
+    let mut world = World::new();
+    let version = json!({
+        "name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+    });
+    let names = json!({"plural": "widgets", "kind": "Widget"});
+    let spec = json!({"group": "shop.example.com", "scope": "Namespaced", "names": names, "versions": [version]});
+    let name = "widgets.shop.example.com";
+    world.create(DEFINITIONS, &json!({"metadata": {"name": name}, "spec": spec})).expect("a definition");
+    for number in 0..COUNT {
+        let finalizers = if number % 2 == 0 { json!(["example.com/hold"]) } else { json!([]) };
+        let metadata = json!({"name": format!("w{number:05}"), "finalizers": finalizers});
+        let widget = json!({"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": metadata});
+        world.create(WIDGETS, &widget).expect("a widget");
+    }
+    let (mut clearing, now_ms) = (Clearing::default(), 1_800_000_000_000);
+    assert_eq!((tidy_definitions(&mut world, &mut clearing, now_ms), clearing.looked_at), (0, 0));
+    let path = format!("{DEFINITIONS}/{name}");
+    world.delete(&path).expect("a deletion");
+    // Every object is deleted, and then it is told that some wait for others.
+    assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms), COUNT + 1);
+    let before = clearing.looked_at;
+    assert!(before <= 2 * COUNT, "{before} looks at {COUNT} objects");
+    let release = json!({"metadata": {"finalizers": null}});
+    for number in (2..COUNT).step_by(2) {
+        world.merge(&format!("{WIDGETS}/w{number:05}"), &release).expect("a release");
+        assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms), 0);
+    }
+    assert_eq!(clearing.looked_at, before);
+    assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms + 60_000), 0);
+    assert_eq!(clearing.looked_at, before + 1);
+    // The last one takes the definition with it at once.
+    world.merge(&format!("{WIDGETS}/w00000"), &release).expect("a release");
+    assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms + 60_000), 1);
+    assert!(world.get(&path).is_err());
+}
+
+#[test]
+fn events_go_in_the_order_of_their_last_change() {
+    let mut world = World::new();
+    const EVENTS: &str = "/api/v1/namespaces/shop/events";
+    for number in 0..600 {
+        let involved = json!({"kind": "Pod", "name": "p", "namespace": "shop"});
+        let event = json!({"metadata": {"name": format!("e{:03}", 599 - number)}, "involvedObject": involved});
+        world.create(EVENTS, &event).expect("an event");
+    }
+    world.merge(&format!("{EVENTS}/e599"), &json!({"count": 2})).expect("a change");
+    world.delete(&format!("{EVENTS}/e598")).expect("a deletion");
+    let time_of = |world: &World, name: &str| {
+        let state = &world.state;
+        let (events, _) = state.registry.iter().find(|(_, kind)| kind.expires).expect("events");
+        state.get(events, &format!("shop/{name}")).expect("an event").time_ms
+    };
+    let ttl = Duration::from_secs(3600);
+    let at = |name: &str| time_of(&world, name) + 3_600_000;
+    let names =
+        |due: &expiry::Due| -> Vec<String> { due.steps.iter().map(|step| step.request.name().to_owned()).collect() };
+    assert_eq!(names(&expiry::plan(&world.state, ttl, at("e597") - 1, None)), Vec::<String>::new());
+    assert_eq!(names(&expiry::plan(&world.state, ttl, at("e596"), None)), ["e597", "e596"]);
+    let first = expiry::plan(&world.state, ttl, at("e599"), None);
+    let second = expiry::plan(&world.state, ttl, at("e599"), first.rest);
+    assert_eq!((first.steps.len(), second.steps.len(), second.rest), (512, 87, None));
+    assert_eq!(names(&second).last().map(String::as_str), Some("e599"));
+    for step in first.steps.iter().chain(&second.steps) {
+        world.submit(&step.request).expect("nothing has changed since");
+    }
+    assert_eq!(expiry::plan(&world.state, ttl, i64::MAX, None).steps.len(), 0);
 }

@@ -1,5 +1,6 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
+use crate::forked::{ForkedLog, Holds, Room};
 use crate::hub::Hub;
 use crate::log::{Fault, Log, LogRead};
 use crate::past::{Memory, View};
@@ -33,6 +34,8 @@ use tokio::sync::oneshot;
 
 /// How many decisions may wait for the writer before the server says that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
+/// The same at a fork, where nothing waits for a disk, and hundreds have a queue each.
+const FORK_COMMANDS_MAX: usize = 1024;
 /// How long a read of a version that is not there yet waits for it.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
@@ -46,6 +49,7 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
+#[derive(Clone)]
 pub struct Options {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
@@ -80,6 +84,8 @@ pub struct Engine {
     options: Options,
     outside: OnceLock<Arc<dyn Outside>>,
     turns: Turns,
+    /// The versions that forks of it began at.
+    holds: Holds,
 }
 
 impl Engine {
@@ -107,13 +113,23 @@ impl Engine {
     fn assembled(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
+        options: Options,
+        hub: Hub,
+        how: (usize, Reads),
+    ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
+        let state = load(log.as_ref(), registry.clone())?;
+        Engine::over(log, (state, registry), options, hub, how)
+    }
+
+    /// Over a log whose state is known.
+    fn over(
+        log: Arc<dyn Log>,
+        (state, built_in): (State, Arc<Registry>),
         mut options: Options,
         hub: Hub,
         (commands_max, reads): (usize, Reads),
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
         options.settings.token_key = TokenKey(log.secret()?);
-        let built_in = registry.clone();
-        let state = load(log.as_ref(), registry)?;
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
@@ -132,8 +148,45 @@ impl Engine {
             options,
             outside: OnceLock::new(),
             turns: Turns::default(),
+            holds: Holds::default(),
         };
         Ok((Arc::new(engine), writer, outputs))
+    }
+
+    /// Another cluster in memory, which begins as this one is, or was at a version that the log remembers. It shares
+    /// what the two have in common, and takes from `room` what it writes. Of the newest version it takes no time
+    /// to speak of; an older one is folded from the log first.
+    pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Engine>, Fault> {
+        let newest = self.snapshot();
+        let at = at.filter(|at| *at != newest.offset);
+        let begin = at.unwrap_or(newest.offset);
+        let held = self.holds.hold(begin);
+        let id = self.stamp().uid(0);
+        let secret = self.token_key().derived(&format!("fork {id}")).0;
+        let log = ForkedLog::new(self.log.clone(), begin, Some(held), (id, secret), room.clone());
+        let log: Arc<dyn Log> = Arc::new(log);
+        let state = match at {
+            None => State::clone(&newest),
+            Some(_) => {
+                let (forked, built_in) = (log.clone(), self.built_in.clone());
+                self.reads.run(move || load(forked.as_ref(), built_in)).await?
+            }
+        };
+        let oldest = self.log.oldest()?;
+        if begin < oldest {
+            return Err(Fault::Forgotten { asked: begin, oldest });
+        }
+        let hub = Hub::beside(&self.hub);
+        let how = (FORK_COMMANDS_MAX, self.reads.clone());
+        let (engine, writer, queue) =
+            Engine::over(log, (state, self.built_in.clone()), self.options.clone(), hub, how)?;
+        engine.queue.turn_here(writer, queue);
+        Ok(engine)
+    }
+
+    /// How far history may be let go.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
     }
 
     /// Resolves when the writer has died, and says of what. Nothing can be written any more: the process should end.
@@ -205,7 +258,7 @@ impl Engine {
     ) -> Result<Vec<Arc<Entry>>, Rejection> {
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
-        self.queue.hand_over(Input::Commit(command)).map_err(|unsent| match unsent {
+        self.queue.hand_over(Input::Commit(Box::new(command))).map_err(|unsent| match unsent {
             Unsent::Full(_) => Rejection::Poisoned("too many writes are waiting; please try again".into()),
             Unsent::Gone(why) => Rejection::Poisoned(why),
         })?;

@@ -144,8 +144,8 @@ pub struct Hub {
     /// Every event up to this one is in the queues of the watchers that it concerns.
     delivered: AtomicU64,
     watchers: AtomicUsize,
-    /// How many watches each user has.
-    users: Mutex<HashMap<Arc<str>, usize>>,
+    /// How many watches each user has, with those at forks.
+    users: Arc<Mutex<HashMap<Arc<str>, usize>>>,
     /// Of the registry that the topics were last compared with.
     revision: AtomicU64,
     /// Told of every commit.
@@ -220,10 +220,15 @@ impl Hub {
             topics: Mutex::default(),
             delivered: AtomicU64::default(),
             watchers: AtomicUsize::default(),
-            users: Mutex::default(),
+            users: Arc::default(),
             revision: AtomicU64::default(),
             committed: Notify::default(),
         }
+    }
+
+    /// The hub of a fork: it has its own watchers, who count as their users' here.
+    pub(crate) fn beside(other: &Hub) -> Hub {
+        Hub { users: other.users.clone(), ..Hub::with_queues(other.queue_events_max) }
     }
 
     /// A place for one more watch of this user; `None` when there are as many as one may have.
@@ -291,6 +296,11 @@ impl Hub {
 
     pub(crate) fn start_at(&self, offset: Offset) {
         self.delivered.store(offset.0, Ordering::Release);
+    }
+
+    /// Whether anybody watches this one object, and not many by a selection that it is in.
+    pub fn is_object_watched(&self, kind: KindId, key: &str) -> bool {
+        self.lock().get(&kind).is_some_and(|topic| topic.by_object.contains_key(key))
     }
 
     /// How many watchers there are.

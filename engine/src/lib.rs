@@ -4,6 +4,7 @@
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`Log`] and nothing behind it.
 
 mod engine;
+pub mod forked;
 pub mod hub;
 pub mod log;
 pub mod memory;
@@ -17,6 +18,7 @@ mod queue;
 mod reads;
 pub mod retention;
 mod turns;
+pub mod volatile;
 pub mod wakes;
 mod watch;
 pub mod writer;
@@ -24,7 +26,7 @@ pub mod writer;
 pub use engine::{Clock, Engine, Options, Outside, load};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
-pub use mutate::Reply;
+pub use mutate::{Collection, Reply};
 pub use past::View;
 pub use queue::Health;
 pub use reads::Reads;

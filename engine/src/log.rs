@@ -248,6 +248,16 @@ pub enum Fault {
     /// Another command was making the log there.
     #[error("{}", what.told(path))]
     Unfinished { what: Unfinished, path: PathBuf },
+    /// A new log was to be made there.
+    #[error("{} {why}, and nothing is added to what is there", path.display())]
+    Occupied { path: PathBuf, why: &'static str },
+    #[error("{} holds no Holdfast log", path.display())]
+    NoLog { path: PathBuf },
+    #[error("no import into {} was begun", path.display())]
+    NotBegun { path: PathBuf },
+    /// Another process writes the log so often that no moment was found at which its files fit each other.
+    #[error("the server changes the files of its log all the time: they cannot be copied beside it")]
+    Restless,
     #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
     InUse { path: String, holder: String },
     #[error("too old resource version: {asked} ({oldest})")]

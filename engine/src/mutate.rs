@@ -8,7 +8,7 @@ use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
-use holdfast_core::list::Selection;
+use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
     self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
@@ -73,6 +73,13 @@ pub enum Reply {
         uid: String,
         warnings: Vec<String>,
     },
+}
+
+/// What a mass deletion met, to be shown in a version of its kind.
+pub struct Collection {
+    pub kind: Arc<Kind>,
+    pub version: usize,
+    pub page: Page,
 }
 
 /// What a request has lost so far, and what it may therefore hold now.
@@ -231,12 +238,15 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error.
-    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<u64, Refusal> {
+    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error. Gives back what
+    /// was picked, as it was.
+    pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_delete_options(&request.options.delete)?;
         let snapshot = self.snapshot();
         if planted(Bug::MassDeletionOfOldKind) && !snapshot.registry.serves(request.target.kind) {
-            return Ok(0);
+            let kind = snapshot.registry.share(request.target.kind);
+            let page = Page { offset: snapshot.offset, entries: Vec::new(), next: None, remaining: None };
+            return Ok(Collection { kind, version: request.target.version, page });
         }
         let kind = snapshot.registry.share(request.target.kind);
         let request = &*request.retarget(&snapshot.registry, &kind)?;
@@ -246,8 +256,7 @@ impl Engine {
             page.entries.pop();
         }
         let mut deletions = tokio::task::JoinSet::new();
-        let mut count = 0;
-        for entry in page.entries {
+        for entry in &page.entries {
             let document = entry.document();
             let meta = &document["metadata"];
             let mut one = request.clone();
@@ -256,7 +265,6 @@ impl Engine {
             one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
             let engine = self.clone();
             deletions.spawn(async move { engine.mutate(&one).await });
-            count += 1;
             if deletions.len() >= DELETIONS_MAX {
                 check_deletion(deletions.join_next().await)?;
             }
@@ -264,7 +272,7 @@ impl Engine {
         while let Some(deleted) = deletions.join_next().await {
             check_deletion(Some(deleted))?;
         }
-        Ok(count)
+        Ok(Collection { kind: snapshot.registry.share(request.target.kind), version: request.target.version, page })
     }
 
     async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
@@ -396,7 +404,12 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
             if entry.offset == Offset::ZERO =>
         {
             let mut document = fields(&entry.document()).clone();
-            metadata_mut(&mut document).remove("resourceVersion");
+            let metadata = metadata_mut(&mut document);
+            metadata.remove("resourceVersion");
+            // But the one that its client thinks of is left to it.
+            if let Some(named) = pipeline::named_version(request) {
+                metadata.insert("resourceVersion".into(), named.into());
+            }
             Reply::Rehearsed { document, kind, version, code, warnings }
         }
         other => other,

@@ -1,5 +1,7 @@
 //! The way to the writer: a bounded queue to its thread, and what becomes of both when it ends.
 //!
+//! A writer whose log waits for no disk needs no thread: whoever hands something over has it take what waits.
+//!
 //! Nobody waits for a writer that is gone. It says so first and then takes what is left out of the queue; whoever hands
 //! something over looks afterwards whether it is gone, and does the same. So each command is either seen by the writer
 //! or dropped, which answers who waits for it.
@@ -23,6 +25,8 @@ pub struct Queue {
     /// The other end, where the writer has a thread: it outlives the writer.
     left: OnceLock<Receiver<Input>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The writer, where callers turn it; `None` when it has ended.
+    turned: OnceLock<Mutex<Option<Writer>>>,
     ended: Arc<watch::Sender<Option<Ended>>>,
 }
 
@@ -31,6 +35,15 @@ enum Ended {
     /// It was told to.
     Stopped,
     Died(String),
+}
+
+impl Ended {
+    fn of(outcome: std::thread::Result<()>) -> Ended {
+        let Err(panic) = outcome else { return Ended::Stopped };
+        let why = format!("the writer died: {}", words(panic.as_ref()));
+        tracing::error!("{why}");
+        Ended::Died(why)
+    }
 }
 
 /// How the writer is.
@@ -55,8 +68,8 @@ impl Queue {
     pub fn new(inputs_max: usize) -> (Queue, Receiver<Input>) {
         let (inputs, outputs) = bounded(inputs_max);
         let ended = Arc::new(watch::Sender::new(None));
-        let queue = Queue { inputs: Arc::new(inputs), left: OnceLock::new(), thread: Mutex::default(), ended };
-        (queue, outputs)
+        let (inputs, left, turned) = (Arc::new(inputs), OnceLock::new(), OnceLock::new());
+        (Queue { inputs, left, thread: Mutex::default(), turned, ended }, outputs)
     }
 
     /// Gives the writer a thread.
@@ -65,20 +78,20 @@ impl Queue {
         let ended = self.ended.clone();
         let serve = move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&outputs)));
-            ended.send_replace(Some(match outcome {
-                Ok(()) => Ended::Stopped,
-                Err(panic) => {
-                    let why = format!("the writer died: {}", words(panic.as_ref()));
-                    tracing::error!("{why}");
-                    Ended::Died(why)
-                }
-            }));
+            ended.send_replace(Some(Ended::of(outcome)));
             drop_all(&left);
         };
         let thread = std::thread::Builder::new().name("writer".into()).spawn(serve);
         let thread = thread.map_err(|error| Fault::io("start the writer", error))?;
         *self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(thread);
         Ok(())
+    }
+
+    /// Has whoever hands something over turn the writer.
+    pub fn turn_here(&self, writer: Writer, outputs: Receiver<Input>) {
+        // An engine has one writer.
+        let _ = self.left.set(outputs);
+        let _ = self.turned.set(Mutex::new(Some(writer)));
     }
 
     pub fn hand_over(&self, input: Input) -> Result<(), Unsent> {
@@ -90,11 +103,31 @@ impl Queue {
             TrySendError::Full(input) => Unsent::Full(Box::new(input)),
             TrySendError::Disconnected(_) => Unsent::Gone(self.why()),
         })?;
+        self.turn();
         // The writer may have taken it all the same: what becomes of it, its answer says.
         if has_ended() {
             self.left.get().into_iter().for_each(drop_all);
         }
         Ok(())
+    }
+
+    /// Where no thread does it, has the writer take what waits. Whoever finds it busy may leave: the one who is at it
+    /// looks again after letting go.
+    fn turn(&self) {
+        let (Some(turned), Some(waiting)) = (self.turned.get(), self.left.get()) else { return };
+        while !waiting.is_empty() {
+            let Ok(mut place) = turned.try_lock() else { return };
+            let Some(writer) = place.as_mut() else { return };
+            let Ok(input) = waiting.try_recv() else { continue };
+            let outcome = match catch_unwind(AssertUnwindSafe(|| writer.serve(input, waiting))) {
+                Ok(true) => continue,
+                Ok(false) => Ok(()),
+                Err(panic) => Err(panic),
+            };
+            *place = None;
+            self.ended.send_replace(Some(Ended::of(outcome)));
+            drop_all(waiting);
+        }
     }
 
     /// What a log calls when others have appended to it. It keeps no queue open.
@@ -149,6 +182,9 @@ impl Queue {
 
     /// Lets the writer finish what it was handed, and ends it.
     pub fn close(&self) {
+        if self.turned.get().is_some() {
+            let _ = self.hand_over(Input::Stop);
+        }
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(thread) = thread {
             // One that died takes nothing any more, and its queue was emptied: this waits for nobody.

@@ -4,6 +4,7 @@
 //! on a thread of its own, in steps, so that neither writers nor readers wait for it.
 
 use crate::engine::Engine;
+use crate::forked::Holds;
 use crate::log::{Fault, Log, Size};
 use crate::moment::at_time;
 use holdfast_core::event::Offset;
@@ -53,10 +54,11 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         }
         (looked, seen) = (Instant::now(), newest);
         let (log, now_ms) = (engine.log().clone(), engine.stamp().time.as_millisecond());
+        let holds = engine.holds().clone();
         // The engine may go while the pass is made; the log stays until it is done.
         drop(engine);
         let passed = tokio::task::spawn_blocking(move || {
-            let pass = pass(log.as_ref(), retention, now_ms)?;
+            let pass = pass(log.as_ref(), retention, now_ms, &holds)?;
             log.compact(false)?;
             Ok::<_, Fault>(pass)
         });
@@ -76,7 +78,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                 if pass.too_large && !too_large {
                     tracing::warn!(
                         bytes = pass.let_go.bytes,
-                        "what is current alone takes more than --history-max-bytes: no history is kept"
+                        "what is current alone takes more than the bytes that history may have: no history is kept"
                     );
                 }
                 too_large = pass.too_large;
@@ -99,21 +101,21 @@ pub struct Pass {
     pub too_large: bool,
 }
 
-/// Lets go of what the retention does not keep.
-pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64) -> Result<Pass, Fault> {
+/// Lets go of what neither the retention nor a fork keeps.
+pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64, holds: &Holds) -> Result<Pass, Fault> {
     let before = log.size()?;
     let newest = log.last()?;
     if let Some(age) = retention.age {
         let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-        let horizon = at_time(log, now_ms.saturating_sub(age_ms), newest)?;
+        let horizon = holds.limit(at_time(log, now_ms.saturating_sub(age_ms), newest)?);
         if horizon > log.oldest()? {
             log.forget(horizon)?;
         }
     }
     let is_too_large = |size: Size| retention.bytes.is_some_and(|most| size.bytes > most);
     let (mut size, mut oldest) = (log.size()?, log.oldest()?);
-    while is_too_large(size) && oldest < newest {
-        log.forget(Offset(oldest.0 + STEP_EVENTS).min(newest))?;
+    while is_too_large(size) && oldest < holds.limit(newest) {
+        log.forget(holds.limit(Offset(oldest.0 + STEP_EVENTS).min(newest)))?;
         (size, oldest) = (log.size()?, log.oldest()?);
     }
     let let_go = Size {
@@ -121,7 +123,7 @@ pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64) -> Result<Pass, Fa
         let_go_events: size.let_go_events - before.let_go_events,
         let_go_bytes: size.let_go_bytes - before.let_go_bytes,
     };
-    Ok(Pass { let_go, oldest, too_large: is_too_large(size) })
+    Ok(Pass { let_go, oldest, too_large: is_too_large(size) && oldest >= newest })
 }
 
 #[cfg(test)]
@@ -130,6 +132,10 @@ mod tests {
     use crate::log::{Append, LogRead};
     use crate::memory::MemoryLog;
     use holdfast_core::event::{Operation, Record};
+
+    fn free() -> Holds {
+        Holds::default()
+    }
 
     /// An event a second, on three objects in turn.
     fn log() -> MemoryLog {
@@ -152,13 +158,13 @@ mod tests {
     fn what_is_too_old_goes() {
         let log = log();
         let retention = Retention { age: Some(Duration::from_secs(1000)), bytes: None };
-        let first = pass(&log, retention, 10_000_000).expect("a pass");
+        let first = pass(&log, retention, 10_000_000, &free()).expect("a pass");
         assert_eq!((first.oldest, first.let_go.let_go_events, first.too_large), (Offset(9000), 8997, false));
-        let again = pass(&log, retention, 10_000_000).expect("a pass");
+        let again = pass(&log, retention, 10_000_000, &free()).expect("a pass");
         assert_eq!((again.oldest, again.let_go.let_go_events), (Offset(9000), 0));
         // A clock that was set back lets nothing go.
-        assert_eq!(pass(&log, retention, 5_000_000).expect("a pass").oldest, Offset(9000));
-        let all = pass(&log, retention, i64::MAX).expect("a pass");
+        assert_eq!(pass(&log, retention, 5_000_000, &free()).expect("a pass").oldest, Offset(9000));
+        let all = pass(&log, retention, i64::MAX, &free()).expect("a pass");
         assert_eq!((all.oldest, log.last().expect("the last")), (Offset(10_000), Offset(10_000)));
         assert_eq!(log.scan(None, Offset::ZERO, 99).expect("the rest").len(), 3);
     }
@@ -169,20 +175,37 @@ mod tests {
         let whole = log.size().expect("its size").bytes;
         let most = whole / 2;
         let retention = Retention { age: None, bytes: Some(most) };
-        let half = pass(&log, retention, 0).expect("a pass");
+        let half = pass(&log, retention, 0, &free()).expect("a pass");
         let step = whole * STEP_EVENTS / 10_000;
         assert!(half.let_go.bytes <= most && half.let_go.bytes + step > most, "{half:?} of {whole}");
         assert!(!half.too_large);
-        let nothing = pass(&log, Retention { age: None, bytes: Some(1) }, 0).expect("a pass");
+        let nothing = pass(&log, Retention { age: None, bytes: Some(1) }, 0, &free()).expect("a pass");
         assert!(nothing.too_large, "three objects are more than a byte");
         assert_eq!(nothing.oldest, Offset(10_000));
         assert_eq!(log.scan(None, Offset::ZERO, 99).expect("the rest").len(), 3);
     }
 
     #[test]
+    fn what_forks_began_at_stays() {
+        let (log, holds) = (log(), free());
+        let held = holds.hold(Offset(400));
+        let whole = log.size().expect("its size").bytes;
+        for retention in [
+            Retention { age: Some(Duration::from_secs(1000)), bytes: None },
+            Retention { age: None, bytes: Some(whole / 100) },
+        ] {
+            let pass = pass(&log, retention, 10_000_000, &holds).expect("a pass");
+            assert_eq!((pass.oldest, pass.too_large), (Offset(400), false));
+        }
+        drop(held);
+        let retention = Retention { age: Some(Duration::from_secs(1000)), bytes: None };
+        assert_eq!(pass(&log, retention, 10_000_000, &holds).expect("a pass").oldest, Offset(9000));
+    }
+
+    #[test]
     fn nothing_goes_unasked() {
         let log = log();
-        let pass = pass(&log, Retention::default(), i64::MAX).expect("a pass");
+        let pass = pass(&log, Retention::default(), i64::MAX, &free()).expect("a pass");
         assert_eq!((pass.oldest, pass.let_go.let_go_events), (Offset::ZERO, 0));
     }
 }

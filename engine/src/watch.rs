@@ -42,8 +42,44 @@ pub struct Watch {
     reading: Option<Reading>,
     /// The version whose objects are the first events; `None` once they are given out.
     initial: Option<Offset>,
+    /// Those of them that are yet to come.
+    beginning: Option<Beginning>,
     /// Among the watches that its user may have.
     place: Option<Place>,
+}
+
+/// The objects that a watch begins with. Events are made of a few at a time: a watcher that does not read holds no more.
+enum Beginning {
+    /// What the selection picks of a state, behind this key.
+    Picked(Arc<State>, Option<Arc<str>>),
+    Listed(std::vec::IntoIter<Arc<Entry>>),
+}
+
+/// How many of the first events are made at a time.
+const BEGINNING_EVENTS_MAX: usize = 64;
+
+impl Beginning {
+    /// The next events; none when there are no more.
+    fn next(&mut self, selection: &Selection) -> VecDeque<Delivery> {
+        let kind = selection.kind;
+        match self {
+            Beginning::Picked(state, after) => {
+                let picks = |(key, entry): &(&Arc<str>, &Arc<Entry>)| selection.matches(state.kind(kind), key, entry);
+                // One object that is named is found by its name.
+                let prefix = selection.key.as_deref().unwrap_or(&selection.prefix);
+                let picked = state.scan(kind, prefix, after.as_deref()).filter(picks);
+                let picked: VecDeque<Delivery> = picked
+                    .take(BEGINNING_EVENTS_MAX)
+                    .map(|(key, entry)| added(kind, key.clone(), entry.clone()))
+                    .collect();
+                *after = picked.back().map(|last| last.event.change.key.clone());
+                picked
+            }
+            Beginning::Listed(entries) => {
+                entries.take(BEGINNING_EVENTS_MAX).map(|entry| added(kind, key_of(&entry), entry)).collect()
+            }
+        }
+    }
 }
 
 /// Where events come from once the log has been read.
@@ -100,12 +136,9 @@ impl Watch {
             WatchStart::Now => {
                 // Taken after joining: it holds everything that was delivered before.
                 watch.position = snapshot.offset;
-                let kind = snapshot.kind(watch.selection.kind);
-                let objects = snapshot.scan(watch.selection.kind, &watch.selection.prefix, None);
-                let picked = objects.filter(|(key, entry)| watch.selection.matches(kind, key, entry));
-                watch.pending =
-                    picked.map(|(key, entry)| added(watch.selection.kind, key.clone(), entry.clone())).collect();
                 watch.initial = Some(snapshot.offset);
+                watch.beginning = Some(Beginning::Picked(snapshot, None));
+                watch.begin_on();
             }
         }
         watch
@@ -124,9 +157,9 @@ impl Watch {
             WatchStart::Now => {
                 let page = view.page(&watch.selection, None, None).await?;
                 watch.position = view.offset();
-                let kind = watch.selection.kind;
-                watch.pending = page.entries.into_iter().map(|entry| added(kind, key_of(&entry), entry)).collect();
                 watch.initial = Some(view.offset());
+                watch.beginning = Some(Beginning::Listed(page.entries.into_iter()));
+                watch.begin_on();
             }
         }
         Ok(watch)
@@ -141,6 +174,7 @@ impl Watch {
             position: Offset::ZERO,
             reading: None,
             initial: None,
+            beginning: None,
             place: None,
         }
     }
@@ -189,6 +223,9 @@ impl Watch {
     pub fn next_ready(&mut self) -> Result<Option<Delivery>, Fault> {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
+                if self.pending.is_empty() {
+                    self.begin_on();
+                }
                 return Ok(Some(delivery));
             }
             if self.position < self.source.since() {
@@ -215,6 +252,21 @@ impl Watch {
         }
     }
 
+    /// Takes back what was given out last: it is the next again.
+    pub fn put_back(&mut self, delivery: Delivery) {
+        self.pending.push_front(delivery);
+    }
+
+    /// Makes the next of the first events ready.
+    fn begin_on(&mut self) {
+        if let Some(beginning) = &mut self.beginning {
+            self.pending = beginning.next(&self.selection);
+            if self.pending.len() < BEGINNING_EVENTS_MAX {
+                self.beginning = None;
+            }
+        }
+    }
+
     /// A version up to which this watcher has seen everything, when nothing waits for it.
     pub fn bookmark(&mut self) -> Result<Option<Offset>, Fault> {
         let delivered = match &self.source {
@@ -228,7 +280,7 @@ impl Watch {
         // What the hub had delivered by then is queued already: an empty queue now means all of it was seen.
         match self.next_ready()? {
             Some(delivery) => {
-                self.pending.push_front(delivery);
+                self.put_back(delivery);
                 Ok(None)
             }
             None if self.reading.is_some() => Ok(None),

@@ -35,7 +35,8 @@ const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
 
 /// What the writer is handed.
 pub enum Input {
-    Commit(Command),
+    /// Apart, because a queue has room for many.
+    Commit(Box<Command>),
     /// Others have appended to the log.
     Tail,
     /// Why writes are not taken, if they are not.
@@ -101,6 +102,8 @@ pub struct Writer {
     others: Arc<AtomicBool>,
     /// Why the log may not be appended to; `None` when all is well.
     poison: Option<Poison>,
+    /// Empty between two batches: its room is used again.
+    batch: Vec<Command>,
 }
 
 #[derive(Debug, Clone)]
@@ -124,7 +127,7 @@ impl Poison {
 
 impl Writer {
     pub fn new(state: State, log: Arc<dyn Log>, published: Arc<ArcSwap<State>>, hub: Arc<Hub>) -> Writer {
-        Writer { state, log, published, hub, others: Arc::default(), poison: None }
+        Writer { state, log, published, hub, others: Arc::default(), poison: None, batch: Vec::new() }
     }
 
     /// Set by whoever sees that others have appended.
@@ -134,43 +137,50 @@ impl Writer {
 
     /// Serves commands until it is told to stop or every sender is gone.
     pub fn run(mut self, inputs: &Receiver<Input>) {
-        let mut batch = Vec::with_capacity(BATCH_COMMANDS_MAX);
         loop {
-            let mut next = match inputs.recv_timeout(RECOVERY_PERIOD) {
-                Ok(input) => Some(input),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            if next.is_none() {
-                self.heal();
-            }
-            let (mut bytes, mut questions, mut stop) = (0, Vec::new(), false);
-            while let Some(input) = next {
-                match input {
-                    Input::Commit(command) => {
-                        bytes += command.bytes();
-                        batch.push(command);
+            match inputs.recv_timeout(RECOVERY_PERIOD) {
+                Ok(input) => {
+                    if !self.serve(input, inputs) {
+                        return;
                     }
-                    Input::Tail => {}
-                    Input::Ask(answer) => questions.push(answer),
-                    Input::Stop => stop = true,
                 }
-                let has_room = !stop && batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX;
-                next = if has_room { inputs.try_recv().ok() } else { None };
-            }
-            if batch.is_empty() {
-                self.follow()
-            } else {
-                self.commit(&mut batch)
-            }
-            for answer in questions {
-                // Who asked may have lost patience.
-                let _ = answer.send(self.trouble());
-            }
-            if stop {
-                return;
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.heal();
+                    self.follow();
+                }
             }
         }
+    }
+
+    /// Takes this input and those that wait behind it, as many as fit into a batch; false when it is told to stop.
+    pub fn serve(&mut self, first: Input, inputs: &Receiver<Input>) -> bool {
+        let (mut next, mut batch) = (Some(first), std::mem::take(&mut self.batch));
+        let (mut bytes, mut questions, mut stop) = (0, Vec::new(), false);
+        while let Some(input) = next {
+            match input {
+                Input::Commit(command) => {
+                    bytes += command.bytes();
+                    batch.push(*command);
+                }
+                Input::Tail => {}
+                Input::Ask(answer) => questions.push(answer),
+                Input::Stop => stop = true,
+            }
+            let has_room = !stop && batch.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX;
+            next = if has_room { inputs.try_recv().ok() } else { None };
+        }
+        if batch.is_empty() {
+            self.follow()
+        } else {
+            self.commit(&mut batch)
+        }
+        for answer in questions {
+            // Who asked may have lost patience.
+            let _ = answer.send(self.trouble());
+        }
+        self.batch = batch;
+        !stop
     }
 
     /// Commits a batch and answers every command in it.

@@ -392,5 +392,5 @@ pub fn rbac(bytes: &[u8]) {
 pub fn jsonpath(bytes: &[u8]) {
     let (path, rest) = line(bytes);
     let Ok(path) = JsonPath::parse(&text(path)) else { return };
-    path.find(&document(rest).unwrap_or_default());
+    path.find(&document(rest).unwrap_or_default(), &mut 200_000);
 }

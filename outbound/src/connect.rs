@@ -1,13 +1,14 @@
 //! Connections: a name or an address dialled, and TLS spoken over it.
 
 use crate::trust::{ServerVerifier, TlsTrust};
-use crate::{Resolver, words};
+use crate::{Resolver, keys, words};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::sign::SingleCertAndKey;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,19 +23,15 @@ const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// How we prove who we are.
-pub struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-}
+pub struct Identity(Arc<SingleCertAndKey>);
 
 impl Identity {
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
         let chain = chain.map_err(|error| error.to_string())?;
-        if chain.is_empty() {
-            return Err("there is no certificate".into());
-        }
-        Ok(Identity { chain, key: PrivateKeyDer::from_pem_slice(key).map_err(|error| error.to_string())? })
+        let provider = rustls::crypto::ring::default_provider();
+        let certified = keys::certified(&provider, chain, keys::private_key(key)?)?;
+        Ok(Identity(Arc::new(certified.into())))
     }
 }
 
@@ -71,9 +68,7 @@ impl Connector {
             .with_custom_certificate_verifier(verifier);
         let mut config = match identity.filter(|_| trust.identified) {
             None => builder.with_no_client_auth(),
-            Some(Identity { chain, key }) => builder
-                .with_client_auth_cert(chain.clone(), key.clone_key())
-                .map_err(|error| format!("the client certificate cannot be used: {error}"))?,
+            Some(Identity(certified)) => builder.with_client_cert_resolver(certified.clone()),
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Connector { server_name: name, config: Arc::new(config), service, resolver })

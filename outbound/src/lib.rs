@@ -5,6 +5,8 @@
 
 mod connect;
 pub mod conversion;
+mod der;
+pub mod keys;
 pub mod signatures;
 pub mod trust;
 mod words;
@@ -136,10 +138,10 @@ impl Outbound {
         engine: Arc<Engine>,
         slices: Arc<RwLock<Slices>>,
         routing: Routing,
-        identity: Option<Identity>,
+        identity: Option<Arc<Identity>>,
     ) -> Outbound {
         let resolver = Arc::new(Resolver { engine, slices, routing });
-        Outbound { resolver, identity: identity.map(Arc::new), clients: Mutex::default() }
+        Outbound { resolver, identity, clients: Mutex::default() }
     }
 
     /// Posts a JSON document and gives back the body of a successful answer.

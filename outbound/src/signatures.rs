@@ -1,11 +1,15 @@
-//! The signatures of a TLS handshake: whoever shows a certificate proves with one that the key is theirs.
+//! Signatures of a TLS handshake, by which whoever shows a certificate proves that the key is theirs; and those of
+//! certificates.
 //!
-//! Whose certificate is good is what verifiers differ in; how a proof is checked is the same for all of them.
+//! Whose certificate is good is what verifiers differ in; how a proof is checked is the same for all of them. The TLS
+//! library reads certificates of version 3 alone; of the others, the key is read here.
 
+use crate::der::{self, BIT_STRING, SEQUENCE};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::pki_types::CertificateDer;
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
+use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 /// The algorithms that signatures are checked with.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +28,17 @@ impl Signatures {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0)
+        let Some(key) = key_of_version_1(certificate) else {
+            return rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0);
+        };
+        let algorithms = self.0.mapping.iter().find(|(scheme, _)| *scheme == signature.scheme);
+        let (_, algorithms) = algorithms.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+        let bad = Error::InvalidCertificate(CertificateError::BadSignature);
+        let key = PublicKey::read(&key).ok_or(bad.clone())?;
+        match algorithms.iter().any(|algorithm| key.verifies(*algorithm, message, signature.signature())) {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err(bad),
+        }
     }
 
     pub fn verify_tls13(
@@ -33,10 +47,72 @@ impl Signatures {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0)
+        match key_of_version_1(certificate) {
+            None => rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0),
+            Some(key) => rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signature, &self.0),
+        }
     }
 
     pub fn schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_schemes()
+    }
+
+    /// Whether the owner of a key signed a certificate.
+    pub fn certificate(&self, certificate: &CertificateDer<'_>, signer: &[u8]) -> bool {
+        let check = || -> Option<bool> {
+            let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+            let mut parts = der::elements(der::sequence(certificate)?);
+            let (signed, algorithm, signature) = (parts.next()?, parts.next()?, bits(parts.next()?)?);
+            // What is checked here is what others read, and it is signed by the algorithm that it says.
+            let is_read = signed.whole == parsed.tbs_certificate.as_ref() && parts.next().is_none();
+            if !is_read || algorithm.tag != SEQUENCE || parsed.signature_algorithm != parsed.tbs_certificate.signature {
+                return None;
+            }
+            let key = PublicKey::read(signer)?;
+            let named =
+                |known: &&&dyn SignatureVerificationAlgorithm| known.signature_alg_id().as_ref() == algorithm.content;
+            Some(self.0.all.iter().filter(named).any(|known| key.verifies(*known, signed.whole, signature)))
+        };
+        check().unwrap_or(false)
+    }
+}
+
+/// Whether a certificate is of version 1: it has no extensions, and `openssl x509 -req` makes it.
+pub fn is_version_1(certificate: &CertificateDer<'_>) -> bool {
+    key_of_version_1(certificate).is_some()
+}
+
+fn key_of_version_1<'a>(certificate: &'a CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'a>> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    match parsed.version() {
+        X509Version::V1 => Some(SubjectPublicKeyInfoDer::from(parsed.subject_pki.raw)),
+        _ => None,
+    }
+}
+
+/// A public key, as certificates have it.
+struct PublicKey<'a> {
+    algorithm: &'a [u8],
+    bits: &'a [u8],
+}
+
+impl<'a> PublicKey<'a> {
+    fn read(key: &'a [u8]) -> Option<PublicKey<'a>> {
+        let mut parts = der::elements(der::sequence(key)?);
+        let algorithm = parts.next().filter(|algorithm| algorithm.tag == SEQUENCE)?;
+        let bits = bits(parts.next()?)?;
+        parts.next().is_none().then_some(PublicKey { algorithm: algorithm.content, bits })
+    }
+
+    fn verifies(&self, by: &dyn SignatureVerificationAlgorithm, message: &[u8], signature: &[u8]) -> bool {
+        by.public_key_alg_id().as_ref() == self.algorithm && by.verify_signature(self.bits, message, signature).is_ok()
+    }
+}
+
+/// The bytes of a string of whole bytes.
+fn bits(element: der::Element<'_>) -> Option<&[u8]> {
+    match (element.tag, element.content) {
+        (BIT_STRING, [0, bytes @ ..]) => Some(bytes),
+        _ => None,
     }
 }

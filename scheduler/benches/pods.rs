@@ -29,10 +29,14 @@ const CASES: &[(&str, Shape)] = &[
     ("spread, preferred", |_| json!({"topologySpreadConstraints": [spread("zone", 5, "ScheduleAnyway")]})),
     ("spread, default", |_| json!({"spreadByDefault": true})),
     ("pod affinity by zone", |_| json!({"affinity": {"podAffinity": {REQUIRED: [term("zone")]}}})),
-    ("anti-affinity by host", |_| json!({"affinity": {"podAntiAffinity": {REQUIRED: [term("kubernetes.io/hostname")]}}})),
-    ("preferred affinity", |_| {
-        json!({"affinity": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": term("kubernetes.io/hostname")}]}}})
-    }),
+    (
+        "anti-affinity by host",
+        |_| json!({"affinity": {"podAntiAffinity": {REQUIRED: [term("kubernetes.io/hostname")]}}}),
+    ),
+    (
+        "preferred affinity",
+        |_| json!({"affinity": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": term("kubernetes.io/hostname")}]}}}),
+    ),
 ];
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";

@@ -321,7 +321,8 @@ impl<'a> Search<'a> {
     }
 
     fn free_devices(&self, said: &mut Said) {
-        if !self.asked.contains(&dynamic_resources::NAME) && self.profile.has(Point::PreFilter, dynamic_resources::NAME) {
+        if !self.asked.contains(&dynamic_resources::NAME) && self.profile.has(Point::PreFilter, dynamic_resources::NAME)
+        {
             // Kubernetes looks for what the plug-in noted about the pod, which it had no chance to do.
             said.reasons = vec!["not found".into()];
             said.done = true;

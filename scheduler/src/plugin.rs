@@ -7,9 +7,9 @@
 use crate::object::pod::{Pod, Template};
 use crate::object::{Kind, Text};
 use crate::plugins::node_resources_fit::NodeResourcesFit;
+use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Snapshot};
-use crate::snapshot::assume::Promise;
 use crate::status::Refusal;
 use std::collections::BTreeSet;
 use std::fmt::Debug;

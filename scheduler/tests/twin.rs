@@ -48,7 +48,15 @@ struct PodShape {
 
 fn node_shape() -> impl Strategy<Value = NodeShape> {
     (1..9u8, 0..4u8, 0..5u8, 0..3u8, 0..3u8, 1..8u8, prop::bool::weighted(0.1)).prop_map(
-        |(cpu, zone, taint, disk, image, pods, unschedulable)| NodeShape { cpu, zone, taint, disk, image, pods, unschedulable },
+        |(cpu, zone, taint, disk, image, pods, unschedulable)| NodeShape {
+            cpu,
+            zone,
+            taint,
+            disk,
+            image,
+            pods,
+            unschedulable,
+        },
     )
 }
 
@@ -122,19 +130,21 @@ fn pod(name: &str, shape: &PodShape, priority: u8) -> Value {
         3 => json!({"podAntiAffinity": {required: [term(zone, 1)]}}),
         4 => json!({"podAffinity": {preferred: [{"weight": 30, "podAffinityTerm": term(zone, 0)}]}}),
         5 => json!({"podAntiAffinity": {preferred: [{"weight": 7, "podAffinityTerm": term(host, shape.app)}]}}),
-        6 => json!({"podAffinity": {required: [term(host, 2)]}, "podAntiAffinity": {preferred: [{"weight": 9, "podAffinityTerm": term(zone, 1)}]}}),
+        6 => {
+            json!({"podAffinity": {required: [term(host, 2)]}, "podAntiAffinity": {preferred: [{"weight": 9, "podAffinityTerm": term(zone, 1)}]}})
+        }
         7 => json!({"podAffinity": {preferred: [{"weight": 5, "podAffinityTerm": {
             "topologyKey": zone, "labelSelector": selector(1), "namespaceSelector": {"matchLabels": {"team": "t0"}}}}]}}),
-        8 => json!({"podAntiAffinity": {required: [{"topologyKey": host, "labelSelector": selector(0), "namespaceSelector": {}}]}}),
+        8 => {
+            json!({"podAntiAffinity": {required: [{"topologyKey": host, "labelSelector": selector(0), "namespaceSelector": {}}]}})
+        }
         _ => json!({}),
     };
     if shape.prefers == 1 {
         let term = json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["d1"]}]});
         affinity["nodeAffinity"] = json!({preferred: [{"weight": 40, "preference": term}]});
     }
-    let constraint = |key: &str, skew: u8, action: &str| {
-        json!({"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": action, "labelSelector": selector(shape.app)})
-    };
+    let constraint = |key: &str, skew: u8, action: &str| json!({"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": action, "labelSelector": selector(shape.app)});
     let spread = match shape.spread {
         1 => json!([constraint(zone, 1, "DoNotSchedule")]),
         2 => json!([constraint(zone, 2, "DoNotSchedule"), constraint(host, 1, "ScheduleAnyway")]),

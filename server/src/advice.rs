@@ -22,6 +22,13 @@ fn of_fault(fault: &Fault) -> Option<String> {
             ));
         }
         Fault::Unfinished { what: Unfinished::Fork, .. } => return Some("Remove the folder, and fork again".into()),
+        Fault::Occupied { .. } => return Some("Name a new folder".into()),
+        Fault::NoLog { .. } => {
+            let advice = "Name the data folder of a server with --data-dir, or a running server with --kubeconfig";
+            return Some(advice.into());
+        }
+        Fault::NotBegun { .. } => return Some("Leave out --resume".into()),
+        Fault::Restless => return Some("Have the server make the fork itself, with --server".into()),
         _ => return None,
     };
     Some(format!(
@@ -47,6 +54,10 @@ mod tests {
                 Some("--resume --data-dir /data FILE`"),
             ),
             (Fault::Unfinished { what: Unfinished::Fork, path: "/data".into() }, Some("fork again")),
+            (Fault::Occupied { path: "/data".into(), why: "is a file" }, Some("Name a new folder")),
+            (Fault::NoLog { path: "/data".into() }, Some("--data-dir")),
+            (Fault::NotBegun { path: "/data".into() }, Some("Leave out --resume")),
+            (Fault::Restless, Some("--server")),
             (Fault::Full { operation: "append" }, None),
         ] {
             let told = fault.to_string();

@@ -6,8 +6,6 @@ use anyhow::{Result, anyhow};
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
 use holdfast_outbound::Identity;
-use holdfast_service::housekeeping::registrar;
-use holdfast_transport_http::Transport;
 use holdfast_transport_http::aggregate::Settings;
 use holdfast_transport_http::authenticate::RequestHeaders;
 use std::sync::Arc;
@@ -18,23 +16,14 @@ pub fn settings(args: &Args) -> Result<Settings> {
     let identity = match (&options.proxy_client_cert_file, &options.proxy_client_key_file) {
         (Some(certificate), Some(key)) => {
             let identity = Identity::from_pem(read(certificate)?.as_bytes(), read(key)?.as_bytes());
-            Some(identity.map_err(|why| anyhow!("--proxy-client-cert-file={}: {why}", certificate.display()))?)
+            let identity =
+                identity.map_err(|why| anyhow!("--proxy-client-cert-file={}: {why}", certificate.display()))?;
+            Some(Arc::new(identity))
         }
         _ => None,
     };
     let routing = if options.enable_aggregator_routing { Routing::Endpoints } else { Routing::Service };
     Ok(Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity })
-}
-
-/// Makes what clients count on, and goes on keeping it.
-pub async fn keep(args: &Args, transport: &Arc<Transport>) -> Result<()> {
-    let service = transport.service();
-    let made = registrar::ensure(service).await;
-    let registrar = made.map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
-    tokio::spawn(registrar.run(service.clone()));
-    tokio::spawn(registrar::keep_trust(service.clone(), trust(args)?));
-    tokio::spawn(transport.aggregator().clone().keep(service.clone()));
-    Ok(())
 }
 
 pub fn request_headers(args: &Args) -> RequestHeaders {
@@ -47,7 +36,8 @@ pub fn request_headers(args: &Args) -> RequestHeaders {
     }
 }
 
-fn trust(args: &Args) -> Result<Trust> {
+/// Whom other servers may trust.
+pub fn trust(args: &Args) -> Result<Trust> {
     let options = &args.front_proxy;
     let front_proxy = match &options.requestheader_client_ca_file {
         None => None,

@@ -1,9 +1,10 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::gates::ApiGates;
 use crate::{aggregation, logging, pki, tls};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::files::keep_others_out;
 use holdfast_chronicle::fork::ForkHere;
@@ -12,39 +13,63 @@ use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_serv
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline::Settings;
-use holdfast_engine::{Engine, Options, retention};
+use holdfast_engine::retention::{self, Retention};
+use holdfast_engine::volatile::VolatileLog;
+use holdfast_engine::{Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap};
 use holdfast_service::{Limits, Service};
-use holdfast_storage_rocks::{Durability, RocksLog, folder};
+use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
+use holdfast_transport_http::forks::Forker;
 use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Features, Transport};
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 
 /// The issuer of tokens when none is named.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// What a log in memory may take, history and all, when no option says so.
+const MEMORY_MAX: u64 = 64 << 20;
+/// How long suites that finish a deletion themselves have for it.
+const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
-pub fn run(args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
+    let (membership, lasting) = store(&mut args)?;
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
         _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, lasting: Lasting::Kept };
-    server.serve(async |address, signals: &mut Signals| {
+    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, default_forks_max: 0, lasting };
+    let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
         signals.next().await;
         Ok(())
-    })
+    });
+    drop(membership);
+    served
+}
+
+/// Where the events are, and for how long: in the data folder, unless envtest's etcd says otherwise.
+fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
+    let membership = match args.etcd_servers.as_slice() {
+        [] => return Ok((None, Lasting::Kept)),
+        [url] => etcd::join(url)?,
+        urls => bail!("--etcd-servers={}: a log on etcd is not built yet", urls.join(",")),
+    };
+    args.data_dir.get_or_insert_with(|| args.cert_dir.clone());
+    args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
+    let lasting = if membership.fsync { Lasting::Kept } else { Lasting::InMemory };
+    Ok((Some(membership), lasting))
 }
 
 /// A server that is about to start.
@@ -54,6 +79,8 @@ pub struct Server {
     pub tls: Tls,
     /// Who may do what, when no option says so.
     pub default_mode: Mode,
+    /// How many forks there may be in memory, when no option says so.
+    pub default_forks_max: u32,
     pub lasting: Lasting,
 }
 
@@ -64,6 +91,8 @@ pub enum Lasting {
     Kept,
     /// It goes away with the server: nothing waits for the disk, and nobody is waited for at the end.
     Fleeting,
+    /// The same, and there is no log on the disk at all.
+    InMemory,
 }
 
 /// What asks the process to end.
@@ -89,24 +118,18 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, lasting } = self;
-        let durability = match lasting {
-            Lasting::Kept => Durability::Synced,
-            Lasting::Fleeting => Durability::Unsynced,
-        };
-        let log = Arc::new(RocksLog::open_with(args.data_dir(), durability)?);
-        if let Some(warning) = folder::warning(args.data_dir()) {
-            tracing::warn!("{warning}");
-        }
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting } = self;
+        let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+            namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let engine = Engine::open(log.clone(), Arc::new(registry().clone()), options)?;
+        let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
         let runtime = holdfast_chronicle::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
@@ -114,8 +137,8 @@ impl Server {
                 .await
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
-            let forker = Arc::new(ForkHere { log, data_dir: args.data_dir().to_owned() });
-            let transport = transport(&args, engine.clone(), address, forker)?;
+            let forks_max = args.forks_max.unwrap_or(default_forks_max);
+            let transport = transport(&args, engine.clone(), address, forker, forks_max)?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -123,9 +146,13 @@ impl Server {
             };
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
             tokio::spawn(housekeeping::run(service.clone()));
-            tokio::spawn(retention::run(Arc::downgrade(&engine), args.history.retention()));
+            tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
             make_objects(&args, service, address).await?;
-            aggregation::keep(&args, &transport).await?;
+            let mut kept = JoinSet::new();
+            transport
+                .keep_registered(&mut kept)
+                .await
+                .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
@@ -142,6 +169,34 @@ impl Server {
     }
 }
 
+/// A log, and what belongs to it.
+struct Opened {
+    log: Arc<dyn Log>,
+    forker: Option<Arc<dyn Forker>>,
+    retention: Retention,
+    /// Keeps other servers out of the folder where the log itself does not.
+    _lock: Option<FolderInUse>,
+}
+
+fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
+    let (folder, mut retention) = (args.data_dir(), args.history.retention());
+    let durability = match lasting {
+        Lasting::Kept => Durability::Synced,
+        Lasting::Fleeting => Durability::Unsynced,
+        Lasting::InMemory => {
+            retention.bytes.get_or_insert(MEMORY_MAX);
+            let log = Arc::new(VolatileLog::default());
+            return Ok(Opened { log, forker: None, retention, _lock: Some(FolderInUse::take(folder)?) });
+        }
+    };
+    let log = Arc::new(RocksLog::open_with(folder, durability)?);
+    if let Some(warning) = folder::warning(folder) {
+        tracing::warn!("{warning}");
+    }
+    let forker: Arc<dyn Forker> = Arc::new(ForkHere { log: log.clone(), data_dir: folder.to_owned() });
+    Ok(Opened { log, forker: Some(forker), retention, _lock: None })
+}
+
 /// Does the work, unless the writer dies meanwhile: then the process is to end, for nothing can be written any more.
 async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
@@ -150,15 +205,24 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
-fn transport(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<ForkHere>) -> Result<Arc<Transport>> {
+fn transport(
+    args: &Args,
+    engine: Arc<Engine>,
+    address: SocketAddr,
+    forker: Option<Arc<dyn Forker>>,
+    forks_max: u32,
+) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
         static_tokens: match &args.token_auth_file {
-            None => HashMap::new(),
-            Some(file) => static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?,
+            None => Arc::default(),
+            Some(file) => {
+                let tokens = static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?;
+                Arc::new(tokens)
+            }
         },
         service_accounts: service_accounts(args)?.map(Arc::new),
-        request_headers: aggregation::request_headers(args),
+        request_headers: Arc::new(aggregation::request_headers(args)),
     };
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
@@ -167,8 +231,10 @@ fn transport(args: &Args, engine: Arc<Engine>, address: SocketAddr, forker: Arc<
         limits,
         features: features(args)?,
         aggregation: aggregation::settings(args)?,
+        trust: Some(aggregation::trust(args)?),
+        forks_max,
         address,
-        forker: Some(forker),
+        forker,
         ..Builder::new(engine)
     };
     Ok(builder.build())

@@ -2,6 +2,7 @@
 
 use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
+use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
 use holdfast_chronicle::values::parse_duration;
@@ -18,6 +19,10 @@ pub struct Args {
     /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Address of `holdfast etcd`, for envtest: the log is then in the folder of TLS certificates, or in memory. A log on
+    /// etcd itself is not built yet.
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    pub etcd_servers: Vec<String>,
 
     /// Address of the secure port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
     #[arg(long)]
@@ -28,7 +33,7 @@ pub struct Args {
     /// Address under which the cluster reaches the server [default: the bind address].
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
-    /// Folder of TLS certificates, ignored when files are given.
+    /// Folder of TLS certificates, ignored when files are given. A pair that is there is served as it is.
     #[arg(long, default_value = "/var/run/kubernetes", value_name = "DIR")]
     pub cert_dir: PathBuf,
     /// Certificate of the server, with its authorities behind it.
@@ -84,6 +89,10 @@ pub struct Args {
     /// How long Events are kept after their last change; 0 for ever.
     #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub event_ttl: Duration,
+    /// How long a namespace is left to whoever deleted it before its content is removed, unless somebody waits for its
+    /// end [default: 0s, and 2s with --etcd-servers].
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    pub namespace_grace_period: Option<Duration>,
 
     /// Reading requests in progress at most; 0 for no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]
@@ -92,12 +101,19 @@ pub struct Args {
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
+    /// Forks in memory at most, each served below /forks/NAME; one user has at most half of them, and 0 allows none
+    /// [default: 0, and 1024 with up].
+    #[arg(long, value_name = "COUNT")]
+    pub forks_max: Option<u32>,
+
     #[command(flatten)]
     pub history: HistoryArgs,
     #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
     #[command(flatten)]
     pub gates: GateArgs,
+    #[command(flatten)]
+    pub settled: Settled<settled::ApiServer>,
     #[command(flatten)]
     pub logging: LoggingArgs,
 }

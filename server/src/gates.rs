@@ -5,6 +5,8 @@
 //! that the server has, and say why otherwise, rather than promise what does not happen. Gates that other components
 //! read are taken with any value, as one list serves all components.
 
+mod newer;
+
 use Effect::{Elsewhere, Fixed, Grown, Switch};
 use Stage::{Alpha, Beta};
 use holdfast_chronicle::values::parse_bool;
@@ -67,6 +69,7 @@ impl FromStr for Request {
             }
             let value = parse_bool(value).map_err(|error| format!("invalid value of {name}={value}, err: {error}"))?;
             let known = ALL_OF_STAGE.iter().map(|(name, _)| *name).chain(GATES.iter().map(|gate| gate.name));
+            let known = known.chain(newer::SERVED.iter().copied());
             let known = known.into_iter().find(|known| *known == name);
             asked.push((known.ok_or_else(|| format!("unrecognized feature gate: {name}"))?, value));
         }
@@ -91,6 +94,9 @@ impl Gates {
         let asked: BTreeMap<&'static str, bool> =
             requests.iter().flat_map(|request| request.0.iter().copied()).collect();
         let mut gates = Gates::default();
+        if let Some(name) = newer::SERVED.iter().find(|name| asked.get(*name) == Some(&false)) {
+            return Err(format!("cannot set feature gate {name} to false: what it guards is always served"));
+        }
         for (all, stage) in ALL_OF_STAGE {
             let Some(&value) = asked.get(all) else { continue };
             gates.0.insert(all, value);
@@ -139,6 +145,7 @@ pub fn help() -> String {
             };
             format!("{}=true|false ({} - default={}{fixed})", gate.name, gate.stage.name(), gate.default)
         }))
+        .chain(newer::SERVED.iter().map(|name| format!("{name}=true (always served here)")))
         .collect();
     lines.sort();
     format!(
@@ -334,6 +341,8 @@ mod tests {
         let counts = [count(Beta, true), count(Beta, false), count(Alpha, true), count(Alpha, false)];
         assert_eq!(counts, [37, 4, 1, 37]);
         assert!(GATES.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
+        assert!(newer::SERVED.is_sorted_by(|a, b| a < b), "sorted, and none twice");
+        assert!(GATES.iter().all(|gate| !newer::SERVED.contains(&gate.name)), "each in one table");
     }
 
     #[test]
@@ -367,6 +376,7 @@ mod tests {
             (vec!["DryRun=false", "DryRun=T"], vec!["DryRun"], vec![]),
             (vec!["", ","], vec!["DryRun"], vec!["WinDSR"]),
             (vec!["EphemeralContainers=true"], vec!["EphemeralContainers"], vec![]),
+            (vec!["DynamicResourceAllocation=true"], vec!["DryRun"], vec!["WinDSR"]),
             (vec!["AllAlpha=false"], vec!["RemoveSelfLink"], vec!["AllAlpha", "LegacyNodeRoleBehavior", "WinDSR"]),
             (vec!["LegacyNodeRoleBehavior=true,AllAlpha=false"], vec!["LegacyNodeRoleBehavior"], vec![]),
         ] {
@@ -388,6 +398,10 @@ mod tests {
             ("WinDSR=true,DryRun", "missing bool value for DryRun"),
             ("DryRun=abc", "invalid value of DryRun=abc, err: strconv.ParseBool: parsing \"abc\": invalid syntax"),
             ("DryRun=", "invalid value of DryRun=, err: strconv.ParseBool: parsing \"\": invalid syntax"),
+            (
+                "DynamicResourceAllocation=false",
+                "cannot set feature gate DynamicResourceAllocation to false: what it guards is always served",
+            ),
             ("SCTPSupport=false", "cannot set feature gate SCTPSupport to false: SCTP is a protocol like the others"),
             (
                 "DynamicAuditing=true",

@@ -4,12 +4,15 @@
 mod advice;
 mod aggregation;
 mod apiserver;
+mod envtest;
+mod etcd;
 mod flags;
 mod gates;
 mod logging;
 mod not_built;
 mod pki;
 mod run;
+mod settled;
 mod tls;
 mod up;
 
@@ -36,6 +39,10 @@ enum Command {
     Up(Box<up::Args>),
     /// Start the API server alone.
     Apiserver(Box<flags::Args>),
+    /// Print a folder for KUBEBUILDER_ASSETS, so that suites of Go operators run against this server.
+    Envtest(envtest::Args),
+    /// Stand for etcd where envtest starts one. It keeps nothing.
+    Etcd(etcd::Args),
     /// Make a new cluster of another one at any moment of its history.
     Fork(Box<fork::Args>),
     /// Run a command against a cluster of its own, which is there only for the command.
@@ -68,7 +75,7 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let arguments = flags::normalized(std::env::args_os());
+    let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
     let serves = arguments.get(1).is_some_and(|command| command == "up" || command == "apiserver" || command == "run");
     if serves && let Some(refusal) = not_built::refuse(&arguments[2..]) {
         eprintln!("holdfast: {refusal}");
@@ -77,6 +84,8 @@ fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse_from(arguments).command {
         Command::Up(args) => up::run(*args),
         Command::Apiserver(args) => apiserver::run(*args),
+        Command::Envtest(args) => envtest::run(&args),
+        Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
         // What the command ended with is what this ends with.
         Command::Run(args) => return run::run(*args),

@@ -1,10 +1,11 @@
 //! The certificates of a cluster on one machine: made once, kept in the data folder, renewed before they expire.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_chronicle::files::{self, Readers, Writing};
 use holdfast_chronicle::fork::certificates;
+use holdfast_outbound::keys;
 use holdfast_storage_rocks::folder::{close, make_private};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -112,21 +113,29 @@ fn authority(
             let _ = std::fs::remove_file(old);
         }
     }
-    Issuer::from_ca_cert_pem(&read(certificate)?, KeyPair::from_pem(&read(key)?)?)
+    Issuer::from_ca_cert_pem(&read(certificate)?, key_pair(key)?)
         .with_context(|| format!("read {}", certificate.display()))
 }
 
-/// A pair that nobody but itself vouches for: what a server without certificates serves with.
+/// The pair that a server without certificates serves with. One that is there is served as it is, whoever put it there;
+/// without one, a pair is made that nobody but itself vouches for.
 pub fn self_signed(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (folder.join("apiserver.crt"), folder.join("apiserver.key"));
-    if !is_good(&certificate, &key, names, addresses) {
-        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-        let pair = KeyPair::generate()?;
-        let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
-        params.subject_alt_names = sans(names, addresses)?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        Writing::Synced.file(&key, &pair.serialize_pem(), Readers::Owner)?;
-        Writing::Synced.file(&certificate, &params.self_signed(&pair)?.pem(), Readers::Everybody)?;
+    match (certificate.exists(), key.exists()) {
+        (true, true) => {}
+        (false, false) => {
+            std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+            let pair = KeyPair::generate()?;
+            let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
+            params.subject_alt_names = sans(names, addresses)?;
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            Writing::Synced.file(&key, &pair.serialize_pem(), Readers::Owner)?;
+            Writing::Synced.file(&certificate, &params.self_signed(&pair)?.pem(), Readers::Everybody)?;
+        }
+        (has_certificate, _) => {
+            let missing = if has_certificate { &key } else { &certificate };
+            bail!("{} is missing: a certificate and its key come as a pair", missing.display());
+        }
     }
     Ok((certificate, key))
 }
@@ -180,7 +189,7 @@ fn issue(
 /// Whether a certificate is there, lasts a while, and is good for all these names and addresses.
 fn is_good(certificate: &Path, key: &Path, names: &[String], addresses: &[IpAddr]) -> bool {
     let check = || -> Option<bool> {
-        KeyPair::from_pem(&std::fs::read_to_string(key).ok()?).ok()?;
+        key_pair(key).ok()?;
         let text = std::fs::read(certificate).ok()?;
         let pem = Pem::iter_from_buffer(&text).next()?.ok()?;
         let (_, parsed) = X509Certificate::from_der(&pem.contents).ok()?;
@@ -200,6 +209,12 @@ fn is_good(certificate: &Path, key: &Path, names: &[String], addresses: &[IpAddr
         Some(lasts && covers)
     };
     check().unwrap_or(false)
+}
+
+/// A key in any of the forms that people have.
+fn key_pair(path: &Path) -> Result<KeyPair> {
+    let key = keys::private_key_in_pkcs8(read(path)?.as_bytes()).map_err(|why| anyhow!("{}: {why}", path.display()))?;
+    KeyPair::try_from(&key).with_context(|| format!("read {}", path.display()))
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -2,11 +2,12 @@
 
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
+use holdfast_outbound::keys;
 use holdfast_transport_http::peer::PeerVerifier;
 use holdfast_transport_http::serve::Tls;
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig, SupportedProtocolVersion};
@@ -99,10 +100,10 @@ fn load_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
 
 fn load_pair(provider: &CryptoProvider, certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>> {
     let chain = load_certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key).with_context(|| format!("read the key {}", key.display()))?;
-    let pair = CertifiedKey::from_der(chain, private, provider)
-        .with_context(|| format!("{} and {} are no pair", certificate.display(), key.display()))?;
-    Ok(Arc::new(pair))
+    let text = std::fs::read(key).with_context(|| format!("read {}", key.display()))?;
+    let private = keys::private_key(&text).map_err(|why| anyhow!("{}: {why}", key.display()))?;
+    let pair = keys::certified(provider, chain, private);
+    pair.map(Arc::new).map_err(|why| anyhow!("{} and {}: {why}", certificate.display(), key.display()))
 }
 
 /// Which certificate a client gets, by the name it asks for.

@@ -3,11 +3,14 @@
 use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
 use crate::pki::Pki;
 use crate::{flags, logging, pki, tls};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use holdfast_chronicle::files::{Readers, Writing, keep_others_out};
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+
+/// How many forks in memory a cluster on one machine has room for.
+const FORKS_MAX: u32 = 1024;
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -55,13 +58,14 @@ impl Admin {
 /// Makes the certificates of a data folder that lack, and a server of the options.
 pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
     let Args { mut server, port, kubeconfig } = args;
+    ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
     // Before anything is put into the folder.
     holdfast_storage_rocks::check_whole(server.data_dir())?;
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let writing = match lasting {
         Lasting::Kept => Writing::Synced,
-        Lasting::Fleeting => Writing::Unsynced,
+        Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
     let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());
@@ -74,7 +78,7 @@ pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
     let tls = tls::configure(&server, &certificate, &key)?;
     let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-    let server = Server { args: server, bind, tls, default_mode: Mode::Rbac, lasting };
+    let server = Server { args: server, bind, tls, default_mode: Mode::Rbac, default_forks_max: FORKS_MAX, lasting };
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 

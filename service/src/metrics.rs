@@ -145,6 +145,10 @@ impl Metrics {
         Watching(self.watches.clone())
     }
 
+    pub fn watches(&self) -> i64 {
+        self.watches.get()
+    }
+
     /// The exposition text, with what is read off the state at this moment.
     pub fn render(&self, state: &State, log: Option<(Offset, Size)>, reading: u64, mutating: u64) -> String {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {

@@ -32,6 +32,8 @@ pub enum Reply {
     Object(Shown),
     List(Listed),
     Watch(Box<Watched>),
+    /// An object that was not stored, as it would have been.
+    Draft(Box<Draft>),
     /// A document that is not stored as it is.
     Document {
         document: Document,
@@ -55,6 +57,16 @@ pub struct Shown {
     pub kind: Arc<Kind>,
     pub version: usize,
     pub entry: Arc<Entry>,
+    pub created: bool,
+}
+
+/// What an object would look like, in a version of its kind.
+pub struct Draft {
+    pub kind: Arc<Kind>,
+    pub version: usize,
+    /// As it would be stored.
+    pub hub: Document,
+    pub document: Document,
     pub created: bool,
 }
 
@@ -91,6 +103,7 @@ impl std::fmt::Debug for Reply {
             Reply::Object(_) => "Object",
             Reply::List(_) => "List",
             Reply::Watch(_) => "Watch",
+            Reply::Draft(_) => "Draft",
             Reply::Document { .. } => "Document",
             Reply::Success { .. } => "Success",
             Reply::Deleted { .. } => "Deleted",
@@ -128,6 +141,7 @@ impl Reply {
             Reply::Object(Shown { created: true, .. })
             | Reply::Document { created: true, .. }
             | Reply::Success { created: true } => 201,
+            Reply::Draft(draft) if draft.created => 201,
             _ => 200,
         }
     }

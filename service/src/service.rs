@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Authorizer;
+use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::Internal;
 use holdfast_core::state::State;
@@ -16,6 +17,7 @@ use holdfast_engine::Engine;
 use holdfast_engine::planted::{Bug, planted};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One a server, shared by every transport and everybody in the process.
 pub struct Service {
@@ -24,6 +26,8 @@ pub struct Service {
     metrics: Arc<Metrics>,
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
+    /// The version up to which roles have been gathered.
+    gathered: AtomicU64,
 }
 
 /// What the operator says about the door.
@@ -49,9 +53,34 @@ impl Default for Options {
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
-        let flow = Arc::new(FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed));
+        let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
+        Service::of(engine, metrics, flow, options.tokens)
+    }
+
+    /// The door of a fork. Whoever comes to it takes places of this one.
+    pub fn beside(&self, engine: Arc<Engine>, tokens: Arc<dyn Tokens>) -> Arc<Service> {
+        let metrics = Arc::new(Metrics::default());
+        let flow = self.flow.beside(metrics.clone());
+        let began = engine.snapshot().offset;
+        let service = Service::of(engine, metrics, flow, tokens);
+        // What this one has gathered since is none of the fork's.
+        service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
+        service
+    }
+
+    fn of(engine: Arc<Engine>, metrics: Arc<Metrics>, flow: FlowControl, tokens: Arc<dyn Tokens>) -> Arc<Service> {
+        let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens: options.tokens })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, gathered: AtomicU64::default() })
+    }
+
+    /// The version up to which roles have been gathered.
+    pub(crate) fn gathered(&self) -> Offset {
+        Offset(self.gathered.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn note_gathered(&self, offset: Offset) {
+        self.gathered.store(offset.0, Ordering::Relaxed);
     }
 
     /// Carries out a call. A fault in one, be it a panic, ends that call alone.
@@ -107,6 +136,11 @@ impl Service {
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
         self.metrics.render(&self.engine.snapshot(), told, reading, mutating)
+    }
+
+    /// How many watches are in progress.
+    pub fn watches(&self) -> i64 {
+        self.metrics.watches()
     }
 
     /// Counts a watch for as long as the result lives.

@@ -71,6 +71,10 @@ impl Inner {
     }
 
     fn take(&self, slot: usize, count: u64) -> bool {
+        // Who holds nothing is not among those who share.
+        if count == 0 {
+            return true;
+        }
         let taken = self.taken.fetch_add(count, Ordering::Relaxed) + count;
         let Some(held) = self.slots.get(slot) else { return true };
         let before = held.fetch_add(count, Ordering::Relaxed);
@@ -175,6 +179,7 @@ mod tests {
         assert!(share.grow(40) && !share.grow(1));
         assert_eq!(shares.taken(), 50);
         drop(share);
-        assert_eq!(shares.taken(), 0);
+        drop(shares.take(&user, 0).unwrap());
+        assert_eq!((shares.taken(), shares.inner.active.load(Ordering::Relaxed)), (0, 0));
     }
 }

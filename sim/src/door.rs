@@ -19,6 +19,8 @@ pub enum Told {
     Object(Arc<Entry>),
     /// A document that is not stored like this: a rehearsal, or a scale.
     Document(Document),
+    /// What a mass deletion met.
+    Collection(Vec<Arc<Entry>>),
     Success,
     Deleted {
         subject: Subject,
@@ -126,7 +128,9 @@ impl Told {
     pub fn by_door(reply: Reply) -> Result<Told, String> {
         match reply {
             Reply::Object(shown) => Ok(Told::Object(shown.entry)),
+            Reply::Draft(draft) => Ok(Told::Document(draft.document)),
             Reply::Document { document, .. } => Ok(Told::Document(document)),
+            Reply::List(listed) => Ok(Told::Collection(listed.page.entries)),
             Reply::Success { .. } => Ok(Told::Success),
             Reply::Deleted { subject, uid } => Ok(Told::Deleted { subject, uid }),
             other => Err(format!("a mutation is answered with {other:?}")),
@@ -149,6 +153,7 @@ impl std::fmt::Display for Told {
         match self {
             Told::Object(entry) => write!(f, "version {}", entry.offset),
             Told::Document(_) => f.write_str("a document"),
+            Told::Collection(entries) => write!(f, "{} objects", entries.len()),
             Told::Success => f.write_str("it is done"),
             Told::Deleted { subject, .. } => write!(f, "{subject} is gone"),
         }

@@ -76,7 +76,7 @@ impl Server {
     pub fn commands(&self, count: usize) -> Vec<Command> {
         let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
         let commands = waiting.filter_map(|input| match input {
-            Input::Commit(command) => Some(command),
+            Input::Commit(command) => Some(*command),
             _ => None,
         });
         commands.take(count).collect()

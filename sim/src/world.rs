@@ -18,9 +18,10 @@ use crate::workload::{self, NAMESPACES, Order};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::namespace::Emptying;
-use holdfast_core::pipeline;
+use holdfast_core::pipeline::Clearing;
 use holdfast_core::request::{Options, Verb};
 use holdfast_core::state::State;
+use holdfast_engine::forked::Holds;
 use holdfast_engine::retention::{Retention, pass};
 use holdfast_engine::{Clock, Log, LogRead};
 use holdfast_service::{Listed, Reply};
@@ -355,10 +356,9 @@ impl World {
     fn tidy(&mut self) -> usize {
         let seen = self.some_snapshot();
         // Every time as a janitor that has just started: most of its steps are never made here.
-        let mut steps = Emptying::default().plan(&seen, self.clock.stamp()).steps;
-        if !seen.definitions.unsettled.is_empty() {
-            steps.extend(pipeline::plan_definitions(&seen));
-        }
+        let stamp = self.clock.stamp();
+        let mut steps = Emptying::default().plan(&seen, stamp).steps;
+        steps.extend(Clearing::default().plan(&seen, stamp).steps);
         let count = steps.len();
         let from = if count > 4 { self.dice.below(count - 3) } else { 0 };
         for step in steps.into_iter().skip(from).take(4) {
@@ -392,7 +392,8 @@ impl World {
         let before = Offset(self.twin.forgotten);
         let now_ms = self.clock.now_ms();
         let size = self.disk.size().map_err(|fault| fault.to_string())?;
-        let oldest = pass(self.disk.as_ref(), retention, now_ms).map_err(|fault| fault.to_string())?.oldest;
+        let oldest =
+            pass(self.disk.as_ref(), retention, now_ms, &Holds::default()).map_err(|fault| fault.to_string())?.oldest;
         self.twin.forgotten = oldest.0;
         ensure(oldest >= before && oldest.0 <= last, || format!("history from {before} on begins at {oldest} now"))?;
         if oldest == before {

@@ -50,7 +50,7 @@ impl Fork {
         check_log(from)?;
         let source = from.join("log");
         Fork::make(to, from, |log| {
-            link_between_changes(&source, log).map_err(|error| match error.kind() {
+            let copied = link_between_changes(&source, log).map_err(|error| match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Fault::Unreadable {
                     what: format!(
                         "there is no room for the fork {}: name a folder on the disk that {} is on, where forks share \
@@ -60,7 +60,8 @@ impl Fork {
                     ),
                 },
                 _ => Fault::io("copy the log", error),
-            })
+            })?;
+            if copied { Ok(()) } else { Err(Fault::Restless) }
         })
     }
 
@@ -77,7 +78,7 @@ impl Fork {
     }
 
     fn make(to: &Path, from: &Path, copy: impl FnOnce(&Path) -> Result<(), Fault>) -> Result<Fork, Fault> {
-        check_new(to, "a fork")?;
+        check_new(to)?;
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
@@ -149,21 +150,21 @@ fn empty(folder: &Path) -> std::io::Result<()> {
 
 /// Copies the files of a store between two of its changes. Nothing is deleted or begun anew without a note in the
 /// manifest or another name in the folder: where both are as before, the copy is what a crash at that moment had left.
-fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<()> {
+/// False where no try met such a moment.
+fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     for _ in 0..TRIES_MAX {
         std::fs::create_dir_all(to)?;
         let before = Listing::of(from)?;
         let copied = before.copy(from, to);
         let unchanged = Listing::of(from)? == before;
         match copied {
-            Ok(()) if unchanged => return Ok(()),
+            Ok(()) if unchanged => return Ok(true),
             // A file that went away while it was copied is a change like others.
             Err(error) if unchanged || error.kind() != ErrorKind::NotFound => return Err(error),
             _ => std::fs::remove_dir_all(to)?,
         }
     }
-    let why = "the server changes its files all the time; have it make the fork itself, with --server";
-    Err(std::io::Error::other(why))
+    Ok(false)
 }
 
 /// The files that make a store.

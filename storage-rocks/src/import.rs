@@ -20,13 +20,12 @@ impl Import {
     /// export says: the same log in another place.
     pub fn open(folder: &Path, resume: bool, identity: &Identity) -> Result<Import, Fault> {
         let marked = Making::Import.is_marked(folder);
-        let shown = folder.display();
         if resume && !marked {
-            return Err(Fault::Unreadable { what: format!("no import into {shown} was begun: leave out --resume") });
+            return Err(Fault::NotBegun { path: folder.to_owned() });
         }
         if !resume {
             check_whole(folder)?;
-            check_new(folder, "an import")?;
+            check_new(folder)?;
         }
         make_private(folder)?;
         // Two that begin at the same time meet at the lock.
@@ -37,6 +36,7 @@ impl Import {
             log.name(identity)?;
         } else if begun.id != identity.id {
             let id = |identity: &Identity| identity.id.clone().unwrap_or_else(|| "that has no id".into());
+            let shown = folder.display();
             return Err(Fault::Unreadable {
                 what: format!(
                     "the import into {shown} was begun with an export of the log {}, and this is one of the log {}: \

@@ -18,6 +18,7 @@ mod whole;
 
 pub use fork::{Fork, Forked};
 pub use import::Import;
+pub use lock::FolderInUse;
 pub use log::{Durability, RocksLog};
 pub use reader::LogReader;
 pub use repair::{Repair, repair};

@@ -48,6 +48,29 @@ impl FolderLock {
     }
 }
 
+/// A folder that one server uses which keeps no log in it, and leaves nothing there. Held as long as it lives.
+pub struct FolderInUse(File);
+
+impl FolderInUse {
+    pub fn take(folder: &Path) -> Result<FolderInUse, Fault> {
+        let file = File::open(folder).map_err(|error| Fault::io("open the folder in use", error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(FolderInUse(file)),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                Err(Fault::InUse { path: folder.display().to_string(), holder: "another process".into() })
+            }
+            Err(std::fs::TryLockError::Error(error)) => Err(Fault::io("lock the folder in use", error)),
+        }
+    }
+}
+
+impl Drop for FolderInUse {
+    /// As for [`FolderLock`].
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 impl Drop for FolderLock {
     /// Closing alone would not do: a child that is being started holds a copy of the file until it runs its program.
     fn drop(&mut self) {

@@ -26,10 +26,7 @@ impl Making {
 
     fn text(self) -> &'static str {
         match self {
-            Self::Import => {
-                "The log in this folder is half an import. Go on with `holdfast log import --resume`, or remove the \
-                 folder.\n"
-            }
+            Self::Import => "The log in this folder is half an import. Resume the import, or remove the folder.\n",
             Self::Fork => "The log in this folder is half a fork. Remove the folder.\n",
         }
     }
@@ -66,12 +63,8 @@ pub fn check_whole(folder: &Path) -> Result<(), Fault> {
 }
 
 /// Refuses a folder that holds anything.
-pub fn check_new(folder: &Path, what: &str) -> Result<(), Fault> {
-    let shown = folder.display();
-    let refused = |why: &str| {
-        let what = format!("{shown} {why}, and {what} never adds to what is there: name a new folder");
-        Err(Fault::Unreadable { what })
-    };
+pub fn check_new(folder: &Path) -> Result<(), Fault> {
+    let refused = |why| Err(Fault::Occupied { path: folder.to_owned(), why });
     match std::fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
@@ -86,16 +79,16 @@ pub fn check_new(folder: &Path, what: &str) -> Result<(), Fault> {
 /// Refuses a folder that holds no log.
 pub fn check_log(folder: &Path) -> Result<(), Fault> {
     check_whole(folder)?;
-    let shown = folder.display();
-    let what = match File::open(folder.join("log").join("CURRENT")) {
-        Ok(_) => return Ok(()),
+    match File::open(folder.join("log").join("CURRENT")) {
+        Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            format!("the log in {shown} may not be read by this user: use the one that its server runs as")
+            let shown = folder.display();
+            let what = format!("the log in {shown} may be read by the user alone that its server runs as");
+            Err(Fault::Unreadable { what })
         }
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            format!("{shown} holds no Holdfast log")
+            Err(Fault::NoLog { path: folder.to_owned() })
         }
-        Err(error) => return Err(Fault::io("look into the folder", error)),
-    };
-    Err(Fault::Unreadable { what })
+        Err(error) => Err(Fault::io("look into the folder", error)),
+    }
 }

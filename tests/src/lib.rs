@@ -7,9 +7,12 @@
 pub mod authority;
 pub mod backend;
 mod clients;
+pub mod envtest;
+pub mod facts;
 pub mod fixture;
 pub mod large;
 pub mod memory;
+pub mod scripts;
 pub mod server;
 pub mod storage_suite;
 pub mod webhook;

@@ -8,17 +8,20 @@ use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Clock, Engine, Log, Options};
-use holdfast_service::housekeeping::{self, bootstrap, registrar};
+use holdfast_service::housekeeping::{self, bootstrap};
 use holdfast_transport_http::authenticate::Authenticator;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Transport, memory};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use tokio::task::JoinSet;
 
 /// A server without a socket, to be asked by as many users as a test wants.
 #[derive(Clone)]
 pub struct Memory {
     transport: Arc<Transport>,
+    /// What the server does by itself.
+    _kept: Arc<JoinSet<()>>,
 }
 
 struct SystemClock;
@@ -51,11 +54,10 @@ impl Memory {
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         objects.extend(kubernetes_service(&["10.0.0.0/24"], address, 6443).expect("a service"));
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
-        let registrar = registrar::ensure(service).await.expect("the APIServices of what is served here");
-        tokio::spawn(registrar.run(service.clone()));
-        tokio::spawn(transport.aggregator().clone().keep(service.clone()));
+        let mut kept = JoinSet::new();
+        transport.keep_registered(&mut kept).await.expect("the APIServices of what is served here");
         transport.be_ready();
-        Memory { transport }
+        Memory { transport, _kept: Arc::new(kept) }
     }
 
     /// Ends the writer; the log is let go of when the runtime that served it is gone.

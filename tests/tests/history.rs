@@ -167,7 +167,7 @@ fn bad_inputs(data: &Path, before: u64) {
     }
     let elsewhere = data.join("nothing-here");
     let error = refused(&elsewhere, &["history", "cm", "a"]);
-    assert!(error.contains("holds no Holdfast log: name the data folder of a server with --data-dir"), "{error}");
+    assert!(error.contains("holds no Holdfast log. Name the data folder of a server with --data-dir"), "{error}");
     assert!(!elsewhere.exists(), "a look makes no folder");
 }
 

@@ -104,7 +104,7 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     }
     admin.post(MAPS, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}})).await.expect(201);
     server.stop();
-    fails(log(&copy, &["import", name]), &["is not empty", "name a new folder"]);
+    fails(log(&copy, &["import", name]), &["is not empty", "Name a new folder"]);
     verified(&copy);
 }
 
@@ -178,7 +178,7 @@ fn bad_exports_are_refused_by_line() {
         fails(import(text, &untouched, &[]), &parts);
         assert!(!untouched.exists(), "{parts:?}");
     }
-    fails(import(&good, &untouched, &["--resume"]), &["no import into", "leave out --resume"]);
+    fails(import(&good, &untouched, &["--resume"]), &["no import into", "Leave out --resume"]);
     fails(log(&folder, &["export", "--to", "999999"]), &["the log ends with event"]);
     fails(log(&untouched, &["verify"]), &["holds no Holdfast log"]);
 

@@ -32,8 +32,9 @@ async fn both_versions_of_http_on_one_port() {
         let name = if http2 { "two" } else { "one" };
         let made = wire.post(MAPS, &config_map(name)).await.expect(201);
         assert_eq!(made.json()["metadata"]["name"], name);
-        let head = wire.send(Method::HEAD, &format!("{MAPS}/{name}"), &[], "").await.expect(200);
+        let head = wire.send(Method::HEAD, "/version", &[], "").await.expect(200);
         assert!(head.body.is_empty());
+        wire.send(Method::HEAD, &format!("{MAPS}/{name}"), &[], "").await.expect(405);
         let mut watch = wire.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap();
         assert!(watch.body_mut().frame().await.expect("an event").is_ok());
         wire.send(Method::PUT, MAPS, &[JSON], "{}").await.refused(405, "MethodNotAllowed");

@@ -39,6 +39,61 @@ mod memory {
     holdfast_tests::storage_suite!(Memory);
 }
 
+mod volatile {
+    use holdfast_engine::Log;
+    use holdfast_engine::volatile::VolatileLog;
+    use holdfast_tests::storage_suite::Backend;
+
+    /// Nothing survives its process, so that to reopen it is to go on with it.
+    #[derive(Default)]
+    struct Volatile(VolatileLog);
+
+    impl Backend for Volatile {
+        fn fresh() -> Self {
+            Volatile::default()
+        }
+
+        fn log(&self) -> &dyn Log {
+            &self.0
+        }
+
+        fn reopened(self) -> Self {
+            self
+        }
+    }
+
+    holdfast_tests::storage_suite!(Volatile);
+}
+
+mod forked {
+    use holdfast_core::event::Offset;
+    use holdfast_engine::Log;
+    use holdfast_engine::forked::{ForkedLog, Room};
+    use holdfast_engine::volatile::VolatileLog;
+    use holdfast_tests::storage_suite::Backend;
+    use std::sync::Arc;
+
+    /// A fork of a log without events. It goes with its process, too.
+    struct Forked(ForkedLog);
+
+    impl Backend for Forked {
+        fn fresh() -> Self {
+            let name = ("a fork".to_owned(), rand::random());
+            Forked(ForkedLog::new(Arc::new(VolatileLog::default()), Offset::ZERO, None, name, Room::new(u64::MAX)))
+        }
+
+        fn log(&self) -> &dyn Log {
+            &self.0
+        }
+
+        fn reopened(self) -> Self {
+            self
+        }
+    }
+
+    holdfast_tests::storage_suite!(Forked);
+}
+
 mod rocks {
     use holdfast_engine::Log;
     use holdfast_storage_rocks::RocksLog;

@@ -29,9 +29,9 @@ pub enum Peer {
 #[derive(Default)]
 pub struct Authenticator {
     pub anonymous: bool,
-    pub static_tokens: HashMap<String, Arc<User>>,
+    pub static_tokens: Arc<HashMap<String, Arc<User>>>,
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
-    pub request_headers: RequestHeaders,
+    pub request_headers: Arc<RequestHeaders>,
 }
 
 /// In which headers a proxy names the user.
@@ -85,6 +85,17 @@ impl RequestHeaders {
 const AUTHENTICATED: &str = "system:authenticated";
 
 impl Authenticator {
+    /// The same for a fork, which is called so: it knows the tokens of the cluster that it was made of, and has its own.
+    pub fn beside(&self, cluster: String) -> Authenticator {
+        let service_accounts = self.service_accounts.as_ref().map(|tokens| Arc::new(tokens.beside(cluster)));
+        Authenticator {
+            anonymous: self.anonymous,
+            static_tokens: self.static_tokens.clone(),
+            service_accounts,
+            request_headers: self.request_headers.clone(),
+        }
+    }
+
     pub fn authenticate(&self, state: &State, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Refusal> {
         match peer {
             Peer::Certificate(user) | Peer::Internal(user) => return Ok(user.clone()),

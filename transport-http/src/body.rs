@@ -1,7 +1,7 @@
 //! The body of a request: reading it to its end within bounds, and what one says of how something is deleted.
 
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::object::decode;
@@ -9,8 +9,13 @@ use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLar
 use holdfast_core::request::{Body, DeleteOptions, Format, Options};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use serde_json::Value;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 /// The largest body that is read.
@@ -23,7 +28,35 @@ const BODIES_BYTES_MAX: u64 = 256 << 20;
 /// What a body counts for at least, so that many that never come are no cheaper than one that does.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
+/// On an answer: the request's body has not been read to its end, so that nothing else can come on an HTTP/1.1 connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread;
+
+/// How far the body of a request has been read.
+pub struct Progress(Option<Arc<AtomicBool>>);
+
+impl Progress {
+    pub fn is_unread(&self) -> bool {
+        self.0.as_ref().is_some_and(|ended| !ended.load(Ordering::Relaxed))
+    }
+}
+
+/// The body, and how far it has been read; one that the head of the request does not announce is read already.
+pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = B::Item> + use<B>, Progress) {
+    let announced = headers.contains_key(TRANSFER_ENCODING)
+        || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
+    let ended: Option<Arc<AtomicBool>> = announced.then(Arc::default);
+    let progress = Progress(ended.clone());
+    let end = stream::poll_fn(move |_| {
+        ended.iter().for_each(|ended| ended.store(true, Ordering::Relaxed));
+        Poll::Ready(None)
+    });
+    (body.chain(end), progress)
+}
+
 /// Bodies that are being read, of all users. Nobody holds them all: a body takes room before its request takes a place.
+/// Cloning gives the same room.
+#[derive(Clone)]
 pub struct Bodies {
     room: Shares,
 }

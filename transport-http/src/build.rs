@@ -2,12 +2,13 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
-
 use crate::effects::Effects;
 use crate::forks::Forker;
-use crate::paths::Documents;
+use crate::forks::live::{Live, Place};
+use crate::paths::Library;
 use crate::transport::{Features, Transport};
-use holdfast_engine::Engine;
+use holdfast_core::apiservices::trust::Trust;
+use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Limits, Options, Service};
 use std::sync::Arc;
@@ -21,10 +22,14 @@ pub struct Builder {
     pub features: Features,
     /// How servers are reached that answer for parts of the API.
     pub aggregation: aggregate::Settings,
+    /// Whom other servers may trust, where they are to be told.
+    pub trust: Option<Trust>,
     /// As clients reach the server: `10.0.0.1:6443`.
     pub address: String,
     /// Makes forks of the log, where it is on a disk.
     pub forker: Option<Arc<dyn Forker>>,
+    /// How many forks there may be in memory at once.
+    pub forks_max: u32,
 }
 
 impl Builder {
@@ -36,18 +41,17 @@ impl Builder {
             limits: Limits::default(),
             features: Features::default(),
             aggregation: Default::default(),
+            trust: None,
             address: String::new(),
             forker: None,
+            forks_max: 0,
         }
     }
 
     /// The transport, which is not ready before somebody [says so](Transport::be_ready).
     pub fn build(self) -> Arc<Transport> {
-        let Builder { engine, authenticator, limits, features, aggregation, address, forker } = self;
-        let aggregator = Arc::new(Aggregator::new(engine.clone(), aggregation));
-        aggregator.prime(&engine);
-        let webhooks = Webhooks::new(&engine, aggregator.outbound());
-        engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
+        let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, forks_max } = self;
+        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
         let authenticator = Arc::new(authenticator);
         let service = Service::new(engine, Options { limits, tokens: authenticator.clone() });
         Arc::new(Transport {
@@ -57,11 +61,51 @@ impl Builder {
             bodies: Default::default(),
             answers: Default::default(),
             aggregator,
-            documents: Documents::new(address),
+            trust: trust.map(Arc::new),
+            documents: Library::new(address),
             forker,
+            live: Arc::new(Live::new(forks_max)),
+            place: None,
             stopping: watch::Sender::new(false),
             sockets: Default::default(),
             ready: watch::Sender::new(false),
         })
     }
+}
+
+impl Transport {
+    /// The same over the engine of a fork: it knows the same users, and shares the room that requests take.
+    pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
+        let cluster = engine.log().identity()?.id.unwrap_or_default();
+        let authenticator = self.authenticator.beside(cluster);
+        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator);
+        let authenticator = Arc::new(authenticator);
+        let revision = engine.snapshot().registry.revision();
+        Ok(Arc::new(Transport {
+            service: self.service.beside(engine, authenticator.clone()),
+            authenticator,
+            features: self.features,
+            bodies: self.bodies.clone(),
+            answers: self.answers.clone(),
+            aggregator,
+            trust: self.trust.clone(),
+            documents: self.documents.beside(revision),
+            // It is in memory, and whoever rules in it writes nothing to the disk.
+            forker: None,
+            live: self.live.clone(),
+            place: Some(place),
+            stopping: watch::Sender::new(false),
+            sockets: Default::default(),
+            ready: watch::Sender::new(false),
+        }))
+    }
+}
+
+/// Has read what other servers there are, and what the engine needs from outside done.
+fn aggregator(aggregator: Aggregator, engine: &Arc<Engine>, authenticator: &Authenticator) -> Arc<Aggregator> {
+    let aggregator = Arc::new(aggregator);
+    aggregator.prime(engine);
+    let webhooks = Webhooks::new(engine, aggregator.outbound());
+    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
+    aggregator
 }

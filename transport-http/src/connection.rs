@@ -6,6 +6,7 @@
 
 use crate::bounds::Bounds;
 use crate::wire::Wire;
+use bytes::{Buf, Bytes};
 use futures_util::stream::{FuturesUnordered, Stream as _};
 use futures_util::task::AtomicWaker;
 use holdfast_engine::wakes;
@@ -17,13 +18,14 @@ use hyper::server::conn::http2;
 use hyper::service::HttpService;
 use hyper_util::rt::TokioIo;
 use std::cell::Cell;
+use std::io::IoSlice;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -41,27 +43,106 @@ enum Said {
 }
 
 /// The body of an answer, which tells the stream that sends it whether there is something to send.
-pub struct Told<B>(pub B);
+pub struct Told<B> {
+    body: B,
+    /// Whether it waits until what it gave has gone out. Otherwise the connection would keep the last piece of an answer
+    /// for as long as nobody reads it, when its stream has long ended.
+    waits: bool,
+    given: Option<Arc<Given>>,
+}
+
+/// What is smaller than this is not waited for: the connection keeps as much for a stream anyway.
+const SMALL_BYTES: usize = 2 << 10;
+
+/// A piece of a body that is on its way out.
+#[derive(Default)]
+struct Given {
+    gone: AtomicBool,
+    body: AtomicWaker,
+}
+
+/// The same as bytes. Dropping it says that it has gone.
+pub struct Piece<D> {
+    data: D,
+    given: Option<Arc<Given>>,
+}
+
+impl<B> Told<B> {
+    pub fn new(body: B, waits: bool) -> Told<B> {
+        Told { body, waits, given: None }
+    }
+
+    fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(given) = &self.given {
+            given.body.register(context.waker());
+            if !given.gone.load(Ordering::SeqCst) {
+                return Poll::Pending;
+            }
+            self.given = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn give<D: Buf>(&mut self, data: D) -> Piece<D> {
+        if self.waits && data.remaining() > SMALL_BYTES {
+            self.given = Some(Arc::default());
+        }
+        Piece { data, given: self.given.clone() }
+    }
+}
+
+impl<D> Drop for Piece<D> {
+    fn drop(&mut self) {
+        if let Some(given) = &self.given {
+            given.gone.store(true, Ordering::SeqCst);
+            given.body.wake();
+        }
+    }
+}
+
+impl<D: Buf> Buf for Piece<D> {
+    fn remaining(&self) -> usize {
+        self.data.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.data.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.data.chunks_vectored(slices)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.data.advance(count);
+    }
+
+    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
+        self.data.copy_to_bytes(count)
+    }
+}
 
 impl<B: Body + Unpin> Body for Told<B> {
-    type Data = B::Data;
+    type Data = Piece<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = Pin::new(&mut self.0).poll_frame(context);
+        // Meanwhile the stream knows since when it has been sending.
+        ready!(self.poll_gone(context));
+        let frame = Pin::new(&mut self.body).poll_frame(context);
         SAID.set(Some(if frame.is_pending() { Said::Waits } else { Said::Gave }));
-        frame
+        frame.map_ok(|frame| frame.map_data(|data| self.give(data)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.given.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.body.size_hint()
     }
 }
 
@@ -173,8 +254,11 @@ pub struct Connection<C, T> {
     /// Those who run beside this task have had their turn since there was something to deliver.
     gave_way: bool,
     idle_max: Duration,
+    unread_max: Duration,
     /// Since there is no stream.
     idle: Option<Pin<Box<Sleep>>>,
+    /// It was asked to end for that.
+    ending: bool,
 }
 
 /// A connection of hyper's that can be told to end when its requests have.
@@ -204,7 +288,9 @@ impl<C, T> Connection<C, T> {
             held: None,
             gave_way: false,
             idle_max: bounds.idle,
+            unread_max: bounds.unread,
             idle: None,
+            ending: false,
         }
     }
 
@@ -305,15 +391,22 @@ where
         }
     }
 
-    fn poll_idle(&mut self, context: &mut Context<'_>) {
+    /// Asks a connection without streams to end; ready when it does not, for the client does not read its last answers.
+    fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.streams.arrivals.open.load(Ordering::Relaxed) > 0 {
             self.idle = None;
-            return;
+            return Poll::Pending;
         }
         let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.idle_max)));
-        if idle.as_mut().poll(context).is_ready() {
-            self.end();
+        ready!(idle.as_mut().poll(context));
+        if self.ending {
+            return Poll::Ready(());
         }
+        self.ending = true;
+        idle.as_mut().reset(Instant::now() + self.unread_max);
+        let _ = idle.as_mut().poll(context);
+        self.end();
+        Poll::Pending
     }
 }
 
@@ -326,7 +419,9 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_waiting(context);
-        self.poll_idle(context);
+        if self.poll_idle(context).is_ready() {
+            return Poll::Ready(Err("the client did not read its last answers".into()));
+        }
         if let Poll::Ready(ended) = self.http.as_mut().poll(context) {
             return Poll::Ready(ended.map_err(Into::into));
         }

@@ -1,10 +1,12 @@
 //! A listening socket and its connections: TLS, HTTP/1.1 or HTTP/2 as the client chose, bounds, and a clean end.
 
+use crate::body::Unread;
 use crate::bounds::{Bounds, Guests, Place};
 use crate::connection::{Connection, Streams, Told};
 use crate::peer::{PeerVerifier, Presented};
 use crate::wire::Wire;
 use http::Request;
+use http::header::{CONNECTION, HeaderValue};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -16,7 +18,9 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as signal;
 use tokio_rustls::TlsAcceptor;
@@ -28,6 +32,10 @@ use tower::{Service, ServiceExt};
 /// more of them end the connection.
 const PENDING_RESETS_MAX: usize = 64;
 const MISTAKES_MAX: usize = 1024;
+
+/// How long, and how much, is read of what a client still sends that has got its last answer.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_BYTES_MAX: usize = 4 << 20;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -101,28 +109,47 @@ where
             request.extensions_mut().insert(client);
             request
         });
-        let service = service.map_response(|response: http::Response<B>| response.map(Told));
+        // On HTTP/1.1 the connection itself waits.
+        let service =
+            service.map_response(move |response: http::Response<B>| response.map(|body| Told::new(body, http2)));
         match http2 {
             true => self.serve_http2(stream, TowerToHyperService::new(service)).await,
-            false => self.serve_http1(stream, TowerToHyperService::new(service)).await,
+            false => self.serve_http1(stream, service).await,
         }
     }
 
     async fn serve_http1<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
     where
-        H: HttpService<Incoming, ResBody = Told<B>, Error: Into<Failure>, Future: Send> + Send + 'static,
+        H: Service<Request<Incoming>, Response = http::Response<Told<B>>, Error = Infallible> + Clone + Send + 'static,
+        H::Future: Send,
     {
         let bounds = &self.bounds;
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
-        let io = TokioIo::new(Wire::direct(stream, bounds.unread));
-        let mut connection = pin!(builder.serve_connection(io, service).with_upgrades());
-        tokio::select! {
-            ended = connection.as_mut() => return ended.map_err(Into::into),
-            () = stopped(&mut self.stopping) => {}
+        let wire = Wire::direct(stream, bounds.unread);
+        // Whoever is answered before having sent everything is told that nobody reads the rest. (HTTP/2 resets the stream.)
+        let unread = Arc::new(AtomicBool::new(false));
+        let seen = unread.clone();
+        let service = service.map_response(move |mut response| {
+            if response.extensions_mut().remove::<Unread>().is_some() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                seen.store(true, Ordering::Relaxed);
+            }
+            response
+        });
+        let http = builder.serve_connection(TokioIo::new(wire.clone()), TowerToHyperService::new(service));
+        let mut connection = pin!(http.with_upgrades());
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stopped(&mut self.stopping) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if unread.load(Ordering::Relaxed) {
+            linger(wire).await;
         }
-        connection.as_mut().graceful_shutdown();
-        connection.await.map_err(Into::into)
+        ended.map_err(Into::into)
     }
 
     async fn serve_http2<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
@@ -154,6 +181,22 @@ where
         connection.end();
         connection.await
     }
+}
+
+/// Reads on for a moment after the last answer: closing a socket from which there is something to read resets the
+/// connection, and the client might lose the answer.
+async fn linger(mut wire: impl AsyncRead + Unpin) {
+    let mut buffer = [0; 4 << 10];
+    let mut left = LINGER_BYTES_MAX;
+    let read = async {
+        while let Ok(count @ 1..) = wire.read(&mut buffer).await {
+            left = left.saturating_sub(count);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, read).await;
 }
 
 async fn stopped(stopping: &mut signal::Receiver<bool>) {

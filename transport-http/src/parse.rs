@@ -10,6 +10,7 @@ use bytes::Buf;
 use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use holdfast_core::kinds::Subresource;
 use holdfast_core::refusal::{BadRequest, Internal};
 use holdfast_core::request::{Body, Format, Options, Verb};
 use holdfast_service::{ActingAs, Named, RequestId, ResourcePath};
@@ -94,15 +95,17 @@ impl Transport {
     fn fit_shape(&self, named: &Named, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
         let state = self.engine().snapshot();
         let ResourcePath { group, version, resource, .. } = &named.path;
-        let Some((id, _)) = state.registry.find(group, version, resource) else { return Ok(()) };
+        let Some((id, served)) = state.registry.find(group, version, resource) else { return Ok(()) };
         let kind = state.kind(id);
         if kind.custom.is_some() && understood.shape.form == Form::Object {
             // Nobody knows the numbers of a custom resource's fields.
             understood.shape = understood.shape.without_protobuf(&head.headers)?;
         }
-        if !kind.stored && named.verb == Verb::Create {
-            // What is only ever posted has no columns, and no metadata to speak of.
-            understood.shape = understood.shape.plain(&head.headers)?;
+        let part = kind.subresource(served, &named.path.subresource);
+        let has_own_body = |part: &Subresource| part.body.is_some() && part.scale.is_none();
+        if !kind.stored && named.verb == Verb::Create || part.is_some_and(has_own_body) {
+            // What is only ever posted has no columns.
+            understood.shape = understood.shape.without_table(&head.headers)?;
         }
         Ok(())
     }
@@ -147,10 +150,7 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
         (Verb::Patch, "application/merge-patch+json") => return Ok(Format::MergePatch),
         (Verb::Patch, "application/strategic-merge-patch+json") => return Ok(Format::StrategicMergePatch),
         (Verb::Patch, "application/apply-patch+yaml" | "application/apply-patch") => return Ok(Format::ApplyPatch),
-        (Verb::Patch, _) => {
-            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
-             application/apply-patch+yaml"
-        }
+        (Verb::Patch, _) => "",
         (_, "" | "application/json" | "*/*") => return Ok(Format::Json),
         (_, "application/yaml" | "application/x-yaml") => return Ok(Format::Yaml),
         (_, respond::PROTOBUF) => return Ok(Format::Protobuf),

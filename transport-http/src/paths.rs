@@ -1,7 +1,7 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
 use crate::query::Query;
-use crate::respond::{self, Response, Shape};
+use crate::respond::{self, Encoding, Response, Shape};
 use crate::route::{Discovery, Route};
 use crate::transport::Transport;
 use bytes::Bytes;
@@ -18,8 +18,8 @@ use holdfast_service::Scene;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The Kubernetes release whose API is served.
@@ -28,6 +28,49 @@ pub const API_VERSION: &str = "v1.35.0";
 /// How many documents are kept at hand: several times as many as a thousand groups have.
 const DOCUMENTS_MAX: usize = 8192;
 
+/// How many past APIs keep their documents at hand.
+const PAST_MAX: usize = 4;
+
+/// The documents of the API as it is, and of those past ones that were asked for last.
+pub struct Library {
+    present: Arc<Documents>,
+    /// With the kinds that they are about, the ones asked for last at the end.
+    past: Mutex<VecDeque<(Arc<Registry>, Arc<Documents>)>>,
+}
+
+impl Library {
+    pub fn new(server_address: String) -> Library {
+        Library { present: Arc::new(Documents::new(server_address)), past: Mutex::default() }
+    }
+
+    /// Those of a fork, whose API is the same up to this revision.
+    pub fn beside(&self, revision: u64) -> Library {
+        let fresh = Documents::new(self.present.server_address.clone());
+        let present = Documents { shared: Some((self.present.clone(), revision)), ..fresh };
+        Library { present: Arc::new(present), past: Mutex::default() }
+    }
+
+    /// The documents of the kinds that the scene has.
+    fn of(&self, scene: &Scene) -> Arc<Documents> {
+        if scene.has_kinds_of_now() { self.present.clone() } else { self.of_past(&scene.state().registry) }
+    }
+
+    fn of_past(&self, registry: &Arc<Registry>) -> Arc<Documents> {
+        let mut past = self.past.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let known = past.iter().position(|(kinds, _)| Arc::ptr_eq(kinds, registry));
+        let found = known.and_then(|place| past.remove(place));
+        let (kinds, documents) = found.unwrap_or_else(|| {
+            let address = self.present.server_address.clone();
+            (registry.clone(), Arc::new(Documents { is_past: true, ..Documents::new(address) }))
+        });
+        past.push_back((kinds, documents.clone()));
+        if past.len() > PAST_MAX {
+            past.pop_front();
+        }
+        documents
+    }
+}
+
 /// Documents that describe the API. Each is made when it is first asked for, and made again only when the part of the
 /// API that it describes has changed.
 pub struct Documents {
@@ -35,6 +78,10 @@ pub struct Documents {
     server_address: String,
     /// By name, with the revision of what they were made of.
     made: Mutex<HashMap<String, (u64, Bytes)>>,
+    /// Of a fork: the documents of the server that it was made of, and the revision up to which both have the same.
+    shared: Option<(Arc<Documents>, u64)>,
+    /// They may be let go of while somebody reads them.
+    is_past: bool,
 }
 
 /// The documents of one state's API.
@@ -45,11 +92,27 @@ struct Described<'a> {
 
 impl Documents {
     pub fn new(server_address: String) -> Documents {
-        Documents { server_address, made: Mutex::new(HashMap::new()) }
+        Documents { server_address, made: Mutex::default(), shared: None, is_past: false }
+    }
+
+    fn find(&self, name: &str, revision: u64) -> Option<Bytes> {
+        match &self.shared {
+            Some((shared, until)) if revision <= *until => shared.find(name, revision),
+            _ => self.lock().get(name).filter(|made| made.0 == revision).map(|made| made.1.clone()),
+        }
     }
 
     fn keep(&self, name: String, revision: u64, made: Bytes) {
+        if let Some((shared, until)) = &self.shared
+            && revision <= *until
+        {
+            return shared.keep(name, revision, made);
+        }
         let mut kept = self.lock();
+        // A fork asks for what was there when it began; what is there now is asked for more often.
+        if kept.get(&name).is_some_and(|(newer, _)| *newer > revision) {
+            return;
+        }
         // Groups come and go, and nobody takes away what told of them.
         if kept.len() >= DOCUMENTS_MAX {
             kept.clear();
@@ -65,8 +128,8 @@ impl Documents {
 impl Described<'_> {
     /// The document under this name.
     fn get(&self, name: &str, revision: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
-        if let Some((_, found)) = self.documents.lock().get(name).filter(|(made_of, _)| *made_of == revision) {
-            return Some(found.clone());
+        if let Some(found) = self.documents.find(name, revision) {
+            return Some(found);
         }
         let made = make()?;
         self.documents.keep(name.to_owned(), revision, made.clone());
@@ -119,8 +182,8 @@ impl Described<'_> {
         let revision = newest(&built_in);
         let one = |name: &str, revision, groups: &[GroupVersions], is_built_in| {
             let part = |of: &str| format!("openapi/v2 {encoding:?} {of} {name}");
-            let known = |of: &str| self.documents.lock().get(&part(of)).filter(|made| made.0 == revision).cloned();
-            if let (Some((_, paths)), Some((_, definitions))) = (known("paths"), known("definitions")) {
+            let known = |of: &str| self.documents.find(&part(of), revision);
+            if let (Some(paths), Some(definitions)) = (known("paths"), known("definitions")) {
                 return v2::Part { paths, definitions };
             }
             let made = self.openapi(groups, |openapi| openapi.v2_part(encoding, is_built_in));
@@ -151,22 +214,22 @@ pub async fn answer(
     query: &Query,
     shape: Shape,
 ) -> Response {
-    if !matches!(*method, Method::GET | Method::HEAD) {
+    let any_method = matches!(
+        route,
+        Route::Unknown | Route::Health { .. } | Route::Discovery(Discovery::Groups | Discovery::Group(_))
+    );
+    if !any_method && !matches!(*method, Method::GET | Method::HEAD) {
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let state = scene.state();
-    let other;
-    let documents = if scene.has_kinds_of_now() {
-        &transport.documents
-    } else {
-        // What is kept is about the kinds of now.
-        other = Documents::new(transport.documents.server_address.clone());
-        &other
-    };
-    let described = Described { documents, registry: &state.registry };
+    let documents = transport.documents.of(scene);
+    let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
-        Route::Version => Some(json_answer(version(), shape)),
+        Route::Version => Some(match shape.encoding {
+            Encoding::Json => json_answer(version(), shape),
+            _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
+        }),
         Route::Health { kind, check } => Some(health(transport, kind, check, query).await),
         Route::Metrics => Some(metrics(transport).await),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
@@ -175,15 +238,20 @@ pub async fn answer(
             .of_group(&format!("group {group}"), group, |catalog| catalog.api_group(group))
             .map(|body| json_answer(body, shape)),
         Route::Discovery(Discovery::Resources { group, version }) => resources(&described, group, version, shape),
-        Route::OpenApiV2 => Some(openapi_v2(&described, headers, shape)),
-        Route::OpenApiV3(path) if path.is_empty() => {
-            let index = || Some(described.openapi(&state.registry.groups(), |openapi| openapi.v3_index()));
-            described.get("openapi/v3", state.registry.revision(), index).map(|body| json_answer(body, shape))
+        Route::OpenApiV2 | Route::OpenApiV3(_) => {
+            let (registry, route, headers) = (state.registry.clone(), route.clone(), headers.clone());
+            let answer = move || {
+                let described = Described { documents: &documents, registry: &registry };
+                openapi(&described, &route, &headers, shape)
+            };
+            transport.answers.aside(answer).await
         }
-        Route::OpenApiV3(path) => openapi_v3(&described, path, headers, shape),
-        Route::Resource { .. } | Route::Log(_) | Route::Forks | Route::Unknown => None,
+        Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Unknown => None,
     };
-    found.unwrap_or_else(|| respond::refusal(&Refusal::NoSuchPath, shape))
+    found.unwrap_or_else(|| match route {
+        Route::Unknown | Route::Discovery(_) => respond::text(404, "404 page not found\n"),
+        _ => respond::refusal(&Refusal::NoSuchPath, shape),
+    })
 }
 
 fn json_answer(body: Bytes, shape: Shape) -> Response {
@@ -215,6 +283,16 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
     None
 }
 
+/// What is wrong with a request for a description: it takes none of the forms that there are.
+pub(crate) fn flaw(route: &Route, headers: &HeaderMap, negotiated: &Result<(), Refusal>) -> Option<Refusal> {
+    let aggregated = matches!(route, Route::Discovery(Discovery::Core | Discovery::Groups))
+        && aggregated_form(accepts(headers)).is_some();
+    match route {
+        Route::Discovery(_) if !aggregated => negotiated.clone().err(),
+        _ => None,
+    }
+}
+
 /// `/api` and `/apis`.
 fn groups(described: &Described, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
     if let Some(form) = aggregated_form(accepts(headers)) {
@@ -242,6 +320,20 @@ pub(crate) fn asks_protobuf(accept: &str) -> bool {
     [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form))
 }
 
+/// These take long to make.
+fn openapi(described: &Described, route: &Route, headers: &HeaderMap, shape: Shape) -> Option<Response> {
+    let registry = described.registry;
+    match route {
+        Route::OpenApiV2 => Some(openapi_v2(described, headers, shape)),
+        Route::OpenApiV3(path) if path.is_empty() => {
+            let index = || Some(described.openapi(&registry.groups(), |openapi| openapi.v3_index()));
+            described.get("openapi/v3", registry.revision(), index).map(|body| json_answer(body, shape))
+        }
+        Route::OpenApiV3(path) => openapi_v3(described, path, headers, shape),
+        _ => None,
+    }
+}
+
 fn openapi_v2(described: &Described, headers: &HeaderMap, shape: Shape) -> Response {
     let (encoding, content_type) = match asks_protobuf(accepts(headers)) {
         true => (v2::Encoding::Protobuf, openapi::V2_PROTOBUF),
@@ -250,7 +342,7 @@ fn openapi_v2(described: &Described, headers: &HeaderMap, shape: Shape) -> Respo
     let (pieces, tag) = described.openapi_v2(encoding);
     with_tag(&tag, headers, |known| match known {
         true => respond::content(304, Bytes::new(), content_type, false),
-        false => respond::pieces(pieces, content_type, shape.gzip),
+        false => respond::pieces(pieces, content_type, shape.gzip, described.documents.is_past),
     })
 }
 
@@ -417,4 +509,27 @@ async fn metrics(transport: &Transport) -> Response {
     let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_of_the_past_are_made_once_and_counted() {
+        let library = Library::new("a".into());
+        let registries: Vec<_> = (0..=PAST_MAX).map(|_| Arc::new(built_in().clone())).collect();
+        let index = |registry: &Arc<Registry>| {
+            let documents = library.of_past(registry);
+            let described = Described { documents: &documents, registry };
+            let document = described.openapi_v3("apis/apps/v1").expect("a document");
+            let answer = openapi_v2(&described, &HeaderMap::new(), Shape::PLAIN);
+            assert!(answer.extensions().get::<crate::held::Held>().is_some());
+            document.as_ptr()
+        };
+        let first = index(&registries[0]);
+        assert_eq!(index(&registries[0]), first);
+        registries.iter().for_each(|registry| _ = index(registry));
+        assert_eq!(library.past.lock().unwrap().len(), PAST_MAX);
+    }
 }

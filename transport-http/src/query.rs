@@ -3,7 +3,7 @@
 use crate::route::decode;
 use holdfast_core::Refusal;
 use holdfast_core::refusal::{BadRequest, Cause, Subject};
-use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
+use holdfast_core::request::{ConnectOptions, DeleteOptions, FieldValidation, Options};
 
 /// A year. No clock counts as far as the largest number that a client can ask for.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
@@ -98,6 +98,13 @@ impl Query {
             allow_watch_bookmarks: self.flag("allowWatchBookmarks"),
             send_initial_events: self.optional_flag("sendInitialEvents"),
             delete,
+            connect: ConnectOptions {
+                container: self.text("container"),
+                limit_bytes: self.number("limitBytes")?,
+                since_seconds: self.number("sinceSeconds")?,
+                since_time: self.text("sinceTime"),
+                tail_lines: self.number("tailLines")?,
+            },
         })
     }
 }

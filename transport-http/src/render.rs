@@ -1,29 +1,40 @@
 //! From a reply to an HTTP answer.
 
-use crate::respond::{self, Encoding, Form, Head, Response, Shape};
+use crate::lists::{self, Head};
+use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::route::Route;
 use crate::status;
 use crate::transport::{Transport, Understood};
 use crate::watch;
 use crate::websocket::Socket;
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::export::export;
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
+use holdfast_core::state::Entry;
 use holdfast_service::{Listed, Reply, Shown};
 use serde_json::Value;
 use std::sync::Arc;
 
 /// Writes what the door replied in the form that the client accepts.
-pub fn reply(transport: &Arc<Transport>, reply: Reply, understood: &Understood, socket: Option<Socket>) -> Response {
+pub async fn reply(
+    transport: &Arc<Transport>,
+    reply: Reply,
+    understood: &Understood,
+    reader: Arc<User>,
+    socket: Option<Socket>,
+) -> Response {
     let shape = understood.shape;
     let now = transport.engine().stamp().seconds();
     let code = reply.code();
     match reply {
         Reply::Object(shown) if is_export(understood) => exported(&shown, understood),
         Reply::Object(Shown { kind, version, entry, .. }) => {
-            respond::object(&kind, version, &entry, code, fitting(&kind, shape), now)
+            let shape = fitting(&kind, shape);
+            let made = made_bytes(&kind, version, std::slice::from_ref(&entry), shape);
+            transport.answers.make(made, move || respond::object(&kind, version, &entry, code, shape, now)).await
         }
         Reply::List(Listed { kind, version, mut page, continue_token, namespace }) => {
             page.remaining = page.remaining.filter(|_| transport.features.remaining_item_count);
@@ -31,19 +42,32 @@ pub fn reply(transport: &Arc<Transport>, reply: Reply, understood: &Understood, 
                 true => respond::self_link(&kind, version, &namespace),
                 false => String::new(),
             };
-            let head = Head { continue_token, self_link };
-            respond::list(&kind, version, page, &head, fitting(&kind, shape), now)
+            let (head, shape) = (Head { continue_token, self_link }, fitting(&kind, shape));
+            let made = match shape.form {
+                // Its rows are made while they go out.
+                Form::Table(..) if shape.is_raw() => 0,
+                _ => made_bytes(&kind, version, &page.entries, shape),
+            };
+            transport.answers.make(made, move || lists::list(&kind, version, page, &head, shape, now)).await
         }
         Reply::Watch(watched) => {
             let shape = fitting(&watched.kind, shape);
-            watch::answer(transport, *watched, shape, socket)
+            watch::answer(transport, *watched, shape, reader, socket)
         }
-        Reply::Document { document, .. } => respond::document(code, &document, plain(shape)),
+        Reply::Draft(draft) => respond::draft(&draft, code, fitting(&draft.kind, shape), now),
+        Reply::Document { document, .. } => respond::document(code, &document, shape),
         Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape)),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape)),
         // The caller has answered that.
         Reply::Granted(_) => respond::refusal(&Refusal::NoSuchPath, shape),
     }
+}
+
+/// How many bytes of objects are written in another form than the stored one.
+fn made_bytes(kind: &Kind, version: usize, entries: &[Arc<Entry>], shape: Shape) -> usize {
+    let stored = |entry: &Entry| version == 0 && !kind.is_stale(entry.offset);
+    let as_it_is = shape.is_raw() && shape.form == Form::Object && !shape.links;
+    entries.iter().filter(|entry| !as_it_is || !stored(entry)).map(|entry| entry.json.len()).sum()
 }
 
 fn plain(shape: Shape) -> Shape {

@@ -12,18 +12,18 @@ use futures_util::Stream;
 use futures_util::stream;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
-use holdfast_core::list::Page;
 use holdfast_core::object::encode;
 use holdfast_core::object::meta::{self, Document};
 use holdfast_core::refusal::BadRequest;
 use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
-use holdfast_core::wire::{pretty, protobuf};
+use holdfast_core::wire::{pretty, protobuf, yaml};
+use holdfast_service::Draft;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
 };
 use http::{HeaderMap, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
@@ -35,12 +35,16 @@ pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>> + Send + 
 
 /// Answers above this size are compressed for clients that say they understand it.
 const GZIP_BYTES_MIN: usize = 128 << 10;
-/// A list goes out in pieces of about this size.
-const PIECE_BYTES: usize = 64 << 10;
+/// What is made for one reader is counted as the reader's from this size on.
+pub const OWN_BYTES_MIN: usize = 2 << 10;
+/// What is large goes out in pieces of about this size.
+pub const PIECE_BYTES: usize = 64 << 10;
 
 pub const JSON: &str = "application/json";
 pub const YAML: &str = "application/yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// What objects are written in.
+pub const OBJECTS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// What the client wants to see, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +55,6 @@ pub struct Shape {
     pub gzip: bool,
     /// Objects and lists say in `selfLink` where they are.
     pub links: bool,
-}
-
-/// What stands above a list's items.
-#[derive(Debug, Clone, Default)]
-pub struct Head {
-    pub continue_token: String,
-    /// Where the list was found; empty when it does not say so.
-    pub self_link: String,
 }
 
 /// How a document is written.
@@ -93,9 +89,8 @@ impl Shape {
                 return Err(Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())));
             }
         };
-        let (form, encoding) = choose(accept, include).ok_or(Refusal::NotAcceptable {
-            offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        })?;
+        let (form, encoding) = choose(accept, include)
+            .ok_or(Refusal::NotAcceptable { offered: OBJECTS, is_offered: accept.split(',').any(is_known) })?;
         let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool));
         let pretty = match pretty {
@@ -118,29 +113,33 @@ impl Shape {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let others: Vec<&str> = accept.split(',').filter(|clause| !clause.trim().starts_with(PROTOBUF)).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
-        let (form, encoding) =
-            choice.ok_or(Refusal::NotAcceptable { offered: "application/json, application/yaml" })?;
+        let (form, encoding) = choice
+            .ok_or(Refusal::NotAcceptable { offered: "application/json, application/yaml", is_offered: false })?;
         Ok(Shape { form, encoding, ..self })
     }
 
-    /// The same for what is neither a table nor shown by its metadata: the next of the forms that the client takes.
-    pub fn plain(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
-        if self.form == Form::Object {
+    /// The same for what has no columns: the next of the forms that the client takes.
+    pub fn without_table(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
+        if !matches!(self.form, Form::Table(..)) {
             return Ok(self);
         }
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let is_plain = |clause: &&str| !clause.split(';').any(|part| part.trim().starts_with("as="));
-        let others: Vec<&str> = accept.split(',').filter(is_plain).collect();
+        let is_other = |clause: &&str| !clause.split(';').any(|part| part.trim() == "as=Table");
+        let others: Vec<&str> = accept.split(',').filter(is_other).collect();
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
-        let (form, encoding) = choice.ok_or(Refusal::NotAcceptable {
-            offered: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        })?;
+        let (form, encoding) = choice.ok_or(Refusal::NotAcceptable { offered: OBJECTS, is_offered: true })?;
         Ok(Shape { form, encoding, ..self })
     }
 
-    fn is_raw(self) -> bool {
+    pub fn is_raw(self) -> bool {
         self.encoding == Encoding::Json && !self.pretty
     }
+}
+
+/// Whether a clause of `Accept` names a media type that objects are written in.
+fn is_known(clause: &str) -> bool {
+    let media = clause.split(';').next().unwrap_or("").trim();
+    matches!(media, JSON | YAML | PROTOBUF | "application/x-yaml" | "application/*" | "*/*")
 }
 
 /// The acceptable form with the highest weight, the first of equals.
@@ -204,9 +203,26 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
     bytes(code, json.into(), shape)
 }
 
-/// The answer with a document that is not stored as such.
+/// The answer with a document that is not stored as such, which no table shows.
 pub fn document(code: u16, document: &Document, shape: Shape) -> Response {
-    bytes(code, encode::document(document).into(), shape)
+    let json = encode::document(document);
+    match shape.form {
+        Form::Metadata(meta) if document.get("items").is_none() => {
+            bytes(code, table::partial_object_metadata(&json, meta).into(), shape)
+        }
+        _ => bytes(code, json.into(), shape),
+    }
+}
+
+/// The answer with an object that was not stored.
+pub fn draft(draft: &Draft, code: u16, shape: Shape, now: i64) -> Response {
+    let Draft { kind, version, hub, document: served, .. } = draft;
+    let Form::Table(meta, include) = shape.form else { return document(code, served, shape) };
+    let served: Bytes = encode::document(served).into();
+    let hub = if kind.custom.is_some() { served.clone() } else { encode::document(hub).into() };
+    let form = table::Form { version: meta, include, headers: true };
+    let json = table::table(kind.shown(*version), [table::Source { hub, served }], now, form, &ListMeta::default());
+    bytes(code, json.into(), shape)
 }
 
 /// One object in the form that the client sees.
@@ -225,12 +241,12 @@ pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, 
 }
 
 /// What a table is made of. The columns of a custom resource look at the version that is asked for.
-fn source(kind: &Kind, entry: &Entry, served: Bytes) -> table::Source {
+pub fn source(kind: &Kind, entry: &Entry, served: Bytes) -> table::Source {
     let hub = if kind.custom.is_some() { served.clone() } else { entry.json.clone() };
     table::Source { hub, served }
 }
 
-fn served(kind: &Kind, version: usize, entry: &Entry, links: bool) -> Bytes {
+pub fn served(kind: &Kind, version: usize, entry: &Entry, links: bool) -> Bytes {
     if !links {
         return entry.json_in(kind, version);
     }
@@ -258,73 +274,27 @@ pub fn self_link(kind: &Kind, version: usize, namespace: &str) -> String {
     format!("{root}/{}{within}/{}", served.api_version(), kind.resource)
 }
 
-/// A list's answer.
-pub fn list(kind: &Kind, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
-    let resource_version = page.offset.to_string();
-    if let Form::Table(meta, include) = shape.form {
-        let list = ListMeta {
-            resource_version: &resource_version,
-            continue_token: &head.continue_token,
-            remaining_item_count: page.remaining.map(|count| count as i64),
-        };
-        let sources = page.entries.iter().map(|entry| source(kind, entry, served(kind, version, entry, shape.links)));
-        let form = table::Form { version: meta, include, headers: true };
-        return bytes(200, table::table(kind.shown(version), sources, now, form, &list).into(), shape);
-    }
-    if shape.form == Form::Object
-        && shape.encoding == Encoding::Protobuf
-        && !shape.links
-        && let Some(messages) = protobuf_list(kind, version, &page, head)
-    {
-        let size = messages.size;
-        return in_pieces(messages.pieces(), size, PROTOBUF, shape.gzip);
-    }
-    let (list_kind, api_version) = match shape.form {
-        Form::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version().to_owned()),
-        _ => (format!("{}List", kind.kind), kind.versions[version].api_version()),
-    };
-    let mut start = format!("{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
-    if !head.self_link.is_empty() {
-        start.push_str(&format!("\"selfLink\":\"{}\",", head.self_link));
-    }
-    start.push_str(&format!("\"resourceVersion\":\"{resource_version}\""));
-    if !head.continue_token.is_empty() {
-        start.push_str(&format!(",\"continue\":\"{}\"", head.continue_token));
-    }
-    if let Some(remaining) = page.remaining {
-        start.push_str(&format!(",\"remainingItemCount\":{remaining}"));
-    }
-    start.push_str("},\"items\":[");
-    let whole = matches!(shape.form, Form::Metadata(_));
-    let each = |convert: &dyn Fn(&Arc<Entry>) -> Bytes| Some(page.entries.iter().map(convert).collect());
-    let converted = match shape.form {
-        Form::Object
-            if version == 0 && !shape.links && !page.entries.iter().any(|entry| kind.is_stale(entry.offset)) =>
-        {
-            None
-        }
-        Form::Object if !shape.links => each(&|entry| entry.json_in(kind, version)),
-        _ => each(&|entry| form(kind, version, entry, shape, now, false).into()),
-    };
-    let items = Items { head: start.into(), entries: page.entries, converted, whole };
-    let size = items.size();
-    if !shape.is_raw() {
-        return bytes(200, items.join(), shape);
-    }
-    // Items that were made for this list alone wait with it.
-    let held = Held::new(if whole { size } else { 0 });
-    let mut response = in_pieces(held.clone().over(items.pieces()), size, JSON, shape.gzip);
-    response.extensions_mut().insert(held);
-    response
-}
-
-/// A body that is there in pieces.
-pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool) -> Response {
+/// A body that is there in pieces, which may be held for this reader alone.
+pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: bool) -> Response {
     let size = pieces.iter().map(Bytes::len).sum();
     if size <= PIECE_BYTES {
         return content(200, pieces.concat().into(), content_type, gzip);
     }
-    in_pieces(pieces.into_iter(), size, content_type, gzip)
+    counted(pieces.into_iter(), if own { size } else { 0 }, size, content_type, gzip)
+}
+
+/// A body that goes out in pieces, and how much of it is held for this reader alone until it is read, besides a piece.
+pub fn counted(
+    pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
+    own: usize,
+    size: usize,
+    content_type: &'static str,
+    gzip: bool,
+) -> Response {
+    let held = Held::new(own + size.min(PIECE_BYTES));
+    let mut response = in_pieces(held.clone().over(pieces), size, content_type, gzip);
+    response.extensions_mut().insert(held);
+    response
 }
 
 /// A body made while it goes out; a short one all at once, with its length.
@@ -338,141 +308,9 @@ fn in_pieces(
         return content(200, pieces.next().unwrap_or_default(), content_type, false);
     }
     if gzip && size >= GZIP_BYTES_MIN {
-        return streamed(200, gzipped(pieces), content_type, true);
+        return streamed(200, gzipped(pieces.flat_map(slices)), content_type, true);
     }
     streamed(200, Box::pin(stream::iter(pieces.flat_map(slices).map(Ok))), content_type, false)
-}
-
-/// The list made of its items' messages; `None` when one of them has none.
-fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Option<Messages> {
-    let codec = protobuf::codec();
-    let api_version = kind.versions[version].api_version();
-    let message = codec.list_of(codec.find(&api_version, &kind.kind)?)?;
-    let items: Vec<Bytes> =
-        page.entries.iter().map(|entry| entry.message_in(kind, version)).collect::<Option<Vec<_>>>()?;
-    let metadata = json!({
-        "resourceVersion": page.offset.to_string(),
-        "continue": head.continue_token,
-        "remainingItemCount": page.remaining,
-    });
-    let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": api_version, "metadata": metadata});
-    let size = items.iter().map(|item| protobuf::item_size(item.len())).sum();
-    let start = protobuf::list_start(codec, message, &list, size).ok()?;
-    Some(Messages { size: start.len() + size, start, number: codec.items_number(message), items })
-}
-
-/// A Protobuf list on its way out.
-struct Messages {
-    start: Vec<u8>,
-    /// Of the field that holds the items.
-    number: u32,
-    items: Vec<Bytes>,
-    /// Of the whole, in bytes.
-    size: usize,
-}
-
-impl Messages {
-    fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
-        let mut next = 0;
-        let mut start = Some(self.start);
-        std::iter::from_fn(move || {
-            let mut piece = start.take().or_else(|| (next < self.items.len()).then(Vec::new))?;
-            piece.reserve(PIECE_BYTES + (8 << 10));
-            while next < self.items.len() && piece.len() < PIECE_BYTES {
-                protobuf::list_item(&mut piece, self.number, &self.items[next]);
-                next += 1;
-            }
-            if next == self.items.len() {
-                piece.extend_from_slice(&protobuf::LIST_END);
-            }
-            Some(Bytes::from(piece))
-        })
-    }
-}
-
-/// A list on its way out, sliced from the stored bytes.
-struct Items {
-    head: Bytes,
-    entries: Vec<Arc<Entry>>,
-    /// Other bytes than the stored ones, for other versions and forms.
-    converted: Option<Vec<Bytes>>,
-    /// Items keep their `apiVersion` and `kind`.
-    whole: bool,
-}
-
-impl Items {
-    fn push(&self, index: usize, out: &mut Vec<u8>) {
-        if index > 0 {
-            out.push(b',');
-        }
-        match &self.converted {
-            Some(converted) if self.whole => out.extend_from_slice(&converted[index]),
-            Some(converted) => {
-                out.push(b'{');
-                out.extend_from_slice(Entry::item(&converted[index]));
-            }
-            None => {
-                out.push(b'{');
-                out.extend_from_slice(self.entries[index].hub_item());
-            }
-        }
-    }
-
-    fn size(&self) -> usize {
-        let items: usize = match &self.converted {
-            Some(converted) => converted.iter().map(Bytes::len).sum(),
-            None => self.entries.iter().map(|entry| entry.json.len()).sum(),
-        };
-        self.head.len() + items + self.entries.len() + 8
-    }
-
-    fn join(&self) -> Bytes {
-        let mut out = Vec::with_capacity(self.size());
-        out.extend_from_slice(&self.head);
-        (0..self.entries.len()).for_each(|index| self.push(index, &mut out));
-        out.extend_from_slice(b"]}\n");
-        out.into()
-    }
-
-    /// The same in pieces, each made when the one before has gone out. A large item is a piece of its own, as it is
-    /// stored: nothing is copied for a reader who does not come.
-    fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
-        let mut next = 0;
-        let mut ended = false;
-        let mut large: Option<Bytes> = None;
-        std::iter::from_fn(move || {
-            if large.is_some() {
-                return large.take();
-            }
-            if ended {
-                return None;
-            }
-            let mut piece = Vec::with_capacity(PIECE_BYTES + (8 << 10));
-            if next == 0 {
-                piece.extend_from_slice(&self.head);
-            }
-            while next < self.entries.len() && piece.len() < PIECE_BYTES && large.is_none() {
-                large = self.large(next);
-                match &large {
-                    Some(_) => piece.extend_from_slice(if next > 0 { b",{" } else { b"{" }),
-                    None => self.push(next, &mut piece),
-                }
-                next += 1;
-            }
-            if next == self.entries.len() && large.is_none() {
-                piece.extend_from_slice(b"]}\n");
-                ended = true;
-            }
-            Some(Bytes::from(piece))
-        })
-    }
-
-    /// The stored bytes of an item that is large, behind its opening brace.
-    fn large(&self, index: usize) -> Option<Bytes> {
-        let entry = self.entries.get(index).filter(|_| self.converted.is_none())?;
-        let item = entry.hub_item();
-        (item.len() > PIECE_BYTES).then(|| entry.json.slice_ref(item))
-    }
 }
 
 fn gzipped(pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static) -> Frames {
@@ -506,9 +344,7 @@ pub fn bytes(code: u16, json: Bytes, shape: Shape) -> Response {
 fn rewritten(json: Bytes, shape: Shape) -> (Bytes, &'static str) {
     let value = || serde_json::from_slice::<Value>(&json).ok();
     let text = match shape.encoding {
-        Encoding::Yaml => {
-            value().and_then(|value| serde_yaml_ng::to_string(&value).ok()).map(|text| (text.into(), YAML))
-        }
+        Encoding::Yaml => value().map(|value| (yaml::yaml(&value).into(), YAML)),
         Encoding::Protobuf => value().and_then(|value| protobuf_of(&value)).map(|body| (body.into(), PROTOBUF)),
         Encoding::Json => Some(([&pretty::indented(&json)[..], b"\n"].concat().into(), JSON)),
     };
@@ -526,12 +362,14 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
 /// A finished body of any type, compressed when it is large and the client can take it. A large one goes out slice by
 /// slice, so that the connection does not keep a copy of it.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
-    if body.len() <= PIECE_BYTES {
+    // What the state has as well is not held for the reader.
+    let own = if body.len() > OWN_BYTES_MIN && body.is_unique() { body.len() } else { 0 };
+    if own == 0 && body.len() <= PIECE_BYTES {
         let mut response = warp::reply::Response::new(body.into());
         finish(&mut response, code, content_type);
         return response;
     }
-    let (size, held) = (body.len(), Held::new(body.len()));
+    let (size, held) = (body.len(), Held::new(own));
     let pieces = held.clone().over(slices(body));
     let mut response = if gzip && size >= GZIP_BYTES_MIN {
         streamed(code, gzipped(pieces), content_type, true)
@@ -540,7 +378,9 @@ pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(size));
         response
     };
-    response.extensions_mut().insert(held);
+    if own > 0 {
+        response.extensions_mut().insert(held);
+    }
     response
 }
 
@@ -594,16 +434,6 @@ pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
         response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
     }
     response
-}
-
-/// Adds a `Warning` header for each complaint.
-pub fn warn(response: &mut Response, warnings: &[String]) {
-    for warning in warnings {
-        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
-            response.headers_mut().append(http::header::WARNING, value);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ pub enum Route {
     OpenApiV3(String),
     /// The event log, and what follows [`LOG`].
     Log(String),
-    Forks,
+    /// Forks, and the name of one that follows [`FORKS`].
+    Forks(String),
     Unknown,
 }
 
@@ -52,6 +53,8 @@ pub enum Discovery {
 pub const LOG: &str = "/holdfast/v1/log";
 /// Where the server is asked for a fork of itself.
 pub const FORKS: &str = "/holdfast/v1/forks";
+/// What stands before the name of a fork in memory, in the path of everything that it serves.
+pub const FORK: &str = "/forks/";
 /// What stands before the moment in the path of a view of the past.
 const PAST: &str = "/at/";
 
@@ -83,7 +86,7 @@ impl Route {
             ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
             ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },
             ["readyz", rest @ ..] => Route::Health { kind: "readyz", check: rest.join("/") },
-            ["holdfast", "v1", "forks"] => Route::Forks,
+            ["holdfast", "v1", "forks", rest @ ..] => Route::Forks(rest.join("/")),
             ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
             _ => Route::Unknown,
         }
@@ -130,9 +133,9 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         rest: rest.get(3..).unwrap_or_default().join("/"),
     };
     let verb = match *method {
-        Method::GET | Method::HEAD if watch && path.subresource.is_empty() => Some(Verb::Watch),
-        Method::GET | Method::HEAD if path.name.is_empty() => Some(Verb::List),
-        Method::GET | Method::HEAD => Some(Verb::Get),
+        Method::GET if watch && path.subresource.is_empty() => Some(Verb::Watch),
+        Method::GET if path.name.is_empty() => Some(Verb::List),
+        Method::GET => Some(Verb::Get),
         Method::POST => Some(Verb::Create),
         Method::PUT => Some(Verb::Update),
         Method::PATCH => Some(Verb::Patch),
@@ -163,6 +166,12 @@ pub fn take_moment(path: &mut String) -> Option<String> {
     let moment = decode(moment);
     *path = if rest.is_empty() { "/".to_owned() } else { rest.to_owned() };
     Some(moment)
+}
+
+/// The name of a fork in memory, and the path within it.
+pub fn fork(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix(FORK)?;
+    Some(rest.split_at(rest.find('/').unwrap_or(rest.len())))
 }
 
 /// Undoes percent-encoding; a malformed escape stays as it is.
@@ -237,6 +246,21 @@ mod tests {
         }
         let unknown = Route::new(&Method::OPTIONS, "/api/v1/pods", false);
         assert!(matches!(unknown, Route::Resource { verb: None, .. }));
+    }
+
+    #[test]
+    fn a_path_may_name_a_fork() {
+        for (path, found) in [
+            ("/api/v1/pods", None),
+            ("/forks", None),
+            ("/forksmith/x", None),
+            ("/forks/ab12", Some(("ab12", ""))),
+            ("/forks/ab12/", Some(("ab12", "/"))),
+            ("/forks/ab12/at/7/api", Some(("ab12", "/at/7/api"))),
+            ("/forks//api", Some(("", "/api"))),
+        ] {
+            assert_eq!(fork(path), found, "{path}");
+        }
     }
 
     #[test]

@@ -132,7 +132,7 @@ proptest! {
         let query = Query::parse(&query);
         let shape = Shape::negotiate(&headers, query.get("pretty"), query.get("includeObject"));
         if let Ok(shape) = shape {
-            let _ = (shape.without_protobuf(&headers), shape.plain(&headers));
+            let _ = (shape.without_protobuf(&headers), shape.without_table(&headers));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Service-account tokens: signed here, verified here, and good only while what they are bound to exists.
 
+mod keys;
 mod signatures;
 
 use holdfast_core::authz::User;
@@ -8,7 +9,8 @@ use holdfast_core::object::meta;
 use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use holdfast_service::Reviewed;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use jsonwebtoken::{Header, Validation};
+use keys::{Signing, Verifying, signing_key, verifying_keys};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,12 +19,19 @@ use std::sync::{Arc, Mutex};
 const REMEMBERED_MAX: usize = 4096;
 
 pub struct ServiceAccountTokens {
+    keys: Arc<Keys>,
+    pub audiences: Vec<String>,
+    /// Of a fork: its name among all logs, and before it those of the forks that it was made of. What is signed in a
+    /// fork is good there and in its forks, and nowhere else, although all have the same keys.
+    forks: Vec<String>,
+    remembered: Mutex<HashMap<String, Arc<Claims>>>,
+}
+
+struct Keys {
     /// The first one signs; all are accepted.
     issuers: Vec<String>,
-    pub audiences: Vec<String>,
-    signing: Option<(Algorithm, String, EncodingKey)>,
-    verifying: Vec<(Algorithm, String, DecodingKey)>,
-    remembered: Mutex<HashMap<String, Arc<Claims>>>,
+    signing: Option<Signing>,
+    verifying: Vec<Verifying>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +42,9 @@ pub struct Claims {
     pub iss: String,
     #[serde(default)]
     pub jti: String,
+    /// The fork that signed.
+    #[serde(rename = "holdfast.dev/fork", default, skip_serializing_if = "Option::is_none")]
+    pub fork: Option<String>,
     #[serde(rename = "kubernetes.io")]
     pub kubernetes: Kubernetes,
     #[serde(default)]
@@ -84,18 +96,20 @@ impl ServiceAccountTokens {
             return Err("no key to verify service account tokens with".into());
         }
         let audiences = if audiences.is_empty() { issuers.clone() } else { audiences };
-        Ok(ServiceAccountTokens {
-            issuers,
-            audiences,
-            signing: signing_key,
-            verifying: keys,
-            remembered: Mutex::new(HashMap::new()),
-        })
+        let keys = Arc::new(Keys { issuers, signing: signing_key, verifying: keys });
+        Ok(ServiceAccountTokens { keys, audiences, forks: Vec::new(), remembered: Mutex::default() })
+    }
+
+    /// Those of a fork of this name.
+    pub fn beside(&self, fork: String) -> ServiceAccountTokens {
+        let forks = self.forks.iter().cloned().chain([fork]).collect();
+        let (keys, audiences) = (self.keys.clone(), self.audiences.clone());
+        ServiceAccountTokens { keys, audiences, forks, remembered: Mutex::default() }
     }
 
     /// Who signs.
     pub fn issuer(&self) -> &str {
-        self.issuers.first().map_or("", String::as_str)
+        self.keys.issuers.first().map_or("", String::as_str)
     }
 
     /// A token that says this, in the issuer's name; `None` when the server was given no key to sign with.
@@ -108,6 +122,7 @@ impl ServiceAccountTokens {
             iat: claims.issued,
             iss: self.issuer().to_owned(),
             jti: claims.id.clone(),
+            fork: self.forks.last().cloned(),
             kubernetes: Kubernetes {
                 namespace: claims.namespace.clone(),
                 node: claims.node.as_ref().map(reference),
@@ -123,7 +138,7 @@ impl ServiceAccountTokens {
 
     /// Signs a token; `None` when the server was given no key to sign with.
     fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
-        let (algorithm, id, key) = self.signing.as_ref()?;
+        let (algorithm, id, key) = self.keys.signing.as_ref()?;
         let mut header = Header::new(*algorithm);
         header.typ = None;
         header.kid = Some(id.clone());
@@ -136,6 +151,9 @@ impl ServiceAccountTokens {
         let claims = self.claims(token)?;
         let now = jiff::Timestamp::now().as_second();
         if claims.exp <= now || claims.nbf > now + 60 {
+            return None;
+        }
+        if claims.fork.as_ref().is_some_and(|fork| !self.forks.contains(fork)) {
             return None;
         }
         let audiences: Vec<String> = audiences.iter().filter(|asked| claims.aud.includes(asked)).cloned().collect();
@@ -179,14 +197,14 @@ impl ServiceAccountTokens {
             return Some(claims.clone());
         }
         let header = jsonwebtoken::decode_header(token).ok()?;
-        let claims = self.verifying.iter().find_map(|(algorithm, id, key)| {
+        let claims = self.keys.verifying.iter().find_map(|(algorithm, id, key)| {
             let other_key =
-                header.kid.as_ref().is_some_and(|kid| kid != id && self.verifying.iter().any(|k| k.1 == *kid));
+                header.kid.as_ref().is_some_and(|kid| kid != id && self.keys.verifying.iter().any(|k| k.1 == *kid));
             if *algorithm != header.alg || other_key {
                 return None;
             }
             let mut validation = Validation::new(*algorithm);
-            validation.set_issuer(&self.issuers);
+            validation.set_issuer(&self.keys.issuers);
             // Who asks knows which audiences count.
             validation.validate_aud = false;
             validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
@@ -224,105 +242,6 @@ fn exists(state: &State, known: Known, namespace: Option<&str>, reference: &Refe
     same && deleted.is_none_or(|deleted| deleted.as_second() >= now - LEEWAY_SECONDS)
 }
 
-fn signing_key(pem: &str) -> Result<(Algorithm, String, EncodingKey), String> {
-    let (_, id, _) = verifying_keys(pem)?.into_iter().next().ok_or("the signing key file holds no key")?;
-    if pem.contains("RSA PRIVATE KEY") {
-        let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
-        return Ok((Algorithm::RS256, id, key));
-    }
-    if let Ok(pair) = rcgen::KeyPair::from_pem(pem) {
-        // A key in PKCS #8, of either family.
-        let pkcs8 = pair.serialize_pem();
-        return match pair.algorithm() {
-            found if found == &rcgen::PKCS_ECDSA_P256_SHA256 => {
-                let key = EncodingKey::from_ec_pem(pkcs8.as_bytes()).map_err(|error| error.to_string())?;
-                Ok((Algorithm::ES256, id, key))
-            }
-            found if found == &rcgen::PKCS_ECDSA_P384_SHA384 => {
-                let key = EncodingKey::from_ec_pem(pkcs8.as_bytes()).map_err(|error| error.to_string())?;
-                Ok((Algorithm::ES384, id, key))
-            }
-            found if found == &rcgen::PKCS_RSA_SHA256 => {
-                let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
-                Ok((Algorithm::RS256, id, key))
-            }
-            _ => Err("service account keys are RSA or ECDSA (P-256, P-384)".into()),
-        };
-    }
-    Err("the signing key file holds no private key that can be read".into())
-}
-
-/// The public keys in a PEM text; of a private key its public half. Each with an identifier made from it.
-fn verifying_keys(pem: &str) -> Result<Vec<(Algorithm, String, DecodingKey)>, String> {
-    use x509_parser::prelude::{FromDer, Pem, SubjectPublicKeyInfo};
-    use x509_parser::public_key::PublicKey;
-    let mut keys = Vec::new();
-    for block in Pem::iter_from_buffer(pem.as_bytes()) {
-        let block = block.map_err(|error| format!("a service account key file is no PEM: {error}"))?;
-        let wrong = |error: String| format!("a {} in a service account key file cannot be read: {error}", block.label);
-        let spki: Vec<u8> = match block.label.as_str() {
-            "PUBLIC KEY" => block.contents.clone(),
-            "RSA PUBLIC KEY" => {
-                let key = DecodingKey::from_rsa_der(&block.contents);
-                keys.push((Algorithm::RS256, key_id(&block.contents), key));
-                continue;
-            }
-            "RSA PRIVATE KEY" => {
-                let pair =
-                    ring::signature::RsaKeyPair::from_der(&block.contents).map_err(|error| wrong(error.to_string()))?;
-                use ring::signature::KeyPair;
-                let public = pair.public_key().as_ref();
-                keys.push((Algorithm::RS256, key_id(public), DecodingKey::from_rsa_der(public)));
-                continue;
-            }
-            "PRIVATE KEY" | "EC PRIVATE KEY" => {
-                if let Ok(pair) = ring::signature::RsaKeyPair::from_pkcs8(&block.contents) {
-                    use ring::signature::KeyPair;
-                    let public = pair.public_key().as_ref();
-                    keys.push((Algorithm::RS256, key_id(public), DecodingKey::from_rsa_der(public)));
-                    continue;
-                }
-                let pair = rcgen::KeyPair::from_pem(pem).map_err(|error| wrong(error.to_string()))?;
-                use rcgen::PublicKeyData;
-                pair.subject_public_key_info()
-            }
-            // Parameters that openssl writes in front of an elliptic-curve key.
-            "EC PARAMETERS" => continue,
-            "CERTIFICATE" => {
-                let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(&block.contents)
-                    .map_err(|e| wrong(e.to_string()))?;
-                certificate.public_key().raw.to_vec()
-            }
-            other => return Err(format!("a service account key file holds a {other}, which is no key")),
-        };
-        let (_, info) = SubjectPublicKeyInfo::from_der(&spki).map_err(|error| wrong(error.to_string()))?;
-        match info.parsed().map_err(|error| wrong(error.to_string()))? {
-            PublicKey::RSA(_) => {
-                let key = DecodingKey::from_rsa_der(&info.subject_public_key.data);
-                keys.push((Algorithm::RS256, key_id(&info.subject_public_key.data), key));
-            }
-            PublicKey::EC(point) => {
-                let algorithm = match point.key_size() {
-                    256 => Algorithm::ES256,
-                    384 => Algorithm::ES384,
-                    size => {
-                        return Err(format!("an elliptic-curve key of {size} bits cannot be used: use P-256 or P-384"));
-                    }
-                };
-                keys.push((algorithm, key_id(point.data()), DecodingKey::from_ec_der(point.data())));
-            }
-            _ => return Err(wrong("it is neither RSA nor ECDSA".into())),
-        }
-    }
-    Ok(keys)
-}
-
-fn key_id(public: &[u8]) -> String {
-    use base64::Engine;
-    use sha2::Digest;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(public))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,6 +261,7 @@ mod tests {
             iat: now,
             iss: "https://x".into(),
             jti: "j".into(),
+            fork: None,
             kubernetes,
             nbf: now,
             sub: "system:serviceaccount:n:a".into(),

@@ -4,20 +4,23 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::{Authenticator, Peer};
-use crate::body::{Bodies, Received};
+use crate::body::{self, Bodies, Received, Unread};
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use holdfast_core::Refusal;
+use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::MethodNotAllowed;
-use holdfast_engine::Engine;
+use holdfast_engine::{Engine, WatchStart};
+use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share};
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
@@ -25,6 +28,7 @@ use hyper::upgrade::OnUpgrade;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch as signal;
+use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 /// The API over HTTP. [`Builder`](crate::Builder) makes one.
@@ -36,9 +40,15 @@ pub struct Transport {
     pub(crate) answers: Answers,
     /// The parts of the API that other servers answer for.
     pub(crate) aggregator: Arc<Aggregator>,
-    pub(crate) documents: paths::Documents,
+    /// Whom other servers may trust.
+    pub(crate) trust: Option<Arc<Trust>>,
+    pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
+    /// The forks in memory, of this server and of them.
+    pub(crate) live: Arc<forks::live::Live>,
+    /// Which of them this is.
+    pub(crate) place: Option<forks::live::Place>,
     /// Turns true when the server stops: watches end.
     pub(crate) stopping: signal::Sender<bool>,
     /// What goes on with connections that are no longer HTTP: the server waits for it when it stops.
@@ -133,19 +143,60 @@ impl Transport {
         self.ready.send_replace(true);
     }
 
-    /// Ends watches, and then the server.
+    /// Ends watches, and then the server, with all its forks.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
+        if self.place.is_none() {
+            self.live.end_all();
+        }
     }
 
-    /// Answers a request; every failure is a `Status`.
-    pub async fn handle<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
+    /// Makes the APIServices of what is served here, and has them kept as long as the tasks are, with all that concerns
+    /// other servers.
+    pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
+        let service = &self.service;
+        self.aggregator.prime(service.engine());
+        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
+        tasks.spawn(registrar::ensure(service).await?.run(service.clone()));
+        self.keep_trust(tasks);
+        Ok(())
+    }
+
+    /// Has all done that a fork does by itself, for as long as the tasks are kept. It goes on where the server was that
+    /// it was made of, and at first there is nothing to do.
+    pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
+        let (service, begin) = (&self.service, self.engine().snapshot().offset);
+        tasks.spawn(housekeeping::run(service.clone()));
+        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
+        tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
+        self.keep_trust(tasks);
+    }
+
+    fn keep_trust(&self, tasks: &mut JoinSet<()>) {
+        if let Some(trust) = &self.trust {
+            tasks.spawn(registrar::keep_trust(self.service.clone(), Trust::clone(trust)));
+        }
+    }
+
+    /// Answers a request, or has the fork answer that it is for; every failure is a `Status`.
+    pub async fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> Response
+    where
+        B: Stream<Item = Result<D, E>> + Send + 'static,
+        D: Buf,
+        E: std::fmt::Display,
+    {
+        let server = self.live.find(&mut wire.path).unwrap_or(self);
+        server.serve(wire).await
+    }
+
+    async fn serve<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
         D: Buf,
         E: std::fmt::Display,
     {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
+        let (body, progress) = body::followed(&headers, body);
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
@@ -167,6 +218,9 @@ impl Transport {
             response.headers_mut().insert("audit-id", id);
         }
         record.code(response.status().as_u16());
+        if progress.is_unread() {
+            response.extensions_mut().insert(Unread);
+        }
         if without_body {
             let (parts, _) = response.into_parts();
             response = Response::from_parts(parts, Bytes::new().into());
@@ -231,9 +285,9 @@ impl Transport {
                 let filled = self.fill(&mut named, &mut head, &mut understood, &mut kept, &user, body.take()).await;
                 (Asked::Named(Box::new(named)), filled.err())
             }
-            (Route::Log(_) | Route::Forks, _) if understood.at.is_none() => {
+            (Route::Log(_) | Route::Forks(_), _) if understood.at.is_none() => {
                 let flaw = match (&understood.route, body.take()) {
-                    (Route::Forks, Some(body)) => match self.bodies.read(&user, body).await {
+                    (Route::Forks(_), Some(body)) => match self.bodies.read(&user, body).await {
                         Ok(received) => {
                             kept.body = received;
                             None
@@ -244,7 +298,10 @@ impl Transport {
                 };
                 (Asked::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
-            _ => (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, None),
+            _ => {
+                let flaw = paths::flaw(&understood.route, &head.headers, &understood.negotiated);
+                (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+            }
         };
         let reader = user.clone();
         let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, own: false };
@@ -256,11 +313,11 @@ impl Transport {
                 // What few requests need is not moved along with every request.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
-            Ok(reply) => render::reply(self, reply, &understood, kept.socket),
+            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         response = self.answers.hold(&reader, response, shape);
-        respond::warn(&mut response, &warnings);
+        warn(&mut response, &warnings);
         (response, id, record)
     }
 
@@ -282,7 +339,9 @@ impl Transport {
         let Permitted { granted, id, place } = permitted;
         match (route, server) {
             (_, Some(server)) => aggregate::forward(self, server, route, head, &granted.user, id, body).await,
-            (Route::Forks, _) => forks::answer(self, &head.method, kept.body.bytes, *shape).await,
+            (Route::Forks(name), _) => {
+                forks::answer(self, &granted.user, (&head.method, name), kept.body.bytes, *shape).await
+            }
             (Route::Log(path), _) if !granted.scene.is_past() => {
                 log::answer(self, &head.method, path, query, *shape, Waiter { user: &granted.user, place }).await
             }

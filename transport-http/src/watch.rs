@@ -1,12 +1,13 @@
 //! A watch as a stream of frames, one event a line.
 
-use crate::respond::{self, Encoding, Form, Response, Shape};
+use crate::respond::{self, Encoding, Form, OWN_BYTES_MIN, PIECE_BYTES, Response, Shape};
 use crate::status::Status;
 use crate::transport::Transport;
 use crate::websocket::Socket;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::encode;
@@ -14,7 +15,7 @@ use holdfast_core::refusal::Expired;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch};
-use holdfast_service::{Watched, Watching};
+use holdfast_service::{Share, Watched, Watching};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -26,13 +27,17 @@ use tokio::time::{Instant, Sleep};
 
 /// How often a watcher that asked for it is told how far it has come.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// Ready events go out together, up to this size.
-const PIECE_BYTES: usize = 64 << 10;
 /// What stands before a Protobuf event in a stream.
 const LENGTH_BYTES: usize = 4;
 
 /// Sends what a watch delivers, until it ends.
-pub fn answer(transport: &Arc<Transport>, watched: Watched, shape: Shape, socket: Option<Socket>) -> Response {
+pub fn answer(
+    transport: &Arc<Transport>,
+    watched: Watched,
+    shape: Shape,
+    reader: Arc<User>,
+    socket: Option<Socket>,
+) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end } = watched;
     let mut stopping = transport.stopping.subscribe();
     let feeder = Feeder {
@@ -48,6 +53,8 @@ pub fn answer(transport: &Arc<Transport>, watched: Watched, shape: Shape, socket
         deadline: Box::pin(tokio::time::sleep(timeout)),
         stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
         rest: VecDeque::new(),
+        reader,
+        room: None,
         ended: false,
         _counted: transport.service.watching(),
     };
@@ -96,6 +103,9 @@ struct Feeder {
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// What of a large piece is yet to go out: the connection gets no more than it sends, and keeps no copy.
     rest: VecDeque<Bytes>,
+    reader: Arc<User>,
+    /// What a large frame that nobody else has takes while it goes out.
+    room: Option<Share>,
     /// What was given out last was the last.
     ended: bool,
     _counted: Watching,
@@ -116,6 +126,7 @@ impl Feeder {
             if let Some(piece) = self.rest.pop_front() {
                 return Some(piece);
             }
+            self.room = None;
             if self.ended || Instant::now() >= self.deadline.deadline() {
                 return None;
             }
@@ -126,7 +137,12 @@ impl Feeder {
                 return Some(self.cut(self.bookmark(offset, true)));
             }
             let gathered = match self.step().await {
-                Step::Tell(delivery) => self.gather(delivery).await,
+                Step::Tell(delivery) => {
+                    if !self.take_room(self.own_bytes(&delivery)).await {
+                        return None;
+                    }
+                    self.gather(delivery).await
+                }
                 Step::Fail(fault) => Err(fault),
                 Step::End => return None,
                 Step::Bookmark => match self.watch.bookmark() {
@@ -149,6 +165,9 @@ impl Feeder {
                 }
             };
             let piece = self.cut(piece);
+            if piece.is_unique() && !self.take_room(piece.len()).await {
+                return None;
+            }
             if self.messages || piece.len() <= PIECE_BYTES {
                 return Some(piece);
             }
@@ -203,6 +222,10 @@ impl Feeder {
         let mut piece: Option<BytesMut> = None;
         while !self.messages && piece.as_ref().map_or(first.len(), |piece| piece.len()) < PIECE_BYTES {
             let Some(delivery) = self.watch.next_ready()? else { break };
+            if object_bytes(&delivery) > PIECE_BYTES {
+                self.watch.put_back(delivery);
+                break;
+            }
             let frame = match self.frame(&delivery).await {
                 Ok(frame) => frame,
                 Err(refusal) => return Ok(Err(refusal)),
@@ -212,21 +235,57 @@ impl Feeder {
         Ok(Ok(piece.map_or(first, BytesMut::freeze)))
     }
 
+    /// How much of a large event only this watcher will hold.
+    fn own_bytes(&self, delivery: &Delivery) -> usize {
+        // Watchers that have an event from the hub share its frame.
+        let shared = self.is_shared() && Arc::strong_count(&delivery.event) > 1;
+        let bytes = object_bytes(delivery);
+        if bytes <= PIECE_BYTES || shared || self.is_sliced(delivery) { 0 } else { bytes }
+    }
+
+    /// Waits for room for what only this watcher holds; false when it has waited up to its end.
+    async fn take_room(&mut self, bytes: usize) -> bool {
+        if bytes <= OWN_BYTES_MIN || self.room.is_some() {
+            return true;
+        }
+        let room = self.transport.answers.room(&self.reader, bytes);
+        match tokio::time::timeout_at(self.deadline.deadline(), room).await {
+            Ok(room) => {
+                self.room = room;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether frames are those that all watchers of the version get.
+    fn is_shared(&self) -> bool {
+        let by_webhook = self.kind.custom.as_ref().is_some_and(|custom| custom.webhook.is_some());
+        self.shape.form == Form::Object && !self.shape.links && !by_webhook
+    }
+
+    /// Whether the event shows stored bytes as they are, and may go out without a copy of them.
+    fn is_sliced(&self, delivery: &Delivery) -> bool {
+        let raw = self.shape.form == Form::Object && !self.shape.links && !self.is_protobuf() && !self.messages;
+        let offset = delivery.event.shown(delivery.change_type).offset;
+        raw && self.version == 0 && !self.kind.is_stale(offset)
+    }
+
     /// The beginning of a frame around a large object, whose stored bytes follow as they are: each watcher that begins
     /// with what there is would hold a copy of its own.
     fn large(&mut self, delivery: &Delivery) -> Option<Bytes> {
         let entry = delivery.event.shown(delivery.change_type);
-        let raw = self.shape.form == Form::Object && !self.shape.links && !self.is_protobuf() && !self.messages;
-        let stored = raw && self.version == 0 && !self.kind.is_stale(entry.offset);
-        let object = entry.json.strip_suffix(b"\n").filter(|object| stored && object.len() > PIECE_BYTES)?;
+        let object = entry.json.strip_suffix(b"\n").filter(|object| object.len() > PIECE_BYTES)?;
+        if !self.is_sliced(delivery) {
+            return None;
+        }
         self.rest.extend(respond::slices(entry.json.slice_ref(object)));
         self.rest.push_back(Bytes::from_static(b"}\n"));
         Some(format!("{{\"type\":\"{}\",\"object\":", delivery.change_type.as_str()).into())
     }
 
     async fn frame(&mut self, delivery: &Delivery) -> Result<Bytes, Refusal> {
-        let by_webhook = self.kind.custom.as_ref().is_some_and(|custom| custom.webhook.is_some());
-        if self.shape.form == Form::Object && !self.shape.links && !by_webhook {
+        if self.is_shared() {
             let shared = match self.is_protobuf() {
                 true => delivery.event.protobuf_frame(&self.kind, self.version, delivery.change_type),
                 false => Some(delivery.event.frame(&self.kind, self.version, delivery.change_type)),
@@ -239,7 +298,9 @@ impl Feeder {
         self.transport.engine().prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
         let now = self.transport.engine().stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
-        let json = respond::form(&self.kind, self.version, &entry, self.shape, now, headers);
+        let (kind, version, shape, bytes) = (self.kind.clone(), self.version, self.shape, entry.json.len());
+        let make = move || respond::form(&kind, version, &entry, shape, now, headers);
+        let json = self.transport.answers.make(bytes, make).await;
         Ok(self.written(delivery.change_type.as_str(), json.into()))
     }
 
@@ -284,4 +345,9 @@ impl Feeder {
             _ => Bytes::new(),
         }
     }
+}
+
+/// How large the object is that an event shows, about.
+fn object_bytes(delivery: &Delivery) -> usize {
+    delivery.event.shown(delivery.change_type).json.len()
 }

@@ -3,6 +3,7 @@
 use super::Folder;
 use crate::values::{parse_age, parse_bytes};
 use anyhow::{Result, ensure};
+use holdfast_engine::forked::Holds;
 use holdfast_engine::retention::{Retention, pass};
 use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::{LogReader, RocksLog};
@@ -47,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
     drop(LogReader::open(folder)?);
     let log = RocksLog::open(folder)?;
     let before = log.size()?.bytes;
-    let pass = pass(&log, retention, jiff::Timestamp::now().as_millisecond())?;
+    let pass = pass(&log, retention, jiff::Timestamp::now().as_millisecond(), &Holds::default())?;
     log.compact(true)?;
     let after = log.size()?.bytes;
     println!(

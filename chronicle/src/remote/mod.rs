@@ -7,12 +7,12 @@ pub mod client;
 pub mod local;
 pub mod log;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use client::Client;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{self, Moment};
+use holdfast_engine::LogRead;
 use holdfast_engine::moment::at_time;
-use holdfast_engine::{Fault, LogRead};
 use holdfast_storage_rocks::LogReader;
 use jiff::Timestamp;
 use local::Local;
@@ -96,12 +96,7 @@ pub trait Followed: Readable {
 }
 
 pub fn open_folder(folder: &Path) -> Result<LogReader> {
-    LogReader::open(folder).map_err(|fault| match fault {
-        Fault::Unreadable { what } if what.ends_with("holds no Holdfast log") => {
-            anyhow!("{what}: name the data folder of a server with --data-dir, or a running server with --kubeconfig")
-        }
-        fault => fault.into(),
-    })
+    Ok(LogReader::open(folder)?)
 }
 
 impl Server {

@@ -5,14 +5,13 @@
 //! others: a definition costs the same however many there are.
 
 use super::{GROUP, GroupVersion, kind, write};
-use crate::kinds::{known, registry};
+use crate::kinds::{self, known, registry};
 use crate::namespace::Step;
 use crate::object::meta::Document;
 use crate::request::{Target, Verb};
 use crate::state::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
 
 /// Says that the server keeps an APIService: `onstart` or `true`, for always.
 pub const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -70,18 +69,7 @@ fn served_by(definition: &Value) -> BTreeSet<GroupVersion> {
 
 /// Group and version priority of a built-in group version.
 pub fn built_in(served: &GroupVersion) -> Option<(i64, i64)> {
-    static TABLE: LazyLock<BTreeMap<GroupVersion, (i64, i64)>> = LazyLock::new(|| {
-        let lines = include_str!("../../data/api-services.txt").lines();
-        lines.filter(|line| !line.starts_with('#')).filter_map(priority).collect()
-    });
-    TABLE.get(served).copied()
-}
-
-fn priority(line: &str) -> Option<(GroupVersion, (i64, i64))> {
-    let mut words = line.split(' ');
-    let group = words.next()?.trim_start_matches('-');
-    let served = GroupVersion::new(group, words.next()?);
-    Some((served, (words.next()?.parse().ok()?, words.next()?.parse().ok()?)))
+    kinds::priorities(&served.group, &served.version)
 }
 
 /// The priorities that a group version has where no APIService says otherwise.
@@ -103,12 +91,17 @@ pub fn built_in_versions() -> impl Iterator<Item = GroupVersion> {
 
 /// What is to be done for everything that the server answers, and for what it no longer does.
 pub fn plan_all(state: &State, custom: &Custom) -> Vec<Step> {
+    all(state, custom).iter().filter_map(|served| plan(state, custom, served, true)).collect()
+}
+
+/// All group versions that the server answers or that have an APIService.
+pub fn all(state: &State, custom: &Custom) -> Vec<GroupVersion> {
     let mut names: BTreeSet<GroupVersion> = built_in_versions().collect();
     names.extend(custom.serving.keys().cloned());
     if let Some((kind, _)) = kind(state) {
         names.extend(state.scan(kind, "", None).filter_map(|(name, _)| GroupVersion::of_name(name)));
     }
-    names.iter().filter_map(|served| plan(state, custom, served, true)).collect()
+    names.into_iter().collect()
 }
 
 /// What is to be done for one group version, if anything. Built-in ones are brought back to what they were when the

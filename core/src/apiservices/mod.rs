@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// The user in whose name the server writes.
 pub const USER: &str = "system:apiserver";
+/// Who owns what it writes.
+const MANAGER: &str = "kube-apiserver";
 pub const GROUP: &str = "apiregistration.k8s.io";
 
 /// A version of a group of the API. The core group has no name.
@@ -114,7 +116,7 @@ pub fn kind(state: &State) -> Option<(KindId, usize)> {
 fn write(target: Target, verb: Verb, document: Option<&Document>) -> Step {
     let bytes = document.map(encode::document).unwrap_or_default().into();
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
-    let options = Options { field_manager: Some(USER.into()), ..Options::default() };
+    let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
     let body = Body { bytes, format: Format::Json };
     Step { request: Request { user, verb, target, options, body, id: USER.into() } }
 }

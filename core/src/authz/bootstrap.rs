@@ -3,7 +3,8 @@
 //! The policy itself is data: `core/data/bootstrap-policy.txt`, whose head explains its form.
 
 use super::aggregation::{ClusterRole, flattened, gathered};
-use super::rule::{PolicyRule, compacted, uncovered};
+use super::cover::uncovered;
+use super::rule::{PolicyRule, compacted};
 use super::table::{self, Block};
 use imbl::OrdMap;
 use serde_json::{Map, Value, json};

@@ -5,9 +5,10 @@
 //! They are the `authorize` of their kinds; what other kinds check in this way takes the same [`Grant`].
 
 use super::chain::{Authorizer, all_rules};
+use super::cover::uncovered;
 use super::rbac::joined_errors;
 use super::role::{GROUP, RoleKind};
-use super::rule::{PolicyRule, compacted, uncovered};
+use super::rule::{PolicyRule, compacted};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
 use crate::refusal::{Forbidden, Refusal, Subject};
 use serde_json::Value;

@@ -8,6 +8,7 @@ pub mod aggregation;
 pub mod bootstrap;
 pub mod bootstrap_objects;
 pub mod chain;
+pub mod cover;
 pub mod escalation;
 pub mod rbac;
 pub mod reviews;

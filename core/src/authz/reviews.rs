@@ -3,8 +3,9 @@
 use super::chain::Authorizer;
 use super::rbac::joined_errors;
 use super::{Attributes, ResourceTarget, User, Verdict};
-use crate::kinds::{Kind, Question};
+use crate::kinds::{Kind, Question, structures};
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
+use crate::schema::schema;
 use serde_json::{Map, Value, json};
 
 /// Answers the review `body`, asked by `user`: the document with its status.
@@ -12,8 +13,11 @@ use serde_json::{Map, Value, json};
 /// A local review carries its namespace in its metadata.
 pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
-    let causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
+    let mut causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
     if !causes.is_empty() {
+        if let Some(message) = schema().id(&kind.hub().message) {
+            structures::show(message, &mut causes);
+        }
         return Err(Refusal::Invalid { subject: Subject::new(&kind.hub().group, &kind.kind, name_of(body)), causes });
     }
     let status = match kind.question {
@@ -41,7 +45,7 @@ pub fn token_review(body: &Value, authenticated: Option<&User>, audiences: &[Str
     if text(body.get("spec").unwrap_or(&Value::Null), "token").is_empty() {
         return Err(Refusal::BadRequest(BadRequest::NoToken));
     }
-    let mut status = json!({"user": {}});
+    let mut status = json!({"user": {}, "error": "invalid bearer token"});
     if let Some(user) = authenticated {
         status = json!({"authenticated": true, "user": user_info(user)});
         if !audiences.is_empty() {
@@ -86,15 +90,16 @@ fn causes_against(question: Question, body: &Value) -> Vec<Cause> {
             path,
             "cannot be specified in combination with resourceAttributes",
         )),
-        (None, None) => causes.push(Cause::required(
+        (None, None) => causes.push(Cause::invalid(
             "spec.resourceAttributes",
+            &Value::Null,
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         )),
         _ => {}
     }
     let groups = spec.get("groups").and_then(Value::as_array).is_some_and(|groups| !groups.is_empty());
     if question != Question::SelfSubjectAccessReview && text(spec, "user").is_empty() && !groups {
-        causes.push(Cause::required("spec.user", "at least one of user or group must be specified"));
+        causes.push(Cause::invalid("spec.user", &"".into(), "at least one of user or group must be specified"));
     }
     if let Some(resource) = resource {
         for selector in ["fieldSelector", "labelSelector"] {

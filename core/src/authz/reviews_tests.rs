@@ -155,7 +155,8 @@ fn who_am_i_and_whose_token() {
             "extra": {"scopes": ["a"]}
         }})
     );
-    assert_eq!(token_review(&body, None, &[]).expect("a token")["status"], json!({"user": {}}));
+    let status = json!({"user": {}, "error": "invalid bearer token"});
+    assert_eq!(token_review(&body, None, &[]).expect("a token")["status"], status);
     let refused = token_review(&json!({"spec": {}}), None, &[]);
     assert_eq!(refused, Err(Refusal::BadRequest(BadRequest::NoToken)));
 }

@@ -2,7 +2,7 @@
 
 use super::{Attributes, Target, quoted_list};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A rule of a role. Either of resources or of paths; an empty list matches nothing, save `resource_names`,
 /// where empty means every name.
@@ -14,11 +14,6 @@ pub struct PolicyRule {
     pub resource_names: Vec<String>,
     pub non_resource_urls: Vec<String>,
 }
-
-/// The parts of a rule are a product. Rules of more parts than this are compared as they stand, which never grants
-/// more: one rule of the owner must then cover all of each.
-const PARTS_MAX: usize = 100_000;
-const COMPARISONS_MAX: usize = 20_000_000;
 
 impl PolicyRule {
     /// Reads one entry of `rules`. What is not a list of text reads as empty, and so grants nothing.
@@ -67,36 +62,15 @@ impl PolicyRule {
         }
     }
 
-    /// Whether this rule alone grants all that `other` grants.
-    fn covers(&self, other: &Self) -> bool {
-        let names_covered = self.resource_names.is_empty()
-            || (!other.resource_names.is_empty() && has_every(&self.resource_names, &other.resource_names));
-        covers_plain(&self.verbs, &other.verbs)
-            && covers_plain(&self.api_groups, &other.api_groups)
-            && self.covers_resources(&other.resources)
-            && names_covered
-            && other.non_resource_urls.iter().all(|url| self.non_resource_urls.iter().any(|own| path_covers(own, url)))
-    }
-
-    fn covers_resources(&self, others: &[String]) -> bool {
-        let covers = |other: &String| {
-            has(&self.resources, other)
-                || other.split_once('/').is_some_and(|(_, subresource)| {
-                    self.resources.iter().any(|own| own.strip_prefix("*/") == Some(subresource))
-                })
-        };
-        has(&self.resources, "*") || has_every(&self.resources, others) || others.iter().all(covers)
-    }
-
     /// How many rules [`broken_down`](Self::broken_down) makes.
-    fn part_count(&self) -> usize {
+    pub(super) fn part_count(&self) -> usize {
         let names = self.resource_names.len().max(1);
         let things = [self.api_groups.len(), self.resources.len(), names].into_iter().fold(1, usize::saturating_mul);
         things.saturating_add(self.non_resource_urls.len()).saturating_mul(self.verbs.len())
     }
 
     /// The rule as many rules that each grant one verb on one thing.
-    fn broken_down(&self) -> Vec<Self> {
+    pub(super) fn broken_down(&self) -> Vec<Self> {
         let mut parts = Vec::new();
         for group in &self.api_groups {
             for resource in &self.resources {
@@ -142,24 +116,6 @@ impl PolicyRule {
     }
 }
 
-/// What `servant` grants and no rule of `owner` does: empty when the owner's rules cover all of it.
-pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Vec<PolicyRule> {
-    let count = servant.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.part_count()));
-    if count > PARTS_MAX || count.saturating_mul(owner.len()) > COMPARISONS_MAX {
-        // Too many even so: nobody who holds this much needs to show it rule by rule.
-        let is_bounded = servant.len().saturating_mul(owner.len()) <= COMPARISONS_MAX;
-        let is_covered = |rule: &PolicyRule| is_bounded && owner.iter().any(|own| own.covers(rule));
-        return servant.iter().filter(|rule| !is_covered(rule)).cloned().collect();
-    }
-    let parts = servant.iter().flat_map(PolicyRule::broken_down);
-    parts.filter(|part| !owner.iter().any(|rule| rule.covers(part))).collect()
-}
-
-/// Whether the owner's rules grant all that the servant's do.
-pub fn covers(owner: &[PolicyRule], servant: &[PolicyRule]) -> bool {
-    uncovered(owner, servant).is_empty()
-}
-
 /// Joins the verbs of broken-down rules that speak of the same resource (and name), for messages.
 pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut simple: BTreeMap<(String, String, Option<String>), PolicyRule> = BTreeMap::new();
@@ -203,26 +159,8 @@ fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     head == "*" || head == resource
 }
 
-fn has(list: &[String], item: &str) -> bool {
-    list.iter().any(|own| own == item)
-}
-
 fn has_or_all(list: &[String], item: &str) -> bool {
     list.iter().any(|own| own == "*" || own == item)
-}
-
-fn has_every(list: &[String], items: &[String]) -> bool {
-    // Looking through a short list is faster than sorting it.
-    const SHORT: usize = 32;
-    if list.len().min(items.len()) <= SHORT {
-        return items.iter().all(|item| has(list, item));
-    }
-    let list: BTreeSet<&str> = list.iter().map(String::as_str).collect();
-    items.iter().all(|item| list.contains(item.as_str()))
-}
-
-fn covers_plain(own: &[String], other: &[String]) -> bool {
-    has(own, "*") || has_every(own, other)
 }
 
 fn texts(value: Option<&Value>) -> Vec<String> {
@@ -237,12 +175,12 @@ fn names(value: Option<&Value>) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::authz::ResourceTarget;
     use serde_json::json;
 
-    fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> PolicyRule {
+    pub(crate) fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> PolicyRule {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let some = |text: &str| if text.is_empty() { vec![] } else { list(text) };
         PolicyRule {
@@ -254,7 +192,7 @@ mod tests {
         }
     }
 
-    fn paths(verbs: &str, urls: &str) -> PolicyRule {
+    pub(crate) fn paths(verbs: &str, urls: &str) -> PolicyRule {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         PolicyRule { verbs: list(verbs), non_resource_urls: list(urls), ..Default::default() }
     }
@@ -304,34 +242,6 @@ mod tests {
             assert_eq!(paths("get", url).allows(&Attributes::path("get", path)), allowed, "{url} {path}");
             assert!(!paths("post", url).allows(&Attributes::path("get", path)));
             assert!(!rule("*", "*", "*", "").allows(&Attributes::path("get", path)), "a resource rule grants no path");
-        }
-    }
-
-    #[test]
-    fn covering() {
-        let rows = [
-            (vec![rule("get,list", "", "pods", "")], vec![rule("get", "", "pods", "")], true),
-            (vec![rule("get", "", "pods", "")], vec![rule("get,list", "", "pods", "")], false),
-            (vec![rule("*", "*", "*", "")], vec![rule("get", "apps", "deployments/scale", "x")], true),
-            (vec![rule("get", "", "pods", "a")], vec![rule("get", "", "pods", "")], false),
-            (vec![rule("get", "", "pods", "")], vec![rule("get", "", "pods", "a")], true),
-            (
-                vec![rule("get", "", "pods", "a"), rule("get", "", "pods", "b")],
-                vec![rule("get", "", "pods", "a,b")],
-                true,
-            ),
-            (vec![rule("get", "*", "*/scale", "")], vec![rule("get", "apps", "deployments/scale", "")], true),
-            (vec![rule("get", "*", "*/scale", "")], vec![rule("get", "apps", "deployments", "")], false),
-            (vec![rule("get", "", "pods", "")], vec![rule("get", "", "pods/log", "")], false),
-            (vec![rule("get", "", "pods", "")], vec![rule("*", "", "pods", "")], false),
-            (vec![rule("*", "*", "*", "")], vec![paths("get", "/metrics")], false),
-            (vec![paths("get", "/api/*")], vec![paths("get", "/api/v1")], true),
-            (vec![paths("get", "/api/*")], vec![paths("get", "/api/*")], true),
-            (vec![paths("get", "/api/v1/*")], vec![paths("get", "/api/*")], false),
-            (vec![], vec![], true),
-        ];
-        for (owner, servant, covered) in rows {
-            assert_eq!(covers(&owner, &servant), covered, "{owner:?} covers {servant:?}");
         }
     }
 

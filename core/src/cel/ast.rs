@@ -37,9 +37,10 @@ pub enum Kind {
     Call(Call),
     List(Vec<Item>),
     Map(Vec<Entry>),
-    /// `Name{field: value}`; no message type can be named, so the checker always refuses it.
+    /// `Name{field: value}`. The checker lets pass only what stands for a value of the language.
     Message {
         name: String,
+        fields: Vec<MessageField>,
     },
     /// `&&` or `||`.
     Logic {
@@ -56,6 +57,10 @@ pub enum Kind {
     },
     /// `target.optMap(variable, body)` and `optFlatMap`.
     OptionalMap(Box<OptionalMap>),
+    /// A list or map of literals that JSON cannot say: made at each evaluation, for nothing.
+    Constant(Box<Constant>),
+    /// A value with a name, for macros that need it more than once.
+    Bind(Box<Bind>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +135,26 @@ pub struct OptionalMap {
     pub variable: String,
     pub body: Node,
     pub flat: bool,
+}
+
+#[derive(Debug)]
+pub struct MessageField {
+    pub name: String,
+    pub at: u32,
+    pub node: Node,
+}
+
+#[derive(Debug)]
+pub enum Constant {
+    List(Vec<Item>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Debug)]
+pub struct Bind {
+    pub variable: String,
+    pub value: Node,
+    pub body: Node,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -3,6 +3,7 @@
 use super::ast::*;
 use super::functions::{Compiled, LIBRARY};
 use super::lex::Complaint;
+use super::message::MESSAGES;
 use super::types::Type;
 use super::unify::{FIRST_VARIABLE, Unifier};
 
@@ -36,7 +37,7 @@ impl Checker<'_> {
     }
 
     fn no_overload(&mut self, at: u32, function: &str, arguments: &[Type], member: bool) -> Type {
-        let shown: Vec<String> = arguments.iter().map(|ty| self.unifier.apply(ty).to_string()).collect();
+        let shown: Vec<String> = arguments.iter().map(|ty| self.unifier.finish(ty).to_string()).collect();
         let signature = match shown.split_first() {
             Some((receiver, rest)) if member => format!("{receiver}.({})", rest.join(", ")),
             _ => format!("({})", shown.join(", ")),
@@ -46,7 +47,7 @@ impl Checker<'_> {
     }
 
     fn mismatch(&mut self, at: u32, expected: &Type, found: &Type) -> Type {
-        let (expected, found) = (self.unifier.apply(expected), self.unifier.apply(found));
+        let (expected, found) = (self.unifier.finish(expected), self.unifier.finish(found));
         self.complain(at, format!("expected type '{expected}' but found '{found}'"))
     }
 
@@ -69,17 +70,17 @@ impl Checker<'_> {
             Kind::Call(_) => return self.call(node),
             Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
-            Kind::Message { name } => {
-                let name = name.clone();
-                self.undeclared(at, &name)
-            }
-            Kind::Logic { and, operands } => {
+            Kind::Message { name, fields } => self.message(at, name.strip_prefix('.').unwrap_or(name), fields),
+            Kind::Logic { operands, .. } => {
                 let [left, right] = &mut **operands;
                 self.node(left);
                 self.node(right);
-                let types = [left.ty.clone(), right.ty.clone()];
-                let function = if *and { "_&&_" } else { "_||_" };
-                self.expect_bools(at, function, &types, &[0, 1])
+                for (at, ty) in [(left.at, left.ty.clone()), (right.at, right.ty.clone())] {
+                    if !self.unifier.assign(&Type::Bool, &ty) {
+                        self.mismatch(at, &Type::Bool, &ty);
+                    }
+                }
+                Type::Bool
             }
             Kind::Conditional(parts) => {
                 for part in parts.iter_mut() {
@@ -90,8 +91,15 @@ impl Checker<'_> {
             }
             Kind::Fold(fold) => self.fold(at, fold),
             Kind::OptionalMap(map) => self.optional_map(at, map),
-            // Made from checked calls only.
-            Kind::Among { .. } => Type::Bool,
+            Kind::Bind(bind) => {
+                self.node(&mut bind.value);
+                self.scopes.push((bind.variable.clone(), bind.value.ty.clone()));
+                self.node(&mut bind.body);
+                self.scopes.pop();
+                bind.body.ty.clone()
+            }
+            // Made of what was checked only.
+            Kind::Among { .. } | Kind::Constant(_) => node.ty.clone(),
         };
     }
 
@@ -113,6 +121,11 @@ impl Checker<'_> {
 
     fn name(&mut self, node: &mut Node) {
         let Kind::Name { name, place } = &mut node.kind else { return };
+        let written = name.clone();
+        // A leading dot only says that the name is no part of another.
+        if let Some(plain) = written.strip_prefix('.') {
+            plain.clone_into(name);
+        }
         if let Some(local) = self.scopes.iter().rposition(|scope| scope.0 == *name) {
             *place = Place::Local(local);
             node.ty = self.scopes[local].1.clone();
@@ -123,8 +136,7 @@ impl Checker<'_> {
             node.ty = Type::type_of(ty.clone());
             node.kind = Kind::Literal(Literal::Type(ty));
         } else {
-            let name = name.clone();
-            node.ty = self.undeclared(node.at, &name);
+            node.ty = self.undeclared(node.at, &written);
         }
     }
 
@@ -188,35 +200,11 @@ impl Checker<'_> {
             Some((overloads, ty)) => {
                 call.overloads = overloads;
                 node.ty = ty;
-                self.literals(node);
             }
             None => {
                 let (function, member) = (call.function.clone(), call.member);
                 node.ty = self.no_overload(at, &function, &types, member);
             }
-        }
-    }
-
-    /// Literals that a function is going to parse are parsed now.
-    fn literals(&mut self, node: &mut Node) {
-        let Kind::Call(call) = &mut node.kind else { return };
-        let (index, valid) = match (call.function.as_str(), call.arguments.as_slice()) {
-            ("matches", [_, Node { kind: Kind::Literal(Literal::String(pattern)), .. }]) => {
-                call.pattern = super::functions::pattern_of(pattern).ok().map(Box::new);
-                (1, call.pattern.is_some())
-            }
-            ("duration", [Node { kind: Kind::Literal(Literal::String(text)), .. }]) => {
-                (0, super::value::Duration::parse(text).is_some())
-            }
-            ("timestamp", [Node { kind: Kind::Literal(Literal::String(text)), .. }]) => {
-                (0, super::value::Timestamp::parse(text).is_some())
-            }
-            _ => return,
-        };
-        if !valid {
-            let message = format!("invalid {} argument", call.function);
-            let at = call.arguments[index].at;
-            self.complain(at, message);
         }
     }
 
@@ -256,31 +244,38 @@ impl Checker<'_> {
     }
 
     fn list(&mut self, items: &mut [Item]) -> Type {
-        let common = self.unifier.fresh();
+        let mut common = None;
         for item in items {
             self.node(&mut item.node);
             let ty = self.entry_type(&item.node, item.optional);
-            if !self.unifier.assign(&common, &ty) {
-                self.mismatch(item.node.at, &common, &ty);
-            }
+            common = Some(self.join(common, ty));
         }
-        Type::list(self.unifier.apply(&common))
+        let item = common.unwrap_or_else(|| self.unifier.fresh());
+        Type::list(self.unifier.apply(&item))
     }
 
     fn map(&mut self, entries: &mut [Entry]) -> Type {
-        let (keys, values) = (self.unifier.fresh(), self.unifier.fresh());
+        let (mut keys, mut values) = (None, None);
         for entry in entries {
             self.node(&mut entry.key);
             self.node(&mut entry.value);
             let ty = self.entry_type(&entry.value, entry.optional);
-            if !self.unifier.assign(&keys, &entry.key.ty) {
-                self.mismatch(entry.key.at, &keys, &entry.key.ty);
-            }
-            if !self.unifier.assign(&values, &ty) {
-                self.mismatch(entry.value.at, &values, &ty);
-            }
+            keys = Some(self.join(keys, entry.key.ty.clone()));
+            values = Some(self.join(values, ty));
         }
-        Type::map(simple_key(self.unifier.apply(&keys)), self.unifier.apply(&values))
+        let [key, value] = [keys, values].map(|ty| ty.unwrap_or_else(|| self.unifier.fresh()));
+        Type::map(simple_key(self.unifier.apply(&key)), self.unifier.apply(&value))
+    }
+
+    /// The type of what is of one type or the other: the wider one, or a dynamic one.
+    fn join(&mut self, so_far: Option<Type>, next: Type) -> Type {
+        let Some(so_far) = so_far else { return next };
+        let mark = self.unifier.mark();
+        if !self.unifier.assign(&so_far, &next) {
+            self.unifier.undo(mark);
+            return Type::Dyn;
+        }
+        if is_wider(&self.unifier.apply(&so_far), &self.unifier.apply(&next)) { so_far } else { next }
     }
 
     /// The type of an item; one with a question mark is an optional.
@@ -334,8 +329,12 @@ impl Checker<'_> {
         let body = fold.body.ty.clone();
         // Complaints read like those about what cel-go makes of the macro.
         match fold.kind {
-            FoldKind::All => self.expect_bools(at, "_&&_", &[Type::Bool, body], &[1]),
-            FoldKind::Exists => self.expect_bools(at, "_||_", &[Type::Bool, body], &[1]),
+            FoldKind::All | FoldKind::Exists => {
+                if !self.unifier.assign(&Type::Bool, &body) {
+                    self.mismatch(fold.body.at, &Type::Bool, &body);
+                }
+                Type::Bool
+            }
             FoldKind::ExistsOne => self.expect_bools(at, "_?_:_", &[body, Type::Int, Type::Int], &[0]),
             FoldKind::Filter => {
                 let list = Type::list(single);
@@ -361,6 +360,36 @@ impl Checker<'_> {
             self.expect_bools(at, "_?_:_", &types, &[0]);
         }
         result
+    }
+
+    fn message(&mut self, at: u32, name: &str, fields: &mut [MessageField]) -> Type {
+        let known = |name: &str| MESSAGES.iter().find(|message| message.name == name);
+        if let Some((_, ty)) = self.scopes.iter().chain(self.variables).find(|variable| variable.0 == name) {
+            let ty = ty.clone();
+            self.complain(at, format!("'{ty}' is not a type"));
+            for field in fields {
+                self.complain(field.at, format!("unexpected failed resolution of '{name}'"));
+            }
+            return Type::Error;
+        }
+        let Some(message) = known(name) else { return self.undeclared(at, name) };
+        for field in fields {
+            self.node(&mut field.node);
+            let ty = field.node.ty.clone();
+            match message.fields.iter().find(|known| known.0 == field.name) {
+                Some((_, expected)) if self.unifier.assign(expected, &ty) => {}
+                Some((_, expected)) => {
+                    let (expected, ty) = (self.unifier.finish(expected), self.unifier.finish(&ty));
+                    let message =
+                        format!("expected type of field '{}' is '{expected}' but provided type is '{ty}'", field.name);
+                    self.complain(field.at, message);
+                }
+                None => {
+                    self.complain(field.at, format!("undefined field '{}'", field.name));
+                }
+            }
+        }
+        message.ty.clone()
     }
 
     fn optional_map(&mut self, at: u32, map: &mut OptionalMap) -> Type {
@@ -393,7 +422,7 @@ impl Node {
     /// The nodes right below.
     pub fn each_child(&mut self, visit: &mut dyn FnMut(&mut Node)) {
         match &mut self.kind {
-            Kind::Literal(_) | Kind::Name { .. } | Kind::Message { .. } => {}
+            Kind::Literal(_) | Kind::Name { .. } | Kind::Constant(_) => {}
             Kind::Select { operand, .. } | Kind::Among { operand, .. } => visit(operand),
             Kind::Index { operand, index, .. } => {
                 visit(operand);
@@ -416,9 +445,14 @@ impl Node {
                 }
                 visit(&mut fold.body);
             }
+            Kind::Message { fields, .. } => fields.iter_mut().for_each(|field| visit(&mut field.node)),
             Kind::OptionalMap(map) => {
                 visit(&mut map.target);
                 visit(&mut map.body);
+            }
+            Kind::Bind(bind) => {
+                visit(&mut bind.value);
+                visit(&mut bind.body);
             }
         }
     }
@@ -456,8 +490,23 @@ fn named_type(name: &str) -> Option<Type> {
         "optional_type" => Type::optional(Type::Dyn),
         "google.protobuf.Timestamp" => Type::Timestamp,
         "google.protobuf.Duration" => Type::Duration,
-        name => Type::Opaque(LIBRARY.opaque[LIBRARY.opaque.binary_search(&name).ok()?]),
+        // Only these two of the types that Kubernetes adds are declared by name.
+        "net.IP" => Type::Opaque("net.IP"),
+        "net.CIDR" => Type::Opaque("net.CIDR"),
+        _ => return None,
     })
+}
+
+/// Whether the first type is dynamic wherever the second is.
+fn is_wider(one: &Type, other: &Type) -> bool {
+    match (one.plain(), other.plain()) {
+        (Type::Dyn | Type::Param(_) | Type::Error, _) => true,
+        (_, Type::Dyn | Type::Param(_) | Type::Error) => false,
+        (Type::List(one), Type::List(other)) | (Type::Optional(one), Type::Optional(other)) => is_wider(one, other),
+        (Type::Map(one), Type::Map(other)) => is_wider(&one.0, &other.0) && is_wider(&one.1, &other.1),
+        // Null and what may be null: what can be told apart is the other one.
+        (one, _) => *one != Type::Null,
+    }
 }
 
 /// No map has keys of other types; without them the types of maps of maps stay small.

@@ -1,7 +1,8 @@
 //! Equality and order of values of any types.
 
-use super::types::ListKind;
+use super::types::{ListKind, ObjectType, Type};
 use super::value::{EvalError, List, Value};
+use serde_json::Value as Json;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
@@ -37,6 +38,9 @@ pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, 
         (Value::Json(a, at), Value::Json(b, bt)) if std::ptr::eq(*a, *b) && std::ptr::eq(*at, *bt) => true,
         (a, b) if a.list_len().is_some() && b.list_len().is_some() => lists(a, b, fuel)?,
         (a, b) if a.is_map() && b.is_map() => maps(a, b, fuel)?,
+        (_, Value::Null) => false,
+        // Lists and objects of documents are compared with their like only.
+        (Value::Json(..), _) => return Err(EvalError::no_such_overload()),
         (a, b) => numbers(a, b) == Some(Some(Ordering::Equal)),
     })
 }
@@ -45,8 +49,8 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
     if a.list_len() != b.list_len() {
         return Ok(false);
     }
-    // The list on the left says how to compare, else the one on the right.
-    let kind = if a.list_kind() == &ListKind::Atomic { b.list_kind() } else { a.list_kind() };
+    // The list on the left says how to compare.
+    let kind = a.list_kind();
     if kind == &ListKind::Atomic {
         for (a, b) in a.items().zip(b.items()) {
             if !equal(&a?, &b?, fuel)? {
@@ -82,6 +86,11 @@ fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalE
     if super::work::differ_in_length(a, b) {
         return Ok(false);
     }
+    if let Value::Json(Json::Object(fields), ty) = a
+        && let Type::Object(object) = ty.plain()
+    {
+        return objects((a, fields, object), b, fuel);
+    }
     let keys = a.keys();
     if keys.len() != b.keys().len() {
         return Ok(false);
@@ -90,6 +99,35 @@ fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalE
         let (Some(a), Some(b)) = (a.get(&key)?, b.get(&key)?) else { return Ok(false) };
         if !equal(&a, &b, fuel)? {
             return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// An object of a document: a field that is null is no field, and what the type does not know must not contradict.
+fn objects<'a>(
+    (a, fields, object): (&Value<'a>, &serde_json::Map<String, Json>, &ObjectType),
+    b: &Value<'a>,
+    fuel: &mut Fuel,
+) -> Result<bool, EvalError> {
+    if a.size() != b.size() {
+        return Ok(false);
+    }
+    for (name, json) in fields {
+        if let Some(field) = object.field_of_json(name) {
+            let (Some(a), Some(b)) = (a.field(&field.name)?, b.field(&field.name)?) else { return Ok(false) };
+            if !equal(&a, &b, fuel)? {
+                return Ok(false);
+            }
+            continue;
+        }
+        fuel.burn()?;
+        match b {
+            Value::Json(Json::Object(others), _) if others.get(name).is_some_and(|other| other != json) => {
+                return Ok(false);
+            }
+            Value::Json(..) => {}
+            _ => return Err(EvalError::no_such_overload()),
         }
     }
     Ok(true)
@@ -124,12 +162,13 @@ fn whole(value: &Value<'_>) -> Option<i128> {
     }
 }
 
-/// Exactly: no rounding of the whole number.
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+
+/// As cel-go compares them: by the double that is nearest to the whole number.
 fn double_and_whole(double: f64, whole: i128) -> Option<Ordering> {
     if double.is_nan() {
         return None;
     }
-    // Every whole number here is smaller than 2^65, and a conversion of a larger float stops at the largest number.
-    let truncated = double.trunc() as i128;
-    Some(truncated.cmp(&whole).then_with(|| double.fract().partial_cmp(&0.0).unwrap_or(Ordering::Equal)))
+    let beyond = if whole > i128::from(i64::MAX) { 2.0 * TWO_TO_63 } else { TWO_TO_63 };
+    if double >= beyond { Some(Ordering::Greater) } else { double.partial_cmp(&(whole as f64)) }
 }

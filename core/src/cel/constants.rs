@@ -2,7 +2,6 @@
 //! in costs: what was computed before costs nothing.
 
 use super::ast::*;
-use super::lex::Complaint;
 use super::types::Type;
 use super::value::Value;
 use serde_json::Value as Json;
@@ -11,7 +10,7 @@ use serde_json::Value as Json;
 const CONVERSIONS: &[&str] = &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
 
 /// Computes from the leaves up. A literal that cannot be converted is an error of the expression.
-pub fn compute(node: &mut Node) -> Result<(), Complaint> {
+pub fn compute(node: &mut Node) -> Result<(), String> {
     let mut outcome = Ok(());
     node.each_child(&mut |child| {
         if outcome.is_ok() {
@@ -20,18 +19,42 @@ pub fn compute(node: &mut Node) -> Result<(), Complaint> {
     });
     outcome?;
     let replacement = match &mut node.kind {
-        Kind::List(items) => list(items, &node.ty).map(Kind::Literal),
-        Kind::Map(entries) => map(entries, &node.ty).map(Kind::Literal),
+        Kind::List(items) => match list(items, &node.ty) {
+            Some(literal) => Some(Kind::Literal(literal)),
+            None if items.iter().all(|item| !item.optional && is_constant(&item.node)) => {
+                Some(Kind::Constant(Box::new(Constant::List(std::mem::take(items)))))
+            }
+            None => None,
+        },
+        Kind::Map(entries) => match map(entries, &node.ty) {
+            Some(literal) => Some(Kind::Literal(literal)),
+            None if entries
+                .iter()
+                .all(|entry| !entry.optional && is_constant(&entry.key) && is_constant(&entry.value)) =>
+            {
+                Some(Kind::Constant(Box::new(Constant::Map(std::mem::take(entries)))))
+            }
+            None => None,
+        },
         Kind::Call(call) if call.function == "@in" => membership(call),
-        Kind::Call(call) if CONVERSIONS.contains(&call.function.as_str()) => {
-            conversion(call).map_err(|message| (message, node.at as usize))?.map(Kind::Literal)
+        // Patterns that are written out are read once.
+        Kind::Call(Call { function, arguments, .. }) if matches!(function.as_str(), "find" | "findAll") => {
+            if let Some(Node { kind: Kind::Literal(Literal::String(pattern)), .. }) = arguments.get(1) {
+                super::functions::pattern_of(pattern).map_err(|error| error.to_string())?;
+            }
+            None
         }
+        Kind::Call(call) if CONVERSIONS.contains(&call.function.as_str()) => conversion(call)?.map(Kind::Literal),
         _ => None,
     };
     if let Some(replacement) = replacement {
         node.kind = replacement;
     }
     Ok(())
+}
+
+fn is_constant(node: &Node) -> bool {
+    matches!(node.kind, Kind::Literal(_) | Kind::Constant(_)) && !matches!(node.kind, Kind::Literal(Literal::Type(_)))
 }
 
 /// Only what JSON can say; the rest is made at every evaluation.
@@ -42,7 +65,7 @@ fn json(node: &Node, read_as: &Type) -> Option<Json> {
         Literal::Bool(value) => Json::Bool(*value),
         Literal::Int(value) => Json::from(*value),
         Literal::Uint(value) => Json::from(*value),
-        Literal::Double(value) => Json::from(*value),
+        Literal::Double(value) => Json::Number(serde_json::Number::from_f64(*value)?),
         Literal::String(text) => Json::from(text.as_str()),
         Literal::Json(json) => json.clone(),
         Literal::Bytes(_) | Literal::Duration(_) | Literal::Timestamp(_) | Literal::Type(_) => return None,
@@ -67,7 +90,7 @@ fn map(entries: &[Entry], ty: &Type) -> Option<Literal> {
     let mut map = serde_json::Map::new();
     for entry in entries {
         let Kind::Literal(Literal::String(key)) = &entry.key.kind else { return None };
-        // A repeated key is an error, which the evaluation reports.
+        // Of a repeated key the last entry stays, which JSON does not say.
         if entry.optional || map.insert(key.clone(), json(&entry.value, &entry_type.1)?).is_some() {
             return None;
         }

@@ -94,10 +94,11 @@ pub struct Arguments<'a> {
 }
 
 pub struct Argument<'a> {
-    /// As declared, so limits of sizes included where the argument comes from a document.
     pub ty: &'a Type,
     pub size: Option<Range>,
-    /// The size of what is in a list (or of a map's values).
+    /// What a list is of, where its type says it.
+    pub item_type: Option<&'a Type>,
+    /// The size of the items of a list that is found in a document.
     pub item_size: Option<Range>,
     /// The argument, when it is a string literal.
     pub literal: Option<&'a str>,

@@ -2,6 +2,7 @@
 
 use super::types::{ListKind, Type};
 use super::value::{Duration, EvalError, Key, List, Text, Timestamp, Value};
+use crate::schema::structural::formats;
 use base64::Engine;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -54,10 +55,12 @@ impl<'a> Value<'a> {
                 Ok(bytes) => Value::Bytes(bytes.into()),
                 Err(_) => return Err(EvalError::new(format!("{text:?} is not valid base64"))),
             },
-            (Type::Duration, Json::String(text)) => match Duration::parse(text) {
-                Some(duration) => Value::Duration(duration),
-                None => return Err(EvalError::new(format!("invalid duration {text}"))),
-            },
+            (Type::Duration, Json::String(text)) => {
+                match Duration::parse(text).or_else(|| formats::worded_duration(text).map(Duration)) {
+                    Some(duration) => Value::Duration(duration),
+                    None => return Err(EvalError::new(format!("invalid duration {text}"))),
+                }
+            }
             (Type::Timestamp, Json::String(text)) => {
                 match Timestamp::parse(text).or_else(|| Timestamp::parse_date(text)) {
                     Some(timestamp) => Value::Timestamp(timestamp),
@@ -132,6 +135,8 @@ impl<'a> Value<'a> {
             Value::Json(Json::Object(map), ty) => {
                 let (json, ty) = match ty.plain() {
                     Type::Object(object) => match object.field(name) {
+                        // A field that is null is none.
+                        Some(field) if map.get(&field.json).is_some_and(Json::is_null) => return Ok(None),
                         Some(field) => (field.json.as_str(), &field.ty),
                         None => return Ok(None),
                     },
@@ -182,11 +187,8 @@ impl<'a> Value<'a> {
             Value::Duration(_) => Type::Duration,
             Value::Timestamp(_) => Type::Timestamp,
             Value::List(_) | Value::Json(Json::Array(_), _) => Type::list(Type::Dyn),
-            Value::Json(_, ty) => match ty.plain() {
-                object @ Type::Object(_) => object.clone(),
-                _ => Type::map(Type::Dyn, Type::Dyn),
-            },
-            Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
+            // An object, too, is a map once it is there.
+            Value::Json(..) | Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Type(_) => Type::type_of(Type::Dyn),
             Value::Opaque(opaque) => Type::Opaque(opaque.type_name()),
@@ -240,8 +242,22 @@ impl<'a> Key<'a> {
         })
     }
 
+    /// A key of a map of literals, which may be null or have a fraction.
+    pub fn of_constant(value: &Value<'a>) -> Result<Key<'a>, EvalError> {
+        match value {
+            Value::Null => Ok(Key::Null),
+            Value::Double(number) if Key::of(value).is_none() => Ok(Key::Fraction(number.to_bits())),
+            value => Key::of(value).ok_or_else(|| {
+                let ty = value.type_of();
+                EvalError::new(format!("unsupported key type: {}", ty.value_name()))
+            }),
+        }
+    }
+
     pub fn value(&self) -> Value<'a> {
         match self {
+            Key::Null => Value::Null,
+            Key::Fraction(bits) => Value::Double(f64::from_bits(*bits)),
             Key::Bool(value) => Value::Bool(*value),
             Key::Int(value) => Value::Int(*value),
             Key::Uint(value) => Value::Uint(*value),

@@ -3,16 +3,18 @@
 
 use super::ast::*;
 use super::cost::{Argument, Arguments, CallEstimate, Range};
-use super::functions::{Compiled, Cost};
+use super::functions::Compiled;
 use super::types::Type;
 
-/// The estimate for a checked tree whose constants were not yet computed.
-pub fn estimate(node: &Node, variables: &[(String, Type)]) -> Range {
-    Estimator { variables, locals: Vec::new() }.node(node).cost
+/// The estimate for a checked tree whose constants were not yet computed. `root` is what the environment says of values
+/// that are found in computed ones ([`super::Environment::computed_like`]).
+pub fn estimate(node: &Node, variables: &[(String, Type)], root: Option<&Type>) -> Range {
+    Estimator { variables, root, locals: Vec::new() }.node(node).cost
 }
 
 struct Estimator<'e> {
     variables: &'e [(String, Type)],
+    root: Option<&'e Type>,
     locals: Vec<Known>,
 }
 
@@ -22,31 +24,63 @@ struct Estimate {
     known: Known,
 }
 
-/// What is known of a value.
+/// What is known of a value. Sizes that follow from the expression come first, then those of the place where the value
+/// is found, then those of its type, then that of the value that a variable of a macro was bound to.
 #[derive(Clone, Default)]
 struct Known {
-    /// The type in the schema, for values that are found by a path from a variable.
-    declared: Option<Type>,
-    size: Option<Range>,
-    /// The sizes of keys and of items or values.
-    entries: Option<(Range, Range)>,
+    computed: Option<Range>,
+    place: Place,
+    bound: Option<Range>,
+    /// Of a list or map.
+    entries: Option<Entries>,
+}
+
+/// Where a value is found, as cel-go follows it.
+#[derive(Clone, Default)]
+enum Place {
+    /// Nowhere: it is computed.
+    #[default]
+    Computed,
+    /// By a path that leads to this type of the schema.
+    At(Type),
+    /// By a path that the schema does not know.
+    Unknown,
+}
+
+#[derive(Clone, Copy)]
+struct Entries {
+    is_list: bool,
+    key: Range,
+    value: Range,
 }
 
 impl Known {
-    /// Computed sizes come first, then those of the schema, then those of types.
     fn size(&self, ty: &Type) -> Option<Range> {
-        self.declared.as_ref().and_then(declared_size).or_else(|| type_size(ty)).or(self.size)
+        self.computed.or_else(|| self.place.size()).or_else(|| type_size(ty)).or(self.bound)
     }
 
-    fn items(&self, of: impl Fn(&Type) -> Option<&Type>, entry: Option<Range>) -> Known {
-        Known { declared: self.declared.as_ref().and_then(|ty| of(ty.plain()).cloned()), size: entry, entries: None }
+    fn found(place: Place) -> Self {
+        Known { place, ..Known::default() }
+    }
+
+    fn sized(size: Range) -> Self {
+        Known { computed: Some(size), ..Known::default() }
+    }
+}
+
+impl Place {
+    /// Kubernetes says of everything in a schema how large it gets.
+    fn size(&self) -> Option<Range> {
+        match self {
+            Place::At(ty) => declared_size(ty),
+            Place::Computed | Place::Unknown => None,
+        }
     }
 }
 
 fn declared_size(ty: &Type) -> Option<Range> {
     match (ty.max_size(), ty.plain()) {
         (Some(max), _) => Some(Range { min: 0, max }),
-        // Kubernetes says of everything in a schema how large it gets, and of these zero.
         (
             None,
             Type::Bool | Type::Int | Type::Uint | Type::Double | Type::Duration | Type::Timestamp | Type::Object(_),
@@ -63,7 +97,7 @@ fn type_size(ty: &Type) -> Option<Range> {
     }
 }
 
-fn item_of(ty: &Type) -> Option<&Type> {
+fn value_of(ty: &Type) -> Option<&Type> {
     match ty {
         Type::List(item) => Some(item),
         Type::Map(entry) => Some(&entry.1),
@@ -78,44 +112,67 @@ fn key_of(ty: &Type) -> Option<&Type> {
     }
 }
 
-const NOTHING: Known = Known { declared: None, size: None, entries: None };
-
 impl Estimator<'_> {
     fn node(&mut self, node: &Node) -> Estimate {
         match &node.kind {
-            Kind::Literal(Literal::Type(_)) => Estimate { cost: Range::ONE, known: NOTHING },
+            Kind::Literal(Literal::Type(_)) => Estimate { cost: Range::ONE, known: self.variable(None) },
             Kind::Literal(literal) => {
-                Estimate { cost: Range::ZERO, known: Known { size: literal_size(literal), ..NOTHING } }
+                Estimate { cost: Range::ZERO, known: Known { computed: literal_size(literal), ..Known::default() } }
             }
             Kind::Name { place, .. } => {
                 let known = match place {
-                    Place::Local(number) => self.locals[*number].clone(),
-                    Place::Variable(number) => Known { declared: Some(self.variables[*number].1.clone()), ..NOTHING },
-                    Place::Unresolved => NOTHING,
+                    super::ast::Place::Local(number) => self.locals[*number].clone(),
+                    super::ast::Place::Variable(number) => self.variable(Some(&self.variables[*number].1)),
+                    super::ast::Place::Unresolved => Known::default(),
                 };
                 Estimate { cost: Range::ONE, known }
             }
             Kind::Select { operand, field, mode } => self.select(operand, field, *mode),
             Kind::Index { operand, index, optional } => self.index(operand, index, *optional),
-            Kind::Call(call) => self.call(call),
+            Kind::Call(call) => self.call(call, &node.ty),
             Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
             Kind::Logic { operands, .. } => {
                 let [left, right] = operands.each_ref().map(|operand| self.node(operand).cost);
-                Estimate { cost: Range { min: left.min, max: left.add(right).max }, known: NOTHING }
+                Estimate { cost: Range { min: left.min, max: left.add(right).max }, known: Known::default() }
             }
             Kind::Conditional(parts) => {
                 let [condition, yes, no] = parts.each_ref().map(|part| self.node(part));
                 let size = self.size(&yes, &parts[1]).union(self.size(&no, &parts[2]));
-                let known =
-                    Known { size: Some(size), entries: union(yes.known.entries, no.known.entries), declared: None };
+                let known = Known {
+                    computed: Some(size),
+                    entries: union(yes.known.entries, no.known.entries),
+                    ..Known::default()
+                };
                 Estimate { cost: condition.cost.add(yes.cost.union(no.cost)), known }
             }
             Kind::Among { operand, .. } => self.node(operand),
             Kind::Fold(fold) => self.fold(fold),
-            Kind::OptionalMap(map) => self.optional_map(map),
-            Kind::Message { .. } => Estimate { cost: Range::ZERO, known: NOTHING },
+            Kind::OptionalMap(map) => self.optional_map(map, &node.ty),
+            Kind::Bind(bind) => self.bind(bind),
+            Kind::Message { fields, .. } => {
+                let below = fields.iter().fold(Range::ZERO, |sum, field| sum.add(self.node(&field.node).cost));
+                Estimate { cost: below.add(Range::exactly(40)), known: Known::default() }
+            }
+            Kind::Constant(_) => Estimate { cost: Range::ZERO, known: Known::default() },
         }
+    }
+
+    /// A variable of the environment, or one that it does not know.
+    fn variable(&self, ty: Option<&Type>) -> Known {
+        let place = self.root.or(ty).map_or(Place::Unknown, |ty| Place::At(ty.clone()));
+        Known::found(place)
+    }
+
+    /// The place one step further. One step from a computed value leads to where the environment says: cel-go forgets
+    /// which value a path began at.
+    fn step(&self, from: &Place, of: impl Fn(&Type) -> Option<&Type>) -> Place {
+        let to = match from {
+            Place::Computed => self.root,
+            Place::At(ty) => of(ty.plain()),
+            Place::Unknown => None,
+        };
+        to.map_or(Place::Unknown, |ty| Place::At(ty.clone()))
     }
 
     fn size(&self, estimate: &Estimate, node: &Node) -> Range {
@@ -126,18 +183,18 @@ impl Estimator<'_> {
         let target = self.node(operand);
         match mode {
             // Asking for presence is free, as Kubernetes sets it up.
-            Select::Test => Estimate { cost: target.cost, known: NOTHING },
-            Select::Optional => Estimate { cost: target.cost.add(Range::ONE), known: NOTHING },
+            Select::Test => Estimate { cost: target.cost, known: Known::default() },
+            Select::Optional => Estimate { cost: target.cost.add(Range::ONE), known: Known::default() },
             Select::Value => {
                 let step = match operand.ty.plain() {
                     Type::Map(_) | Type::Object(_) => Range::ONE,
                     _ => Range::ZERO,
                 };
-                let declared = target.known.declared.as_ref().and_then(|ty| match ty.plain() {
-                    Type::Object(object) => object.field(field).map(|field| field.ty.clone()),
+                let place = self.step(&target.known.place, |ty| match ty {
+                    Type::Object(object) => object.field(field).map(|field| &field.ty),
                     _ => None,
                 });
-                Estimate { cost: target.cost.add(step), known: Known { declared, ..NOTHING } }
+                Estimate { cost: target.cost.add(step), known: Known::found(place) }
             }
         }
     }
@@ -145,55 +202,41 @@ impl Estimator<'_> {
     fn index(&mut self, operand: &Node, index: &Node, optional: bool) -> Estimate {
         let (target, key) = (self.node(operand), self.node(index));
         let cost = target.cost.add(key.cost).add(Range::ONE);
-        let known =
-            if optional { NOTHING } else { target.known.items(item_of, target.known.entries.map(|entry| entry.1)) };
-        Estimate { cost, known }
+        // What an optional gives when it is indexed is an optional, which is no place.
+        if optional || matches!(operand.ty.plain(), Type::Optional(_)) {
+            return Estimate { cost, known: Known::default() };
+        }
+        let place = self.step(&target.known.place, value_of);
+        Estimate {
+            cost,
+            known: Known { computed: target.known.entries.map(|entries| entries.value), place, ..Known::default() },
+        }
     }
 
-    fn call(&mut self, call: &Call) -> Estimate {
+    fn call(&mut self, call: &Call, ty: &Type) -> Estimate {
         let estimates: Vec<Estimate> = call.arguments.iter().map(|argument| self.node(argument)).collect();
         let below = estimates.iter().fold(Range::ZERO, |sum, estimate| sum.add(estimate.cost));
-        if call.function == "dyn" {
+        if call.function == "dyn"
+            && let [Estimate { known, .. }] = estimates.as_slice()
+        {
             // It only hides the type.
-            return Estimate {
-                cost: below.add(Range::ONE),
-                known: estimates.into_iter().next().map_or(NOTHING, |only| only.known),
-            };
+            let computed = known.size(&call.arguments[0].ty);
+            let known = Known { computed, entries: known.entries, ..Known::default() };
+            return Estimate { cost: below.add(Range::ONE), known };
         }
         let arguments: Vec<Argument<'_>> = estimates
             .iter()
             .zip(&call.arguments)
-            .map(|(estimate, node)| {
-                let known = &estimate.known;
-                let item = known.items(item_of, known.entries.map(|entry| entry.1));
-                let item_size = item_of(node.ty.plain())
-                    .and_then(|ty| item.declared.as_ref().and_then(declared_size).or_else(|| type_size(ty)))
-                    .or(item.size);
-                let (literal, number) = match &node.kind {
-                    Kind::Literal(Literal::String(text)) => (Some(text.as_str()), None),
-                    Kind::Literal(Literal::Int(number)) => (None, Some(*number)),
-                    _ => (None, None),
-                };
-                let ty = known.declared.as_ref().unwrap_or(&node.ty);
-                Argument { ty, size: known.size(&node.ty), item_size, literal, number }
-            })
+            .map(|(estimate, node)| self.argument(&estimate.known, node))
             .collect();
         let arguments = Arguments { arguments: &arguments };
-        let estimate = |overload: &&'static Compiled| match &overload.cost {
-            Cost::One => CallEstimate { cost: Range::ONE, result: None },
-            Cost::Fixed(cost) => CallEstimate { cost: Range::exactly(*cost), result: None },
-            Cost::Traverse(which) => {
-                let size = which.iter().fold(Range::ZERO, |sum, &index| sum.add(arguments.size(index)));
-                CallEstimate { cost: size.traversal(), result: None }
-            }
-            Cost::Custom(custom) => (custom.estimate)(&arguments),
-        };
+        let estimate = |overload: &&'static Compiled| overload.cost.estimate(&arguments);
         // Where the types leave several overloads possible, the range covers all of them.
         let all = call.overloads.iter().map(estimate).reduce(|a, b| CallEstimate {
             cost: a.cost.union(b.cost),
             result: match (a.result, b.result) {
                 (Some(a), Some(b)) => Some(a.union(b)),
-                (a, b) => a.or(b),
+                (a, b) => a.or(b).map(|size| type_size(ty).map_or(size, |of_type| size.union(of_type))),
             },
         });
         let all = all.unwrap_or(CallEstimate { cost: Range::ZERO, result: None });
@@ -201,7 +244,25 @@ impl Estimator<'_> {
             ("_+_", [left, right]) => union(left.known.entries, right.known.entries),
             _ => None,
         };
-        Estimate { cost: below.add(all.cost), known: Known { size: all.result, entries, declared: None } }
+        Estimate { cost: below.add(all.cost), known: Known { computed: all.result, entries, ..Known::default() } }
+    }
+
+    fn argument<'a>(&self, known: &Known, node: &'a Node) -> Argument<'a> {
+        let item_type = match node.ty.plain() {
+            Type::List(item) => Some(&**item),
+            _ => None,
+        };
+        // Kubernetes knows the items of what is found somewhere, and nothing of computed ones.
+        let item_size = match &known.place {
+            Place::Computed => None,
+            place => self.step(place, value_of).size(),
+        };
+        let (literal, number) = match &node.kind {
+            Kind::Literal(Literal::String(text)) => (Some(text.as_str()), None),
+            Kind::Literal(Literal::Int(number)) => (None, Some(*number)),
+            _ => (None, None),
+        };
+        Argument { ty: &node.ty, size: known.size(&node.ty), item_type, item_size, literal, number }
     }
 
     fn list(&mut self, items: &[Item]) -> Estimate {
@@ -212,11 +273,8 @@ impl Estimator<'_> {
             cost = cost.add(estimate.cost);
             sizes = Some(widen(sizes, self.size(&estimate, &item.node)));
         }
-        let known = Known {
-            size: Some(Range::exactly(items.len() as u64)),
-            entries: Some((Range::ONE, sizes.unwrap_or(Range::ZERO))),
-            declared: None,
-        };
+        let entries = Entries { is_list: true, key: Range::ONE, value: sizes.unwrap_or(Range::ZERO) };
+        let known = Known { entries: Some(entries), ..Known::sized(Range::exactly(items.len() as u64)) };
         Estimate { cost, known }
     }
 
@@ -231,20 +289,25 @@ impl Estimator<'_> {
                 Some(widen(sizes.1, self.size(&value, &entry.value))),
             );
         }
-        let known = Known {
-            size: Some(Range::exactly(entries.len() as u64)),
-            entries: Some((sizes.0.unwrap_or(Range::ZERO), sizes.1.unwrap_or(Range::ZERO))),
-            declared: None,
-        };
+        let (key, value) = (sizes.0.unwrap_or(Range::ZERO), sizes.1.unwrap_or(Range::ZERO));
+        let size = Range::exactly(entries.len() as u64);
+        let known = Known { entries: Some(Entries { is_list: false, key, value }), ..Known::sized(size) };
         Estimate { cost, known }
+    }
+
+    /// What is known of the keys, and of the items or values, of what a loop goes over.
+    fn variables_of(&self, range: &Known, ty: &Type) -> (Known, Known, bool) {
+        let is_list = range.entries.map_or(matches!(ty.plain(), Type::List(_)), |entries| entries.is_list);
+        let bound = |place, bound| Known { bound, ..Known::found(place) };
+        let keys = bound(self.step(&range.place, key_of), range.entries.map(|entries| entries.key));
+        let values = bound(self.step(&range.place, value_of), range.entries.map(|entries| entries.value));
+        (keys, values, is_list)
     }
 
     fn fold(&mut self, fold: &Fold) -> Estimate {
         let range = self.node(&fold.range);
         let count = self.size(&range, &fold.range);
-        let is_list = matches!(fold.range.ty.plain(), Type::List(_));
-        let keys = range.known.items(key_of, range.known.entries.map(|entry| entry.0));
-        let values = range.known.items(item_of, range.known.entries.map(|entry| entry.1));
+        let (keys, values, is_list) = self.variables_of(&range.known, &fold.range.ty);
         let single = if is_list { values.clone() } else { keys.clone() };
         let outer = self.locals.len();
         match fold.variables.len() {
@@ -272,32 +335,55 @@ impl Estimator<'_> {
             FoldKind::TransformMapEntry => (30, filtered(body.cost.add(Range::exactly(2)), filter), 1),
         };
         let cost = range.cost.add(Range::exactly(start + end)).add(count.mul(round));
+        // The list starts out empty, so its items may be as small as nothing.
+        let list_of = |size: Range| {
+            let entries = Entries { is_list: true, key: Range::ONE, value: size.union(Range::ZERO) };
+            Known { entries: Some(entries), ..Known::sized(count) }
+        };
         let known = match fold.kind {
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => Known { size: Some(Range::ONE), ..NOTHING },
-            // The list starts out empty, so its items may be as small as nothing.
-            FoldKind::Map => {
-                Known { size: Some(count), entries: Some((Range::ONE, body_size.union(Range::ZERO))), declared: None }
-            }
+            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => Known::sized(Range::ONE),
+            FoldKind::Map => list_of(body_size),
             FoldKind::Filter => {
-                let ty = if is_list { item_of(fold.range.ty.plain()) } else { key_of(fold.range.ty.plain()) };
-                let size = ty.and_then(|ty| single.size(ty)).unwrap_or(Range::UNKNOWN).union(Range::ZERO);
-                Known { size: Some(count), entries: Some((Range::ONE, size)), declared: None }
+                let ty = if is_list { value_of(fold.range.ty.plain()) } else { key_of(fold.range.ty.plain()) };
+                list_of(single.size(ty.unwrap_or(&Type::Dyn)).unwrap_or(Range::UNKNOWN))
             }
-            FoldKind::TransformMap | FoldKind::TransformMapEntry => Known { size: Some(count), ..NOTHING },
+            FoldKind::TransformMap | FoldKind::TransformMapEntry => Known::sized(count),
         };
         Estimate { cost, known }
     }
 
-    fn optional_map(&mut self, map: &OptionalMap) -> Estimate {
+    fn optional_map(&mut self, map: &OptionalMap, ty: &Type) -> Estimate {
         let target = self.node(&map.target);
         let asked = target.cost.add(Range::ONE);
-        self.locals.push(NOTHING);
+        let bound = match map.target.ty.plain() {
+            Type::Optional(inner) => type_size(inner),
+            _ => None,
+        };
+        self.locals.push(Known { bound, ..Known::default() });
         let body = self.node(&map.body);
         self.locals.pop();
         // The range of the loop that binds the variable is an empty list, which is paid for.
         let bound = asked.add(body.cost).add(Range::exactly(10));
         let present = if map.flat { bound } else { bound.add(Range::ONE) };
-        Estimate { cost: asked.add(present.union(Range::ONE)), known: NOTHING }
+        let size = type_size(ty).unwrap_or(Range::UNKNOWN);
+        Estimate { cost: asked.add(present.union(Range::ONE)), known: Known::sized(size) }
+    }
+
+    fn bind(&mut self, bind: &Bind) -> Estimate {
+        let value = self.node(&bind.value);
+        let known = Known {
+            computed: None,
+            bound: value.known.size(&bind.value.ty),
+            place: value.known.place,
+            entries: value.known.entries,
+        };
+        self.locals.push(known);
+        let body = self.node(&bind.body);
+        self.locals.pop();
+        // A loop over an empty list binds the variable.
+        let cost = Range::exactly(10).add(value.cost).add(body.cost);
+        let known = Known { computed: body.known.size(&bind.body.ty), entries: body.known.entries, ..Known::default() };
+        Estimate { cost, known }
     }
 }
 
@@ -305,9 +391,9 @@ fn widen(so_far: Option<Range>, size: Range) -> Range {
     so_far.map_or(size, |so_far| so_far.union(size))
 }
 
-fn union(a: Option<(Range, Range)>, b: Option<(Range, Range)>) -> Option<(Range, Range)> {
-    let ((ak, av), (bk, bv)) = (a?, b?);
-    Some((ak.union(bk), av.union(bv)))
+fn union(a: Option<Entries>, b: Option<Entries>) -> Option<Entries> {
+    let (a, b) = (a?, b?);
+    Some(Entries { is_list: a.is_list, key: a.key.union(b.key), value: a.value.union(b.value) })
 }
 
 fn literal_size(literal: &Literal) -> Option<Range> {

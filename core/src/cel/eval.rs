@@ -7,12 +7,14 @@ use super::ast::*;
 use super::compare::{Fuel, equal};
 use super::cost::Budget;
 use super::functions::{self, Cost};
+use super::message;
 use super::value::{EvalError, Key, Text, Value};
 use super::work;
 use std::collections::BTreeMap;
 
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
+const MESSAGE_COST: u64 = 40;
 /// Comparisons inside lists and maps that are free, and how many more a unit of cost buys.
 const FREE_STEPS: u64 = 1_000;
 const STEPS_PER_UNIT: u64 = 100;
@@ -38,7 +40,14 @@ impl<'a> Machine<'_, 'a> {
             Kind::Among { operand, set } => self.eval(operand).map(|value| Value::Bool(set.contains(&value))),
             Kind::Fold(fold) => self.fold(fold),
             Kind::OptionalMap(map) => self.optional_map(map),
-            Kind::Message { .. } => Err(EvalError::no_such_overload()),
+            Kind::Bind(bind) => self.bind(bind),
+            Kind::Constant(constant) => self.constant(constant),
+            Kind::Message { name, fields } => {
+                let field = |field: &'a MessageField| Ok((field.name.as_str(), self.eval(&field.node)?));
+                let fields = fields.iter().map(field).collect::<Result<_, _>>()?;
+                self.budget.spend(MESSAGE_COST)?;
+                message::value_of(name, fields)
+            }
         }
     }
 
@@ -134,15 +143,23 @@ impl<'a> Machine<'_, 'a> {
     fn apply(&mut self, call: &'a Call, arguments: &[Value<'a>]) -> Outcome<'a> {
         if let (Some(pattern), [Value::String(text), _]) = (&call.pattern, arguments) {
             let matched = Value::Bool(pattern.is_match(text));
-            self.budget.spend(functions::pattern_cost(arguments, &matched))?;
+            let cost = functions::pattern_cost(arguments, &matched);
+            self.budget.spend(if call.member { cost } else { 1 + work::beyond_free(cost) })?;
             return Ok(matched);
         }
         let fitting = call.overloads.iter().find(|overload| overload.fits(arguments));
-        let overload = fitting.ok_or_else(EvalError::no_such_overload)?;
-        self.budget.spend(work::before(call, arguments))?;
+        let overload = fitting.ok_or_else(|| no_overload_of(call, arguments))?;
+        self.budget.spend(work::before(call, overload, arguments))?;
+        if let Cost::Beforehand(cost) = &overload.cost {
+            self.budget.spend((cost.actual)(arguments))?;
+        }
         let result = match call.function.as_str() {
             "_==_" => Value::Bool(self.equal(&arguments[0], &arguments[1])?),
-            "_!=_" => Value::Bool(!self.equal(&arguments[0], &arguments[1])?),
+            "_!=_" => Value::Bool(match self.equal(&arguments[0], &arguments[1]) {
+                Err(EvalError::Cost) => return Err(EvalError::Cost),
+                // What cannot be compared is not equal.
+                other => !other.unwrap_or(false),
+            }),
             "@in" if arguments[1].list_len().is_some() => self.is_in(&arguments[0], &arguments[1])?,
             _ => (overload.run)(arguments)?,
         };
@@ -153,6 +170,7 @@ impl<'a> Machine<'_, 'a> {
                 super::cost::traversal(which.iter().map(|&index| arguments[index].size()).fold(0, u64::saturating_add))
             }
             Cost::Custom(custom) => (custom.actual)(arguments, &result),
+            Cost::Beforehand(_) => 0,
         };
         self.budget.spend(cost.saturating_add(work::after(call, &result)))?;
         Ok(result)
@@ -212,7 +230,7 @@ impl<'a> Machine<'_, 'a> {
                 (true, other) => return Err(no_optional(&other)),
             }
         }
-        self.budget.spend(LIST_COST)?;
+        self.budget.spend(LIST_COST + work::items(items.len()))?;
         Ok(Value::list(values))
     }
 
@@ -229,7 +247,7 @@ impl<'a> Machine<'_, 'a> {
             };
             insert(&mut map, &key, value, "Failed with repeated key: ", "")?;
         }
-        self.budget.spend(MAP_COST)?;
+        self.budget.spend(MAP_COST + work::items(entries.len()))?;
         Ok(Value::map(map))
     }
 
@@ -356,6 +374,33 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
+    /// Of entries with the same key the last one stays.
+    fn constant(&mut self, constant: &'a Constant) -> Outcome<'a> {
+        match constant {
+            Constant::List(items) => {
+                self.budget.spend(work::items(items.len()))?;
+                items.iter().map(|item| self.eval(&item.node)).collect::<Result<_, _>>().map(Value::list)
+            }
+            Constant::Map(entries) => {
+                self.budget.spend(work::items(entries.len()))?;
+                let mut map = BTreeMap::new();
+                for entry in entries {
+                    let (key, value) = (self.eval(&entry.key)?, self.eval(&entry.value)?);
+                    map.insert(Key::of_constant(&key)?, value);
+                }
+                Ok(Value::map(map))
+            }
+        }
+    }
+
+    fn bind(&mut self, bind: &'a Bind) -> Outcome<'a> {
+        let value = self.eval(&bind.value)?;
+        self.locals.push(value);
+        let body = self.eval(&bind.body);
+        self.locals.pop();
+        body
+    }
+
     /// cel-go evaluates the target twice, for whether it is there and for what it is. Here it is counted twice.
     fn optional_map(&mut self, map: &'a OptionalMap) -> Outcome<'a> {
         let before = self.budget.left;
@@ -378,6 +423,15 @@ impl<'a> Machine<'_, 'a> {
         self.budget.spend(1)?;
         Ok(Value::some(body))
     }
+}
+
+/// Extensions say for what there is no overload.
+fn no_overload_of(call: &Call, arguments: &[Value<'_>]) -> EvalError {
+    if !call.overloads.iter().any(|overload| overload.is_extension) {
+        return EvalError::no_such_overload();
+    }
+    let types: Vec<String> = arguments.iter().map(|argument| argument.type_of().value_name().to_owned()).collect();
+    EvalError::new(format!("no such overload: {}({})", call.function, types.join(", ")))
 }
 
 /// What a loop has found so far.
@@ -463,7 +517,7 @@ fn test(value: &Value<'_>, field: &str) -> Result<bool, EvalError> {
         Value::Optional(Some(inner)) => test(inner, field),
         Value::Json(serde_json::Value::Object(map), ty) => Ok(match ty.plain() {
             super::types::Type::Object(object) => {
-                object.field(field).is_some_and(|found| map.contains_key(&found.json))
+                object.field(field).and_then(|found| map.get(&found.json)).is_some_and(|value| !value.is_null())
             }
             _ => map.contains_key(field),
         }),

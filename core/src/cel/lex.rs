@@ -7,6 +7,8 @@ pub enum Token {
     /// An operator or a bracket, or `in`, `true`, `false`, `null`.
     Sign(&'static str),
     Identifier,
+    /// A name in backticks.
+    Escaped,
     Int(u64),
     Uint(u64),
     Double(f64),
@@ -24,6 +26,8 @@ pub struct Spanned {
 
 /// A complaint and where it belongs.
 pub type Complaint = (String, usize);
+/// The place of a complaint that belongs to no place.
+pub const NOWHERE: usize = usize::MAX;
 
 // Longer signs first.
 const SIGNS: &[&str] = &[
@@ -35,40 +39,67 @@ const WORDS: &[&str] = &["in", "true", "false", "null"];
 pub struct Lexer<'s> {
     source: &'s str,
     at: usize,
+    /// What was passed over because it is no token, and what is wrong with literals.
+    pub complaints: Vec<Complaint>,
 }
 
 impl<'s> Lexer<'s> {
     pub fn new(source: &'s str) -> Self {
-        Lexer { source, at: 0 }
+        Lexer { source, at: 0, complaints: Vec::new() }
     }
 
-    pub fn next(&mut self) -> Result<Spanned, Complaint> {
-        self.skip_blanks();
-        let start = self.at;
+    pub fn next(&mut self) -> Spanned {
+        loop {
+            self.skip_blanks();
+            let start = self.at;
+            let rest = &self.source[start..];
+            let Some(first) = rest.chars().next() else { return Spanned { token: Token::End, start, end: start } };
+            if let Some(token) = self.token(start, first) {
+                return Spanned { token, start, end: self.at };
+            }
+        }
+    }
+
+    /// None where there is no token; what was looked at is passed over then.
+    fn token(&mut self, start: usize, first: char) -> Option<Token> {
         let rest = &self.source[start..];
-        let Some(first) = rest.chars().next() else {
-            return Ok(Spanned { token: Token::End, start, end: start });
-        };
-        let token = if let Some(token) = self.string(start)? {
-            token
-        } else if first.is_ascii_digit() || (first == '.' && rest[1..].starts_with(|c: char| c.is_ascii_digit())) {
-            self.number(start)?
-        } else if first.is_ascii_alphabetic() || first == '_' {
+        if let Some(token) = self.string(start) {
+            return token;
+        }
+        if first.is_ascii_digit() || (first == '.' && rest[1..].starts_with(|c: char| c.is_ascii_digit())) {
+            return Some(self.number(start));
+        }
+        if first.is_ascii_alphabetic() || first == '_' {
             let length = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
             self.at += length;
-            match WORDS.iter().find(|word| **word == &rest[..length]) {
+            return Some(match WORDS.iter().find(|word| **word == &rest[..length]) {
                 Some(word) => Token::Sign(word),
                 None => Token::Identifier,
-            }
-        } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+            });
+        }
+        if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             self.at += sign.len();
-            Token::Sign(sign)
-        } else if first == '`' {
-            return Err(("unsupported syntax: '`'".to_owned(), start));
-        } else {
-            return Err((format!("Syntax error: token recognition error at: '{first}'"), start));
-        };
-        Ok(Spanned { token, start, end: self.at })
+            return Some(Token::Sign(sign));
+        }
+        let quoted = |c: char| c.is_ascii_alphanumeric() || "_.-/ ".contains(c);
+        if first == '`'
+            && let Some(end) = rest[1..].find(|c| !quoted(c)).filter(|end| *end > 0 && rest[1 + end..].starts_with('`'))
+        {
+            self.at += end + 2;
+            return Some(Token::Escaped);
+        }
+        // A sign may begin here and go on otherwise: the character that does not belong to it goes too.
+        let begins = matches!(first, '=' | '&' | '|');
+        let next = rest[first.len_utf8()..].chars().next().filter(|_| begins);
+        self.pass_over(start, start + first.len_utf8() + next.map_or(0, char::len_utf8));
+        None
+    }
+
+    /// Complains of what is no token.
+    fn pass_over(&mut self, start: usize, end: usize) {
+        let text = self.source[start..end].replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
+        self.complaints.push((format!("Syntax error: token recognition error at: '{text}'"), start));
+        self.at = end;
     }
 
     fn skip_blanks(&mut self) {
@@ -84,7 +115,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    fn number(&mut self, start: usize) -> Result<Token, Complaint> {
+    fn number(&mut self, start: usize) -> Token {
         let bytes = self.source.as_bytes();
         let digits = |mut at: usize| {
             while bytes.get(at).is_some_and(u8::is_ascii_digit) {
@@ -116,95 +147,127 @@ impl<'s> Lexer<'s> {
         }
         self.at = end;
         match self.source[start..end].parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok(Token::Double(number)),
-            _ => Err(("invalid double literal".to_owned(), start)),
+            Ok(number) if number.is_finite() => Token::Double(number),
+            _ => {
+                self.complaints.push(("invalid double literal".to_owned(), start));
+                Token::Double(0.0)
+            }
         }
     }
 
-    fn integer(&mut self, start: usize, end: usize, number: Option<u64>) -> Result<Token, Complaint> {
+    fn integer(&mut self, start: usize, end: usize, number: Option<u64>) -> Token {
         let unsigned = self.source[end..].starts_with(['u', 'U']);
         self.at = end + usize::from(unsigned);
         match (number, unsigned) {
-            (Some(number), true) => Ok(Token::Uint(number)),
+            (Some(number), true) => Token::Uint(number),
             // One more than the largest: a minus may come before it.
-            (Some(number), false) if number <= 1 << 63 => Ok(Token::Int(number)),
-            (_, true) => Err(("invalid uint literal".to_owned(), start)),
-            (_, false) => Err(("invalid int literal".to_owned(), start)),
+            (Some(number), false) if number <= 1 << 63 => Token::Int(number),
+            (_, unsigned) => {
+                let what = if unsigned { "uint" } else { "int" };
+                self.complaints.push((format!("invalid {what} literal"), start));
+                Token::Int(0)
+            }
         }
     }
 
-    /// A string or bytes, when one starts here.
-    fn string(&mut self, start: usize) -> Result<Option<Token>, Complaint> {
+    /// A string or bytes, when one starts here; no token where it does not end.
+    fn string(&mut self, start: usize) -> Option<Option<Token>> {
         let rest = &self.source[start..];
         let prefix = rest.find(|c: char| !matches!(c, 'r' | 'R' | 'b' | 'B')).unwrap_or(rest.len());
         let (is_raw, is_bytes) = match rest[..prefix].to_ascii_lowercase().as_str() {
             "" => (false, false),
             "r" => (true, false),
             "b" => (false, true),
-            "rb" | "br" => (true, true),
-            _ => return Ok(None),
+            "br" => (true, true),
+            _ => return None,
         };
         let quoted = &rest[prefix..];
-        let Some(mark) = ["'''", "\"\"\"", "'", "\""].into_iter().find(|mark| quoted.starts_with(mark)) else {
-            return Ok(None);
-        };
+        let mark = ["'''", "\"\"\"", "'", "\""].into_iter().find(|mark| quoted.starts_with(mark))?;
         let body = start + prefix + mark.len();
-        let end = self.closing(body, mark, is_raw).ok_or_else(|| {
-            let line = self.source[start..].lines().next().unwrap_or_default();
-            (format!("Syntax error: token recognition error at: '{line}'"), start)
-        })?;
+        let end = match self.closing(body, mark, is_raw) {
+            Ok(end) => end,
+            // What came before is a token of its own: a word, or an empty string.
+            Err(_) if prefix > 0 => return None,
+            Err(_) if mark.len() == 3 => {
+                self.at = start + 2;
+                return Some(Some(Token::String(String::new())));
+            }
+            Err(end) => {
+                self.pass_over(start, end);
+                return Some(None);
+            }
+        };
         self.at = end + mark.len();
         let text = &self.source[body..end];
-        let invalid = |what: &str| (format!("invalid {what} literal"), start);
-        Ok(Some(match (is_bytes, is_raw) {
-            (true, true) => Token::Bytes(text.as_bytes().to_vec()),
-            (true, false) => Token::Bytes(unescape(text, true).ok_or_else(|| invalid("bytes"))?),
-            (false, true) => Token::String(text.to_owned()),
-            (false, false) => {
-                let bytes = unescape(text, false).ok_or_else(|| invalid("string"))?;
-                Token::String(String::from_utf8(bytes).map_err(|_| invalid("string"))?)
-            }
+        let bytes = if is_raw { Ok(text.as_bytes().to_vec()) } else { unescape(text, is_bytes) };
+        let bytes = bytes.unwrap_or_else(|why| {
+            self.complaints.push((why.to_owned(), start));
+            Vec::new()
+        });
+        Some(Some(if is_bytes {
+            Token::Bytes(bytes)
+        } else {
+            Token::String(String::from_utf8(bytes).unwrap_or_default())
         }))
     }
 
-    /// Where the mark that closes a string starts.
-    fn closing(&self, body: usize, mark: &str, is_raw: bool) -> Option<usize> {
-        let bytes = self.source.as_bytes();
+    /// Where the mark that closes a string starts, or else the end of what cannot belong to one.
+    fn closing(&self, body: usize, mark: &str, is_raw: bool) -> Result<usize, usize> {
         let mut at = body;
         loop {
-            if self.source.as_bytes()[at..].starts_with(mark.as_bytes()) {
-                return Some(at);
+            let rest = &self.source[at..];
+            if rest.starts_with(mark) {
+                return Ok(at);
             }
-            match bytes.get(at)? {
-                b'\\' if !is_raw => at += 1,
-                b'\n' | b'\r' if mark.len() == 1 => return None,
-                _ => {}
-            }
-            at += 1;
-            if at > bytes.len() {
-                return None;
+            let Some(first) = rest.chars().next() else { return Err(at) };
+            let next = at + first.len_utf8();
+            at = match first {
+                '\n' | '\r' if mark.len() == 1 => return Err(next),
+                '\\' if !is_raw => self.escape(next)?,
+                _ => next,
+            };
+        }
+    }
+
+    /// The end of what a backslash is before, or else the end of what is no escape.
+    fn escape(&self, at: usize) -> Result<usize, usize> {
+        let rest = &self.source[at..];
+        let Some(first) = rest.chars().next() else { return Err(at) };
+        let (digits, radix) = match first {
+            'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '\\' | '?' | '`' => (0, 8),
+            'x' | 'X' => (2, 16),
+            'u' => (4, 16),
+            'U' => (8, 16),
+            '0'..='3' => (2, 8),
+            other => return Err(at + other.len_utf8()),
+        };
+        let mut end = at + 1;
+        for _ in 0..digits {
+            match self.source[end..].chars().next() {
+                Some(digit) if digit.is_digit(radix) => end += 1,
+                Some(other) => return Err(end + other.len_utf8()),
+                None => return Err(end),
             }
         }
+        Ok(end)
     }
 }
 
 /// The bytes that a quoted text stands for. In bytes `\x` and octal digits are bytes, in strings they are characters.
-fn unescape(text: &str, is_bytes: bool) -> Option<Vec<u8>> {
+fn unescape(text: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let mut out = Vec::with_capacity(text.len());
     let mut characters = text.chars();
     let mut buffer = [0; 4];
+    let invalid = "unable to unescape string";
     while let Some(character) = characters.next() {
         if character != '\\' {
             out.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
             continue;
         }
-        let escape = characters.next()?;
-        let mut number = |digits: usize, radix: u32, first: &str| -> Option<u32> {
-            let mut text = first.to_owned();
-            for _ in 0..digits {
-                text.push(characters.next().filter(|c| c.is_digit(radix))?);
-            }
-            u32::from_str_radix(&text, radix).ok()
+        let escape = characters.next().ok_or(invalid)?;
+        let mut number = |digits: usize, radix: u32, first: &str| {
+            let text: String = first.chars().chain(characters.by_ref().take(digits)).collect();
+            u32::from_str_radix(&text, radix).map_err(|_| invalid)
         };
         let (code, is_byte) = match escape {
             'a' => (7, true),
@@ -219,15 +282,16 @@ fn unescape(text: &str, is_bytes: bool) -> Option<Vec<u8>> {
             'u' if !is_bytes => (number(4, 16, "")?, false),
             'U' if !is_bytes => (number(8, 16, "")?, false),
             '0'..='3' => (number(2, 8, &escape.to_string())?, true),
-            _ => return None,
+            _ => return Err(invalid),
         };
         if is_bytes && is_byte {
-            out.push(u8::try_from(code).ok()?);
+            out.push(u8::try_from(code).map_err(|_| invalid)?);
         } else {
-            out.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut buffer).as_bytes());
+            let character = char::from_u32(code).ok_or("invalid unicode code point")?;
+            out.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
         }
     }
-    Some(out)
+    Ok(out)
 }
 
 pub fn is_reserved(name: &str) -> bool {

@@ -15,12 +15,14 @@ mod estimate;
 mod eval;
 pub mod functions;
 mod lex;
+mod message;
 pub mod names;
 mod parse;
 #[cfg(test)]
 mod tests;
 pub mod types;
 mod unify;
+mod validate;
 pub mod value;
 mod work;
 
@@ -37,6 +39,7 @@ use std::fmt;
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,
+    computed_like: Option<Type>,
 }
 
 impl Environment {
@@ -46,6 +49,14 @@ impl Environment {
 
     pub fn variable(mut self, name: &str, ty: Type) -> Self {
         self.variables.push((name.to_owned(), ty));
+        self
+    }
+
+    /// Costs are estimated as if each variable were of this type, and so were what is found in a computed value, such
+    /// as an item of `text.split(',')`. Kubernetes estimates the rules of custom resources so. Without it nothing is
+    /// known of the size of what is found in a computed value.
+    pub fn computed_like(mut self, ty: Type) -> Self {
+        self.computed_like = Some(ty);
         self
     }
 }
@@ -66,17 +77,19 @@ const MAX_FAULTS: usize = 100;
 /// Parses and type checks an expression. All that is wrong with its types comes back at once.
 pub fn compile(source: &str, environment: &Environment) -> Result<Program, Vec<Fault>> {
     let fault = |(message, at): lex::Complaint| Fault::new(message, source, at);
-    let mut root = parse::parse(source).map_err(|complaint| vec![fault(complaint)])?;
-    let complaints = check::check(&mut root, &environment.variables);
-    if !complaints.is_empty() {
-        return Err(complaints.into_iter().take(MAX_FAULTS).map(fault).collect());
-    }
-    let cost = estimate::estimate(&root, &environment.variables);
+    let faults = |complaints: Vec<lex::Complaint>| -> Vec<Fault> {
+        complaints.into_iter().take(MAX_FAULTS).map(fault).collect()
+    };
+    let mut root = parse::parse(source).map_err(faults)?;
+    let agreed = |complaints: Vec<lex::Complaint>| if complaints.is_empty() { Ok(()) } else { Err(faults(complaints)) };
+    agreed(check::check(&mut root, &environment.variables))?;
+    agreed(validate::validate(&mut root))?;
+    let cost = estimate::estimate(&root, &environment.variables, environment.computed_like.as_ref());
     let mut used = Vec::new();
     collect_variables(&mut root, &mut used);
     used.sort_unstable();
     used.dedup();
-    constants::compute(&mut root).map_err(|complaint| vec![fault(complaint)])?;
+    constants::compute(&mut root).map_err(|message| vec![Fault::of_program(message)])?;
     Ok(Program { root, cost, used, variables: environment.variables.len() })
 }
 
@@ -113,6 +126,8 @@ impl Program {
 /// `Display` words it as cel-go does, with the line and a caret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
+    /// Where a program comes into being at which it failed. Only a compilation knows a place.
+    pub stage: Stage,
     pub message: String,
     pub line: u32,
     pub column: u32,
@@ -120,18 +135,38 @@ pub struct Fault {
     pub excerpt: String,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Compilation,
+    /// Making a program of the checked tree, which computes what is constant.
+    Instantiation,
+}
+
 impl Fault {
+    fn of_program(message: String) -> Self {
+        Fault { stage: Stage::Instantiation, message, line: 0, column: 0, excerpt: String::new() }
+    }
+
     fn new(message: String, source: &str, at: usize) -> Self {
+        if at == lex::NOWHERE {
+            return Fault { stage: Stage::Compilation, message, line: 0, column: 0, excerpt: String::new() };
+        }
         let before = &source[..at];
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let excerpt = source[start..].split('\n').next().unwrap_or_default().to_owned();
         let line = before.matches('\n').count() as u32 + 1;
-        Fault { message, line, column: before[start..].chars().count() as u32 + 1, excerpt }
+        Fault { stage: Stage::Compilation, message, line, column: before[start..].chars().count() as u32 + 1, excerpt }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stage == Stage::Instantiation {
+            return f.write_str(&self.message);
+        }
+        if self.line == 0 {
+            return write!(f, "ERROR: <input>:-1:0: {}", self.message);
+        }
         write!(f, "ERROR: <input>:{}:{}: {}", self.line, self.column, self.message)?;
         // Characters that are not of ASCII are shown wide, and so are the dots below them.
         write!(f, "\n | {}\n | ", self.excerpt.replace('\t', " "))?;

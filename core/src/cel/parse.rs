@@ -2,7 +2,7 @@
 //! errors have no places in our form, and sources come from strangers, so the depth is limited while the tree grows.
 
 use super::ast::*;
-use super::lex::{Complaint, Lexer, Spanned, Token, is_reserved};
+use super::lex::{Complaint, Lexer, NOWHERE, Spanned, Token, is_reserved};
 use super::types::Type;
 use std::collections::VecDeque;
 
@@ -14,32 +14,46 @@ pub const MAX_NESTING: u32 = 250;
 /// recurses, so this is what the smallest stack that a thread may have can bear.
 pub const MAX_DEPTH: u32 = 300;
 
-pub fn parse(source: &str) -> Result<Box<Node>, Complaint> {
+/// Parses; or tells what is no expression, in the order of the source. As far as a mistake is a word too many or a
+/// bracket that is missing, what follows it is read as well.
+pub fn parse(source: &str) -> Result<Box<Node>, Vec<Complaint>> {
     let size = source.chars().count();
     if size > MAX_SOURCE {
         let message = format!("expression code point size exceeds limit: size: {size}, limit {MAX_SOURCE}");
-        return Err((message, 0));
+        return Err(vec![(message, 0)]);
     }
     let mut lexer = Lexer::new(source);
-    let next = lexer.next()?;
-    let mut parser = Parser { source, lexer, next, nesting: 0 };
-    let node = parser.expression()?;
-    if parser.next.token != Token::End {
-        let start = parser.next.start;
-        let text = parser.spelling();
-        parser.advance()?;
-        let what = if parser.next.token == Token::End { "extraneous" } else { "mismatched" };
-        return Err((format!("Syntax error: {what} input '{text}' expecting <EOF>"), start));
+    let next = lexer.next();
+    let after = lexer.next();
+    let mut parser = Parser { source, lexer, next, after, nesting: 0, complaints: Vec::new(), is_lost: false };
+    let outcome = parser.whole();
+    let mut complaints = std::mem::take(&mut parser.complaints);
+    complaints.append(&mut parser.lexer.complaints);
+    match outcome {
+        Ok(node) if complaints.is_empty() => return Ok(node),
+        Ok(_) => {}
+        // Too deep is all that is said.
+        Err(complaint) if complaint.1 == NOWHERE => return Err(vec![complaint]),
+        Err(complaint) => complaints.push(complaint),
     }
-    Ok(node)
+    complaints.sort_by_key(|complaint| complaint.1);
+    Err(complaints)
 }
 
 struct Parser<'s> {
     source: &'s str,
     lexer: Lexer<'s>,
     next: Spanned,
+    /// The token behind the next one.
+    after: Spanned,
     nesting: u32,
+    complaints: Vec<Complaint>,
+    /// After a complaint, until something fits again: what comes of a mistake is not told.
+    is_lost: bool,
 }
+
+/// What cel-go calls the results of its loops.
+const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
 const OR: u8 = 0;
 const AND: u8 = 1;
@@ -64,13 +78,32 @@ const BINARY: &[(&str, u8, &str)] = &[
 
 const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, \
                         IDENTIFIER}";
+const OPERANDS_OR_END: &str = "{'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, \
+                               STRING, BYTES, IDENTIFIER}";
 
 impl<'s> Parser<'s> {
+    fn whole(&mut self) -> Result<Box<Node>, Complaint> {
+        let node = self.expression()?;
+        if self.next.token != Token::End {
+            let what = if self.after.token == Token::End { "extraneous" } else { "mismatched" };
+            self.complain(format!("Syntax error: {what} input '{}' expecting <EOF>", self.spelling()));
+        }
+        Ok(node)
+    }
+
+    fn complain(&mut self, message: String) {
+        if !self.is_lost {
+            self.complaints.push((message, self.next.start));
+        }
+        self.is_lost = true;
+    }
+
     fn expression(&mut self) -> Result<Box<Node>, Complaint> {
         self.nesting += 1;
         if self.nesting > MAX_NESTING {
-            return Err((format!("expression recursion limit exceeded: {MAX_NESTING}"), self.next.start));
+            return Err((format!("expression recursion limit exceeded: {MAX_NESTING}"), NOWHERE));
         }
+        self.pass_over_extra(OPERANDS, false)?;
         let mut node = self.operators()?;
         if self.at_sign("?") {
             node = self.conditional(node)?;
@@ -81,7 +114,8 @@ impl<'s> Parser<'s> {
 
     #[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
     fn conditional(&mut self, condition: Box<Node>) -> Result<Box<Node>, Complaint> {
-        let at = self.advance()?.start;
+        let at = self.advance().start;
+        self.pass_over_extra(OPERANDS, false)?;
         let yes = self.operators()?;
         self.expect(":")?;
         let no = self.expression()?;
@@ -97,7 +131,7 @@ impl<'s> Parser<'s> {
         let mut chain = Chain { operands: VecDeque::from([first]), operators: VecDeque::new() };
         let mut next = Some(operator);
         while let Some((strength, function)) = next {
-            let at = self.advance()?.start;
+            let at = self.advance().start;
             chain.operators.push_back((strength, function, at));
             chain.operands.push_back(self.unary()?);
             next = self.operator();
@@ -111,7 +145,22 @@ impl<'s> Parser<'s> {
         BINARY.iter().find(|operator| operator.0 == sign).map(|operator| (operator.1, operator.2))
     }
 
+    /// Where an operand or, if asked, a closing bracket must come: passes over one token before it that does not fit.
+    fn pass_over_extra(&mut self, expected: &str, or_end: bool) -> Result<(), Complaint> {
+        let fits = |token: &Token| begins_operand(token) || (or_end && *token == Token::Sign(")"));
+        if fits(&self.next.token) {
+            return Ok(());
+        }
+        if self.next.token == Token::End || !fits(&self.after.token) {
+            return Err(self.unexpected(expected));
+        }
+        self.complain(format!("Syntax error: extraneous input '{}' expecting {expected}", self.spelling()));
+        self.advance();
+        Ok(())
+    }
+
     fn unary(&mut self) -> Result<Box<Node>, Complaint> {
+        self.pass_over_extra(OPERANDS, false)?;
         match self.next.token {
             Token::Sign("!") => self.signed("!", "!_"),
             Token::Sign("-") => self.signed("-", "-_"),
@@ -125,8 +174,14 @@ impl<'s> Parser<'s> {
     fn signed(&mut self, sign: &str, function: &str) -> Result<Box<Node>, Complaint> {
         let at = self.next.start;
         let mut count = 0;
-        while self.accept(sign)? {
+        while self.accept(sign) {
             count += 1;
+        }
+        if sign == "-" && self.at_sign("!") {
+            return Err((
+                format!("Syntax error: no viable alternative at input '{}!'", sign.repeat(count)),
+                self.next.start,
+            ));
         }
         // A minus before a number belongs to it.
         let operand = match self.next.token {
@@ -145,9 +200,9 @@ impl<'s> Parser<'s> {
     fn members(&mut self, mut operand: Box<Node>) -> Result<Box<Node>, Complaint> {
         loop {
             if self.at_sign(".") {
-                let at = self.advance()?.start;
-                let optional = self.accept("?")?;
-                let field = self.identifier()?;
+                let dot = self.advance();
+                let optional = self.accept("?");
+                let Some(field) = self.field(&dot) else { continue };
                 if !optional && self.at_sign("(") {
                     let open = self.next.start;
                     let arguments = self.arguments()?;
@@ -156,24 +211,62 @@ impl<'s> Parser<'s> {
                 }
                 let mode = if optional { Select::Optional } else { Select::Value };
                 let depth = operand.depth;
-                operand = node(at, depth, Kind::Select { operand, field, mode })?;
+                operand = node(dot.start, depth, Kind::Select { operand, field, mode })?;
             } else if self.at_sign("[") {
-                let at = self.advance()?.start;
-                let optional = self.accept("?")?;
+                let at = self.advance().start;
+                let optional = self.accept("?");
                 let index = self.expression()?;
                 self.expect("]")?;
                 let depth = operand.depth.max(index.depth);
                 operand = node(at, depth, Kind::Index { operand, index, optional })?;
+            } else if self.at_sign("{")
+                && let Some(name) = operand.qualified_name()
+            {
+                operand = self.message(name)?;
             } else {
                 return Ok(operand);
             }
         }
     }
 
+    /// The name behind a dot. Where there is none, what cannot follow an operand is passed over.
+    fn field(&mut self, dot: &Spanned) -> Option<String> {
+        match self.next.token {
+            Token::Identifier => return Some(self.advance_over_name()),
+            Token::Escaped => {
+                self.complaints.push(("unsupported syntax: '`'".to_owned(), self.next.start));
+                return Some(self.advance_over_name());
+            }
+            Token::Sign("true" | "false" | "null") => {
+                let complaint = self.unexpected("IDENTIFIER");
+                self.complain(complaint.0);
+            }
+            _ => {
+                let blanks = &self.source[dot.end..self.next.start];
+                let blanks: String = blanks.chars().filter(|c| c.is_ascii_whitespace()).collect();
+                let what = if self.next.token == Token::End { "" } else { self.spelling() };
+                let at = if what.is_empty() { "" } else { &blanks };
+                self.complain(format!("Syntax error: no viable alternative at input '.{at}{what}'"));
+            }
+        }
+        let is_lost = self.is_lost;
+        while self.next.token != Token::End && !follows_operand(&self.next.token) {
+            self.advance();
+        }
+        self.is_lost = is_lost;
+        None
+    }
+
+    fn advance_over_name(&mut self) -> String {
+        let name = self.spelling().trim_matches('`').to_owned();
+        self.advance();
+        name
+    }
+
     fn primary(&mut self) -> Result<Box<Node>, Complaint> {
         match &self.next.token {
             Token::Sign("(") => {
-                self.advance()?;
+                self.advance();
                 let inner = self.expression()?;
                 self.expect(")")?;
                 Ok(inner)
@@ -199,12 +292,12 @@ impl<'s> Parser<'s> {
             Token::Bytes(bytes) => Literal::Bytes(bytes.as_slice().into()),
             _ => return Err(self.unexpected(OPERANDS)),
         };
-        self.advance()?;
+        self.advance();
         node(start, 0, Kind::Literal(literal))
     }
 
     fn number(&mut self, negative: bool) -> Result<Literal, Complaint> {
-        let spanned = self.advance()?;
+        let spanned = self.advance();
         match spanned.token {
             Token::Int(number) if negative => Ok(Literal::Int(0i64.wrapping_sub_unsigned(number))),
             Token::Int(number) => match i64::try_from(number) {
@@ -219,8 +312,8 @@ impl<'s> Parser<'s> {
 
     /// A variable, a call of a global function or a macro, or a message.
     fn name(&mut self) -> Result<Box<Node>, Complaint> {
+        let is_absolute = self.accept(".");
         let start = self.next.start;
-        self.accept(".")?;
         let name = self.identifier()?;
         if is_reserved(&name) {
             return Err((format!("reserved identifier: {name}"), start));
@@ -229,82 +322,80 @@ impl<'s> Parser<'s> {
             let open = self.next.start;
             let arguments = self.arguments()?;
             if name == "has" && arguments.len() == 1 {
-                return has(arguments);
+                return has(open, arguments);
             }
             return call(open, &name, false, arguments);
         }
-        if let Some(message) = self.message(&name)? {
-            return Ok(message);
-        }
+        let name = if is_absolute { format!(".{name}") } else { name };
         node(start, 0, Kind::Name { name, place: Place::Unresolved })
     }
 
-    fn message(&mut self, name: &str) -> Result<Option<Box<Node>>, Complaint> {
-        if !self.at_sign("{") {
-            return Ok(None);
-        }
+    fn message(&mut self, name: String) -> Result<Box<Node>, Complaint> {
         let at = self.next.start;
-        self.entries(|parser| {
-            parser.identifier()?;
-            Ok(None)
-        })?;
-        node(at, 0, Kind::Message { name: name.to_owned() }).map(Some)
-    }
-
-    fn list(&mut self) -> Result<Box<Node>, Complaint> {
-        let at = self.advance()?.start;
-        let mut items = Vec::new();
-        while !self.at_sign("]") {
-            let optional = self.accept("?")?;
-            items.push(Item { node: *self.expression()?, optional });
-            if !self.accept(",")? {
+        let mut fields = Vec::new();
+        self.expect("{")?;
+        while !self.at_sign("}") {
+            self.accept("?");
+            let name = self.identifier()?;
+            let at = self.next.start as u32;
+            self.expect(":")?;
+            fields.push(MessageField { name, at, node: *self.expression()? });
+            if !self.accept(",") {
                 break;
             }
         }
-        self.expect("]")?;
+        self.expect_end("}")?;
+        let depth = fields.iter().map(|field| field.node.depth).max().unwrap_or(0);
+        node(at, depth, Kind::Message { name, fields })
+    }
+
+    fn list(&mut self) -> Result<Box<Node>, Complaint> {
+        let at = self.advance().start;
+        let mut items = Vec::new();
+        // Nothing may stand before a comma, as long as nothing else does.
+        let is_empty = self.at_sign(",") && self.after.token == Token::Sign("]");
+        while !is_empty && !self.at_sign("]") {
+            let optional = self.accept("?");
+            items.push(Item { node: *self.expression()?, optional });
+            if !self.accept(",") {
+                break;
+            }
+        }
+        self.accept(",");
+        self.expect_end("]")?;
         let depth = items.iter().map(|item| item.node.depth).max().unwrap_or(0);
         node(at, depth, Kind::List(items))
     }
 
     fn map(&mut self) -> Result<Box<Node>, Complaint> {
-        let at = self.next.start;
-        let entries = self.entries(|parser| parser.expression().map(Some))?;
-        let depth = entries.iter().map(|entry| entry.key.depth.max(entry.value.depth)).max().unwrap_or(0);
-        node(at, depth, Kind::Map(entries))
-    }
-
-    /// `{key: value, …}`; where keys are no expressions they and their values are read and dropped.
-    fn entries(
-        &mut self,
-        key: impl Fn(&mut Self) -> Result<Option<Box<Node>>, Complaint>,
-    ) -> Result<Vec<Entry>, Complaint> {
-        self.expect("{")?;
+        let at = self.advance().start;
         let mut entries = Vec::new();
-        while !self.at_sign("}") {
-            let optional = self.accept("?")?;
-            let key = key(self)?;
+        let is_empty = self.at_sign(",") && self.after.token == Token::Sign("}");
+        while !is_empty && !self.at_sign("}") {
+            let optional = self.accept("?");
+            let key = *self.expression()?;
             self.expect(":")?;
-            let value = self.expression()?;
-            if let Some(key) = key {
-                entries.push(Entry { key: *key, value: *value, optional });
-            }
-            if !self.accept(",")? {
+            entries.push(Entry { key, value: *self.expression()?, optional });
+            if !self.accept(",") {
                 break;
             }
         }
-        self.expect("}")?;
-        Ok(entries)
+        self.accept(",");
+        self.expect_end("}")?;
+        let depth = entries.iter().map(|entry| entry.key.depth.max(entry.value.depth)).max().unwrap_or(0);
+        node(at, depth, Kind::Map(entries))
     }
 
     fn arguments(&mut self) -> Result<Vec<Node>, Complaint> {
         self.expect("(")?;
         let mut arguments = Vec::new();
-        if self.accept(")")? {
+        self.pass_over_extra(OPERANDS_OR_END, true)?;
+        if self.accept(")") {
             return Ok(arguments);
         }
         loop {
             arguments.push(*self.expression()?);
-            if !self.accept(",")? {
+            if !self.accept(",") {
                 break;
             }
         }
@@ -317,7 +408,7 @@ impl<'s> Parser<'s> {
             return Err(self.unexpected("IDENTIFIER"));
         }
         let name = self.spelling().to_owned();
-        self.advance()?;
+        self.advance();
         Ok(name)
     }
 
@@ -325,18 +416,37 @@ impl<'s> Parser<'s> {
         matches!(self.next.token, Token::Sign(found) if found == sign)
     }
 
-    fn accept(&mut self, sign: &str) -> Result<bool, Complaint> {
+    fn accept(&mut self, sign: &str) -> bool {
         let found = self.at_sign(sign);
         if found {
-            self.advance()?;
+            self.advance();
         }
-        Ok(found)
+        found
     }
 
     fn expect(&mut self, sign: &str) -> Result<(), Complaint> {
-        match self.accept(sign)? {
+        if self.accept(sign) {
+            return Ok(());
+        }
+        if matches!(self.after.token, Token::Sign(found) if found == sign) {
+            self.complain(format!("Syntax error: extraneous input '{}' expecting '{sign}'", self.spelling()));
+            self.advance();
+            self.advance();
+            return Ok(());
+        }
+        // A bracket that is missing is thought of where something comes that may follow it.
+        if matches!(sign, ")" | "]") && follows_operand(&self.next.token) {
+            self.complain(format!("Syntax error: missing '{sign}' at '{}'", self.spelling()));
+            return Ok(());
+        }
+        Err(self.unexpected(&format!("'{sign}'")))
+    }
+
+    /// The end of what has parts with commas between them.
+    fn expect_end(&mut self, sign: &str) -> Result<(), Complaint> {
+        match self.accept(sign) {
             true => Ok(()),
-            false => Err(self.unexpected(&format!("'{sign}'"))),
+            false => Err(self.unexpected(&format!("{{'{sign}', ','}}"))),
         }
     }
 
@@ -353,9 +463,30 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn advance(&mut self) -> Result<Spanned, Complaint> {
-        let next = self.lexer.next()?;
-        Ok(std::mem::replace(&mut self.next, next))
+    fn advance(&mut self) -> Spanned {
+        self.is_lost = false;
+        let after = self.lexer.next();
+        let next = std::mem::replace(&mut self.after, after);
+        std::mem::replace(&mut self.next, next)
+    }
+}
+
+fn begins_operand(token: &Token) -> bool {
+    match token {
+        Token::Sign(sign) => matches!(*sign, "[" | "{" | "(" | "." | "-" | "!" | "true" | "false" | "null"),
+        Token::Escaped | Token::End => false,
+        _ => true,
+    }
+}
+
+/// Whether the token may come where an operand has ended.
+fn follows_operand(token: &Token) -> bool {
+    match token {
+        Token::Sign(sign) => {
+            BINARY.iter().any(|operator| operator.0 == *sign)
+                || matches!(*sign, ")" | "]" | "}" | "," | ":" | "?" | "." | "[" | "{")
+        }
+        token => *token == Token::End,
     }
 }
 
@@ -425,11 +556,11 @@ fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: boo
     node(places[middle], depth, Kind::Logic { and, operands: Box::new([*left, *right]) })
 }
 
-fn has(mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
+fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
     let argument = arguments.remove(0);
     match argument.kind {
         Kind::Select { operand, field, mode: Select::Value } => {
-            Ok(Box::new(Node { kind: Kind::Select { operand, field, mode: Select::Test }, ..argument }))
+            node(at, operand.depth, Kind::Select { operand, field, mode: Select::Test })
         }
         _ => Err(("invalid argument to has() macro".to_owned(), argument.at as usize)),
     }
@@ -474,18 +605,36 @@ fn member_call(
             let flat = function == "optFlatMap";
             return node(at, depth, Kind::OptionalMap(Box::new(OptionalMap { target: *target, variable, body, flat })));
         }
+        ("sortBy", 2) => return sort_by(at, target, arguments),
         _ => {
             arguments.insert(0, *target);
             return call(at, &function, true, arguments);
         }
     };
+    fold(at, target, (kind, variables, has_filter), arguments)
+}
+
+/// A macro that goes over a list or a map.
+#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
+fn fold(
+    at: usize,
+    target: Box<Node>,
+    (kind, variables, has_filter): (FoldKind, usize, bool),
+    mut arguments: Vec<Node>,
+) -> Result<Box<Node>, Complaint> {
     let body = arguments.pop().expect("macros have arguments");
     let filter = if has_filter { arguments.pop() } else { None };
+    // The macros with one variable word it otherwise than those with two.
+    let is_old = variables == 1 && matches!(kind, FoldKind::Map | FoldKind::Filter);
     let mut names: Vec<String> = Vec::with_capacity(variables);
     for argument in arguments {
         let Kind::Name { name, .. } = argument.kind else {
-            return Err(("argument must be a simple name".to_owned(), argument.at as usize));
+            let what = if is_old { "argument is not an identifier" } else { "argument must be a simple name" };
+            return Err((what.to_owned(), argument.at as usize));
         };
+        if ACCUMULATORS.contains(&name.as_str()) {
+            return Err(("iteration variable overwrites accumulator variable".to_owned(), argument.at as usize));
+        }
         if names.contains(&name) {
             return Err((format!("duplicate variable name: {name}"), argument.at as usize));
         }
@@ -493,4 +642,18 @@ fn member_call(
     }
     let depth = target.depth.max(body.depth).max(filter.as_ref().map_or(0, |filter| filter.depth));
     node(at, depth, Kind::Fold(Box::new(Fold { range: *target, kind, variables: names, filter, body })))
+}
+
+/// `list.sortBy(item, key)`: the list by the keys of its items.
+fn sort_by(at: usize, target: Box<Node>, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
+    if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {
+        let can = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+        return Err((can.to_owned(), target.at as usize));
+    }
+    let variable = "@__sortBy_input__";
+    let name = || node(at, 0, Kind::Name { name: variable.to_owned(), place: Place::Unresolved });
+    let keys = fold(at, name()?, (FoldKind::Map, 1, false), arguments)?;
+    let body = call(at, "@sortByAssociatedKeys", true, vec![*name()?, *keys])?;
+    let depth = target.depth.max(body.depth);
+    node(at, depth, Kind::Bind(Box::new(Bind { variable: variable.to_owned(), value: *target, body: *body })))
 }

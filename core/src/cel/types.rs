@@ -3,6 +3,7 @@
 //! A [`Type::Declared`] wraps a type with what a schema says beyond it: a limit of the size, whether null is allowed,
 //! how a list compares. The checker looks through the wrapper; reading documents and estimating costs use it.
 
+use super::names::{RESERVED, escape};
 use std::fmt;
 use std::sync::Arc;
 
@@ -78,8 +79,19 @@ impl ObjectType {
         ObjectType { name: name.into(), fields }
     }
 
+    /// A field may be spelled as a word that is reserved only for variables, too.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| &self.fields[at])
+        let find = |name: &str| self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok();
+        let found = find(name).or_else(|| match RESERVED.contains(&name) {
+            true => find(&escape(name)?),
+            false => None,
+        });
+        found.map(|at| &self.fields[at])
+    }
+
+    /// The field that documents spell so.
+    pub fn field_of_json(&self, json: &str) -> Option<&Field> {
+        self.field(&escape(json)?).filter(|field| field.json == json)
     }
 
     pub fn fields(&self) -> &[Field] {

@@ -62,6 +62,10 @@ pub struct Joined<'a> {
 /// A key of a computed map.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key<'a> {
+    /// Only maps of literals have such keys.
+    Null,
+    /// Not a whole number; its bits.
+    Fraction(u64),
     Bool(bool),
     Int(i64),
     Uint(u64),

@@ -5,6 +5,7 @@
 //! Here such work costs besides; as much as any ordinary expression does of it is free, so that costs are as told.
 
 use super::ast::Call;
+use super::functions::{self, Compiled, Cost};
 use super::types::Type;
 use super::value::{Key, List, Value};
 use crate::schema::structural::pattern;
@@ -22,14 +23,25 @@ const LISTED: u64 = 10;
 const WRITTEN: u64 = 10;
 
 /// Before a call: what it will read.
-pub fn before(call: &Call, arguments: &[Value<'_>]) -> u64 {
-    match (call.function.as_str(), arguments) {
-        ("matches" | "find" | "findAll", [_, Value::String(pattern), ..]) => {
-            pattern::weight(pattern).saturating_sub(FREE)
-        }
-        ("size" | "charAt", [Value::String(text), ..]) => text.len() as u64 / COUNTED,
+pub fn before(call: &Call, overload: &Compiled, arguments: &[Value<'_>]) -> u64 {
+    let pattern = match (call.function.as_str(), arguments) {
+        ("matches" | "find" | "findAll", [_, Value::String(pattern), ..]) => beyond_free(pattern::weight(pattern)),
         _ => 0,
-    }
+    };
+    let reading = match (&overload.cost, arguments) {
+        // The function `matches`, which has no receiver, costs what the other does.
+        (Cost::One, [Value::String(_), Value::String(_)]) if call.function == "matches" => {
+            beyond_free(functions::pattern_cost(arguments, &Value::Null))
+        }
+        (Cost::One, [Value::String(text), ..]) => text.len() as u64 / COUNTED,
+        _ => 0,
+    };
+    pattern.saturating_add(reading)
+}
+
+/// What costs nothing in Kubernetes, and here only when there is much of it.
+pub fn beyond_free(cost: u64) -> u64 {
+    cost.saturating_sub(FREE)
 }
 
 /// After a call: what it has written.
@@ -38,6 +50,7 @@ pub fn after(call: &Call, result: &Value<'_>) -> u64 {
         ("_+_", Value::List(List::Keyed(items, _))) => {
             return (items.len() as u64).saturating_sub(FREE_ITEMS).saturating_mul(LOOKED_UP);
         }
+        ("flatten" | "unwrap" | "unwrapOpt" | "optional.unwrap", list) => list.size(),
         ("replace" | "format", result) => bytes(result),
         (getter, result) if getter.starts_with("get") => bytes(result),
         _ => 0,
@@ -48,6 +61,11 @@ pub fn after(call: &Call, result: &Value<'_>) -> u64 {
 /// Before a loop: a map's keys are listed first.
 pub fn keys(range: &Value<'_>) -> u64 {
     if range.is_map() { range.size().saturating_sub(FREE_ITEMS) / LISTED } else { 0 }
+}
+
+/// For a list or map that is written out: what it has so many of.
+pub fn items(count: usize) -> u64 {
+    (count as u64).saturating_sub(FREE_ITEMS) / LISTED
 }
 
 fn bytes(value: &Value<'_>) -> u64 {

@@ -4,16 +4,16 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Column, Completed, Convert, FieldPaths, Hooks, Kind, Question, Read, ScalePaths, Scope, Selectable,
-    Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, Column, Completed, Convert, Deprecation, FieldPaths, Generation, Hooks, Kind, MetadataOnUpdate,
+    MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::role::RoleKind;
-use crate::authz::user::User;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::refusal::Refusal;
+use crate::refusal::{Cause, Refusal};
+use crate::request::ConnectOptions;
 use serde_json::Value;
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
@@ -57,18 +57,23 @@ impl Kind {
             verbs: ALL_VERBS.into(),
             subresources: Vec::new(),
             selectable: Vec::new(),
+            names_itself_in_selectors: false,
             indexed: Glance::at_labels(),
             shown: Shown::default(),
-            generation: false,
+            generation: Generation::Nothing,
+            reset_fields: None,
             create_on_update: false,
             deleted_first: false,
             unconditional_update: true,
             returns_deleted: false,
             name_rule: NameRule::Subdomain,
+            metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
             immortal: &[],
             expires: false,
+            independent: false,
             role: None,
             question: None,
+            pods_at: None,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -106,7 +111,9 @@ impl Kind {
             version: version.into(),
             message,
             convert,
+            validate: None,
             orphans_dependents: false,
+            deprecation: Deprecation::find(group, version, &self.kind),
             custom: None,
         });
     }
@@ -143,6 +150,18 @@ impl Kind {
         self
     }
 
+    /// Finalizers need no domain.
+    pub fn any_finalizers(mut self) -> Self {
+        self.metadata.standard_finalizers = false;
+        self
+    }
+
+    /// What its own rules say of the metadata that an update brings, where they do not repeat those of all objects.
+    pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
+        self.metadata.on_update = rules;
+        self
+    }
+
     /// A delete answers with the object that was.
     pub fn return_deleted_object(mut self) -> Self {
         self.returns_deleted = true;
@@ -158,6 +177,18 @@ impl Kind {
     /// Objects go some time after their last change, which the operator sets.
     pub fn expires(mut self) -> Self {
         self.expires = true;
+        self
+    }
+
+    /// Nothing depends on objects of this kind.
+    pub fn independent(mut self) -> Self {
+        self.independent = true;
+        self
+    }
+
+    /// Objects of this kind are pods, or make them: where they have a pod's spec.
+    pub fn pods_at(mut self, pointer: &'static str) -> Self {
+        self.pods_at = Some(pointer);
         self
     }
 
@@ -232,6 +263,11 @@ impl Kind {
         self.select_at(path, path)
     }
 
+    pub fn named_in_selectors(mut self) -> Self {
+        self.names_itself_in_selectors = true;
+        self
+    }
+
     /// The same by another name.
     pub fn select_at(self, field: &str, path: &'static str) -> Self {
         self.select_or(field, path, "")
@@ -293,8 +329,25 @@ impl Kind {
     }
 
     /// `metadata.generation` counts the changes of this kind's desired state.
-    pub fn generation(mut self) -> Self {
-        self.generation = true;
+    pub fn generation(self) -> Self {
+        self.generation_with(&[])
+    }
+
+    /// The same, and changes of these fields of the metadata.
+    pub fn generation_with(mut self, metadata: &'static [&'static str]) -> Self {
+        self.generation = Generation::Changes { metadata };
+        self
+    }
+
+    /// The same, but what has never changed has none.
+    pub fn generation_of_changes(mut self) -> Self {
+        self.generation = Generation::LaterChanges;
+        self
+    }
+
+    /// What a write of the object itself leaves as it was, where that is more than the status.
+    pub fn resets(mut self, fields: FieldPaths) -> Self {
+        self.reset_fields = Some(fields);
         self
     }
 
@@ -314,13 +367,19 @@ impl Kind {
         self
     }
 
-    pub fn sign(mut self, hook: fn(&mut Value, &User)) -> Self {
-        self.hooks.sign = Some(hook);
+    pub fn note(mut self, hook: fn(&mut Value, Option<&Value>, &Asking)) -> Self {
+        self.hooks.note = Some(hook);
         self
     }
 
     pub fn authorize(mut self, hook: Authorize) -> Self {
         self.hooks.authorize = Some(hook);
+        self
+    }
+
+    /// What of the object is said in an older and a newer way, made to agree.
+    pub fn agree(mut self, hook: fn(&mut Value)) -> Self {
+        self.hooks.agree = Some(hook);
         self
     }
 
@@ -340,11 +399,25 @@ impl Kind {
         self
     }
 
+    /// The rules for writes through some versions, where they are not those of the kind.
+    pub fn validate_in<const N: usize>(mut self, api_versions: [&str; N], rules: Validate) -> Self {
+        for version in self.versions.iter_mut().filter(|v| api_versions.iter().any(|named| api_version_is(v, named))) {
+            version.validate = Some(rules);
+        }
+        self
+    }
+
     /// The rules for a write through a subresource that the kind has.
     pub fn validate_part(mut self, name: &str, rules: Validate) -> Self {
         for part in self.subresources.iter_mut().filter(|part| part.name == name) {
             part.validate = Some(rules);
         }
+        self
+    }
+
+    /// The rules of a new object that ask for the labels of its namespace.
+    pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Vec<Cause>) -> Self {
+        self.hooks.in_namespace = Some(rules);
         self
     }
 
@@ -355,7 +428,7 @@ impl Kind {
 
     /// Objects of this kind are kept and shown, but nothing in this server obeys them: whoever writes one is told so.
     pub fn unenforced(self) -> Self {
-        self.warnings(|kind, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
+        self.warnings(|kind, _, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
     }
 
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
@@ -384,8 +457,13 @@ impl Kind {
         self
     }
 
-    pub fn unreachable(mut self, hook: fn(&Value, &str) -> Refusal) -> Self {
+    pub fn unreachable(mut self, hook: fn(&Value, &str, &ConnectOptions) -> Refusal) -> Self {
         self.hooks.unreachable = Some(hook);
+        self
+    }
+
+    pub fn connect_options(mut self, hook: fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>) -> Self {
+        self.hooks.connect_options = Some(hook);
         self
     }
 
@@ -431,7 +509,7 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::registry;
+    use crate::kinds::{Generation, registry};
 
     /// What writers may do, kind by kind, as the strategies of Kubernetes have it.
     #[test]
@@ -439,7 +517,7 @@ mod tests {
         let mut shown = String::new();
         for (_, kind) in registry().iter().filter(|(_, kind)| kind.stored) {
             let flags = [
-                ("generation", kind.generation),
+                ("generation", kind.generation != Generation::Nothing),
                 ("create-on-update", kind.create_on_update),
                 ("version-needed", !kind.unconditional_update),
                 ("status", kind.subresource(0, "status").is_some()),

@@ -1,5 +1,6 @@
 //! Small steps that conversions between versions are made of. What a version changes stands with its group.
 
+use crate::schema::{Field, MessageId, Shape, Type, schema};
 use serde_json::{Map, Value};
 
 /// A JSON object.
@@ -57,6 +58,37 @@ pub(super) fn take_annotation(document: &mut Fields, name: &str) -> Option<Strin
 
 pub(super) fn put_annotation(document: &mut Fields, name: &str, text: String) {
     ensure(ensure(document, "metadata"), "annotations").insert(name.into(), text.into());
+}
+
+/// A list of messages as text, with the fields in the order of their declaration, as clients know it of Kubernetes.
+pub(super) fn declared(message: &str, list: Value) -> String {
+    let Some(message) = schema().id(message) else { return list.to_string() };
+    let mut list = list;
+    let items = list.as_array_mut().into_iter().flatten();
+    let shown = items.map(|item| {
+        super::show_zeros(message, item);
+        declared_message(message, item)
+    });
+    format!("[{}]", shown.collect::<Vec<_>>().join(","))
+}
+
+fn declared_message(message: MessageId, value: &Value) -> String {
+    let Value::Object(fields) = value else { return value.to_string() };
+    let mut known: Vec<&Field> = schema().message(message).fields.iter().collect();
+    known.sort_by_key(|field| field.number);
+    let shown = known.into_iter().filter_map(|field| {
+        let value = fields.get(&field.json)?;
+        let text = match (field.ty, field.shape, value) {
+            (Type::Message(inner), Shape::Single, value) => declared_message(inner, value),
+            (Type::Message(inner), Shape::List, Value::Array(items)) => {
+                let items: Vec<String> = items.iter().map(|item| declared_message(inner, item)).collect();
+                format!("[{}]", items.join(","))
+            }
+            (_, _, value) => value.to_string(),
+        };
+        Some(format!("\"{}\":{text}", field.json))
+    });
+    format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
 }
 
 /// Checks that two documents are one object in two versions.

@@ -5,7 +5,7 @@
 
 use super::apiextensions::columns;
 use super::build::{PART_RESETS, STATUS_RESETS_METADATA};
-use super::{Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
+use super::{Generation, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
 use crate::event::Offset;
 use crate::object::glance::Glance;
 use crate::schema::layout;
@@ -191,8 +191,9 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     made.short_names = texts("shortNames");
     made.categories = texts("categories");
     made.storage = storage(group, plural);
-    made.generation = true;
+    made.generation = Generation::Changes { metadata: &[] };
     made.unconditional_update = false;
+    made.metadata.standard_finalizers = false;
     made.hooks = Hooks::default();
     let webhook = Some(&spec["conversion"]).filter(|conversion| conversion["strategy"] == "Webhook");
     made.custom = Some(Custom {
@@ -223,7 +224,9 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
             version: name.to_owned(),
             message: message(group, name, kind),
             convert: None,
+            validate: None,
             orphans_dependents: false,
+            deprecation: None,
             custom: Some(Box::new(CustomVersion {
                 served: version["served"] == true,
                 warning: warning(group, kind, version),

@@ -16,11 +16,20 @@ pub struct ApiGroup {
     pub bodies: &'static [[&'static str; 3]],
     /// Discovery shows it behind the groups of custom kinds.
     pub behind_custom: bool,
+    /// Of the APIServices of its versions: the higher stands before the lower in discovery.
+    pub group_priority: i64,
+    /// Versions that have an APIService, with their priorities within the group.
+    pub version_priorities: &'static [(&'static str, i64)],
 }
 
 impl ApiGroup {
     pub const fn new(name: &'static str, kinds: fn() -> Vec<Kind>, defaults: fn() -> Vec<Rule>) -> Self {
-        ApiGroup { name, kinds, defaults, bodies: &[], behind_custom: false }
+        let (bodies, version_priorities): (&[_], &[_]) = (&[], &[]);
+        ApiGroup { name, kinds, defaults, bodies, behind_custom: false, group_priority: 0, version_priorities }
+    }
+
+    pub const fn prioritized(self, group_priority: i64, version_priorities: &'static [(&'static str, i64)]) -> Self {
+        ApiGroup { group_priority, version_priorities, ..self }
     }
 }
 
@@ -52,6 +61,13 @@ pub(super) const GROUPS: &[ApiGroup] = &[
     super::extensions::API_GROUP,
 ];
 
+/// Group and version priority of the APIService of a built-in group version, if it has one.
+pub(crate) fn priorities(group: &str, version: &str) -> Option<(i64, i64)> {
+    let group = GROUPS.iter().find(|known| known.name == group)?;
+    let (_, priority) = group.version_priorities.iter().find(|(name, _)| *name == version)?;
+    Some((group.group_priority, *priority))
+}
+
 /// Where discovery shows a group. Custom ones share a place.
 pub(super) fn rank(group: &str) -> usize {
     match GROUPS.iter().position(|known| known.name == group) {
@@ -67,13 +83,19 @@ pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static s
     bodies.iter().find(|[v, k, _]| *v == version && *k == kind).map(|[_, _, message]| *message)
 }
 
+static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
+
 /// Sets everything that a document of this built-in message leaves unset. Applying it twice changes nothing more.
 pub fn apply_defaults(message: MessageId, document: &mut Value) {
-    static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
     BUILT_IN.apply(message, document);
 }
 
-/// The same for a document of any kind, built in or custom.
+/// Sets only what Kubernetes writes though nobody has set it: `status: {}`, `rules: null`.
+pub fn show_zeros(message: MessageId, document: &mut Value) {
+    BUILT_IN.show_zeros(message, document);
+}
+
+/// Sets everything that a document of any kind, built in or custom, leaves unset.
 pub fn default(layout: Layout, document: &mut Value) {
     match layout {
         Layout::Table(_, message) => apply_defaults(message, document),

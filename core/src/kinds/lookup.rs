@@ -45,7 +45,9 @@ impl Kind {
             version: version.version.clone(),
             message: version.message.clone(),
             convert: version.convert,
+            validate: None,
             orphans_dependents: version.orphans_dependents,
+            deprecation: version.deprecation,
             custom: None,
         };
         retired.versions = self.versions.iter().map(version).collect();
@@ -110,6 +112,14 @@ impl Version {
 
     pub fn is_served(&self) -> bool {
         self.custom.as_ref().is_none_or(|custom| custom.served)
+    }
+
+    /// What whoever uses this version of the kind is told.
+    pub fn warning(&self, kind: &str) -> Option<String> {
+        match &self.custom {
+            Some(custom) => custom.warning.clone(),
+            None => self.deprecation.map(|deprecation| deprecation.warning(kind)),
+        }
     }
 }
 

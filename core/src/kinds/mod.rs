@@ -20,8 +20,10 @@ mod convert;
 pub mod coordination;
 pub mod core;
 pub mod custom;
+mod deprecations;
 pub mod discovery;
 pub mod events;
+mod expressions;
 pub mod extensions;
 pub mod flowcontrol;
 mod groups;
@@ -39,12 +41,16 @@ pub mod scheduling;
 mod shapes;
 pub mod storage;
 pub mod storagemigration;
+pub mod structures;
+mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
+pub use deprecations::Deprecation;
 #[cfg(test)]
 pub(crate) use groups::default_rules;
-pub use groups::{ApiGroup, apply_defaults, body_message, default};
+pub(crate) use groups::priorities;
+pub use groups::{ApiGroup, apply_defaults, body_message, default, show_zeros};
 pub use known::Known;
 pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, registry};
@@ -56,6 +62,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::refusal::{Cause, Refusal};
+use crate::request::ConnectOptions;
 use serde_json::{Map, Value};
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.
@@ -79,11 +86,14 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// Who selects by another field is told of which kind it is none.
+    pub names_itself_in_selectors: bool,
     /// What selectors and claims look at: of stored objects a start reads that and no more.
     pub indexed: Glance,
     pub shown: Shown,
-    /// Whether `metadata.generation` counts changes of the desired state.
-    pub generation: bool,
+    pub generation: Generation,
+    /// What a write of the object itself leaves as it was, so that nobody comes to own it by that; `None`: the status.
+    pub reset_fields: Option<FieldPaths>,
     /// A PUT to a name that is free creates the object.
     pub create_on_update: bool,
     /// A namespace that goes away is rid of these before of anything else.
@@ -94,22 +104,65 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Which rule the names of its objects obey.
     pub name_rule: NameRule,
+    /// What it asks of metadata beyond what all objects do.
+    pub metadata: MetadataRules,
     /// Names of objects that are never deleted.
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.
     pub expires: bool,
+    /// Nothing depends on its objects, so a deletion says nothing of dependents.
+    pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
     /// What a kind that is never stored asks for.
     pub question: Option<Question>,
+    /// Where its objects hold the spec of a pod, as a JSON pointer.
+    pub pods_at: Option<&'static str>,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
 }
 
+/// What `metadata.generation` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    /// Nothing: it stays what whoever made the object wrote.
+    Nothing,
+    /// Changes of the desired state, from 1 on, and of these fields of the metadata.
+    Changes { metadata: &'static [&'static str] },
+    /// The same, but a new object has none yet.
+    LaterChanges,
+}
+
+/// Who asks, when, in which version of the kind and through which subresource, which is empty for none.
+pub struct Asking<'a> {
+    pub user: &'a User,
+    pub now: &'a str,
+    pub version: &'a Version,
+    pub subresource: &'a str,
+}
+
 /// `apps/v1`, or `v1` for the core group.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// What a kind asks of metadata beyond what all objects do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetadataRules {
+    /// Finalizers without a domain are the few that Kubernetes knows.
+    pub standard_finalizers: bool,
+    pub on_update: MetadataOnUpdate,
+}
+
+/// What a kind's own rules say of the metadata that an update brings, after those of all objects: clients see both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataOnUpdate {
+    /// The same once more.
+    Change,
+    /// What they say of a new object's.
+    New,
+    Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +178,12 @@ pub struct Version {
     pub message: String,
     /// How this version differs from the hub, where more than `apiVersion` does.
     pub convert: Option<Convert>,
+    /// The rules for writes through this version, where they are not the kind's.
+    pub validate: Option<Validate>,
     /// A delete through this version leaves what the object owns, unless the request says otherwise.
     pub orphans_dependents: bool,
+    /// Present for a version of the built-in API that clients should leave.
+    pub deprecation: Option<&'static Deprecation>,
     /// Present for the versions of a kind that a CustomResourceDefinition makes.
     pub custom: Option<Box<custom::CustomVersion>>,
 }
@@ -239,7 +296,7 @@ pub enum Cell {
 }
 
 /// What is to be told of an object that is written.
-pub type Warnings = fn(&Kind, &Document) -> Vec<String>;
+pub type Warnings = fn(&Kind, &Document, Option<&Document>) -> Vec<String>;
 
 /// Rules of one kind: `(new, old on update)`.
 pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
@@ -247,16 +304,21 @@ pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
 /// The few functions that only this kind needs. All work on the hub version.
 #[derive(Default, Clone, Copy)]
 pub struct Hooks {
+    /// Behind the defaults: fields that say the same in an older and a newer way are made to agree.
+    pub agree: Option<fn(&mut Value)>,
     /// Before create: fields that the client may not set are set or cleared (status, phases).
     /// `None`: `status` is dropped when the kind has a status subresource.
     pub prepare_create: Option<fn(&mut Value)>,
-    /// Before create: who asks is written into the object, whatever it says itself.
-    pub sign: Option<fn(&mut Value, &User)>,
     /// Before update of the main resource: `(new, old)`.
     /// `None`: `status` is taken from the old object when the kind has a status subresource.
     pub prepare_update: Option<fn(&mut Value, &Value)>,
+    /// Behind both, and before writes through subresources: what the request tells beside its body is noted in the
+    /// object, whatever it says itself: `(new, old on update, asking)`.
+    pub note: Option<fn(&mut Value, Option<&Value>, &Asking)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
+    /// Rules of a new object that ask for the labels of its namespace.
+    pub in_namespace: Option<fn(&Value, &Value) -> Vec<Cause>>,
     /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
     pub authorize: Option<Authorize>,
     /// What whoever creates or updates the object is to know, though nothing is wrong with it.
@@ -273,7 +335,9 @@ pub struct Hooks {
     /// Whether something beside the finalizers of the metadata holds back an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
     /// What is told of an object that cannot be reached through a subresource, which leads to a node: `proxy`, `log`.
-    pub unreachable: Option<fn(&Value, &str) -> Refusal>,
+    pub unreachable: Option<fn(&Value, &str, &ConnectOptions) -> Refusal>,
+    /// Checks the options of such a subresource, by the object's name and the subresource's, before anything is looked up.
+    pub connect_options: Option<fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>>,
     /// What an export leaves out, because this one cluster had given it.
     pub export: Option<fn(&mut Document)>,
 }

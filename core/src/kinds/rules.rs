@@ -31,6 +31,13 @@ pub(super) fn one_of(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
     }
 }
 
+/// A text, where it is set, is one of a few: nothing said in so many words is not.
+pub(super) fn known(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
+    if at.is_set() && !supported.contains(&at.text()) {
+        causes.push(at.not_supported(supported));
+    }
+}
+
 /// A number, where there is one, is not negative.
 pub(super) fn not_negative(at: At, causes: &mut Vec<Cause>) {
     if at.number().is_some_and(|number| number < 0) {
@@ -203,6 +210,13 @@ pub(super) fn percent(value: &Value) -> Option<i64> {
 /// Zero, or zero of a hundred.
 pub(super) fn is_zero(value: &Value) -> bool {
     value.as_i64() == Some(0) || percent(value) == Some(0)
+}
+
+/// What the rules say of a new object they say of an update once more, where Kubernetes validates it twice.
+pub(super) fn twice_on_update(old: Option<&Value>, causes: &mut Vec<Cause>) {
+    if old.is_some() {
+        causes.extend(causes.clone());
+    }
 }
 
 /// A network such as `10.0.0.0/8`, where there is one. Bits behind the prefix are passed over.
@@ -486,7 +500,7 @@ pub(crate) mod testing {
             document = Value::Object(map);
             crate::kinds::apply_defaults(schema().id(&kind.hub().message).expect("a message"), &mut document);
         }
-        (document, kind.hooks.validate)
+        (document, kind.versions[at].validate.or(kind.hooks.validate))
     }
 
     fn kind_of(object: &Value) -> &'static Kind {

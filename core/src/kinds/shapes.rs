@@ -18,7 +18,7 @@ const ENTRIES_BYTES_MAX: usize = 256 * 1024;
 
 /// A fault of a value that is not worth showing.
 pub(super) fn without_value(at: At, detail: &str) -> Cause {
-    Cause { reason: CauseReason::Invalid, field: at.path(), message: format!("Invalid value: {detail}") }
+    Cause::told(CauseReason::Invalid, at.path(), format!("Invalid value: {detail}"))
 }
 
 /// A text that must be there and be one of a few.
@@ -97,7 +97,10 @@ pub(super) fn distinct_items(list: At, causes: &mut Vec<Cause>) {
 pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, causes: &mut Vec<Cause>) {
     let total = status.get(whole).number().unwrap_or(0);
     for part in parts {
-        no_more_than(status.get(part), total, detail, causes);
+        let part = status.get(part);
+        if part.number_or_zero() > total {
+            causes.push(part.invalid_as(part.number_or_zero(), detail));
+        }
     }
 }
 

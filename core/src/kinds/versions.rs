@@ -1,6 +1,6 @@
 //! Between the versions of a built-in kind: whole documents, by way of the hub.
 
-use super::{Kind, apply_defaults};
+use super::{Kind, apply_defaults, show_zeros};
 use crate::object::meta::{self, Document};
 use crate::refusal::{BadRequest, Internal, Refusal};
 use crate::schema::{MessageId, check, schema};
@@ -25,6 +25,7 @@ impl Kind {
                 let mut value = Value::Object(std::mem::take(document));
                 // A hub document has the types of its schema; fields that this version lacks are pruned.
                 let _ = check(schema(), message, &mut value);
+                show_zeros(message, &mut value);
                 if let Value::Object(pruned) = value {
                     *document = pruned;
                 }
@@ -36,9 +37,16 @@ impl Kind {
     /// Defaults a document of the given version, turns it into a hub document, and defaults that.
     pub fn default_to_hub(&self, version: usize, document: &mut Value) -> Result<(), Refusal> {
         apply_defaults(self.message(version)?, document);
-        if version == 0 {
-            return Ok(());
+        if version != 0 {
+            self.convert_and_default(version, document)?;
         }
+        if let Some(agree) = self.hooks.agree {
+            agree(document);
+        }
+        Ok(())
+    }
+
+    fn convert_and_default(&self, version: usize, document: &mut Value) -> Result<(), Refusal> {
         self.to_hub(version, meta::fields_mut(document));
         let hub = self.message(0)?;
         if self.versions[version].convert.is_some() {

@@ -49,7 +49,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let typed = writer.typed();
     let start = bare.clone().unwrap_or_else(|| Value::Object(Map::new()));
     let mut merged = merge(typed, &start, config);
-    keep_server_fields(bare.as_ref(), &mut merged, &writer);
+    keep_server_fields(bare.as_ref(), &mut merged);
 
     let mut wanted = typed.paths(config);
     writer.strip(&mut wanted);
@@ -68,8 +68,8 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     if !force {
         refuse_conflicts(&entries, own, bare.as_ref(), &merged, &difference, &writer)?;
     }
-    let own_is_new = !entries[own].is_as_read();
-    if bare.as_ref() != Some(&merged) || own_is_new {
+    // Whoever owns more or less than before, but wants nothing else of the object than what is there, leaves no time.
+    if bare.as_ref() != Some(&merged) {
         entries[own].stamp(writer.now);
     }
     entries.disown(bare.as_ref(), &merged, &difference, &writer, Some(own));
@@ -131,8 +131,8 @@ fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'stat
     Some(entry).filter(|entry| !entry.set.is_empty())
 }
 
-/// A configuration cannot unset what the server writes, nor set what the endpoint resets.
-fn keep_server_fields(live: Option<&Value>, merged: &mut Value, writer: &Writer) {
+/// A configuration cannot unset what the server writes.
+fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     const KEPT: [&str; 6] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
     let live_metadata = live.and_then(|live| live.get("metadata"));
     if let Some(metadata) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -142,19 +142,6 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value, writer: &Writer)
             {
                 metadata.insert(name.into(), value.clone());
             }
-        }
-    }
-    for path in writer.reset {
-        let Some((last, parents)) = path.split_last() else { continue };
-        let kept = path.iter().try_fold(live, |value, name| value.map(|value| value.get(name)));
-        let mut parent = Some(&mut *merged);
-        for name in parents {
-            parent = parent.and_then(|value| value.get_mut(name));
-        }
-        let Some(parent) = parent.and_then(Value::as_object_mut) else { continue };
-        match kept.flatten() {
-            Some(value) => _ = parent.insert((*last).into(), value.clone()),
-            None => _ = parent.remove(*last),
         }
     }
 }

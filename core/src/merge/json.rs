@@ -121,6 +121,25 @@ pub fn unknown_members(patch: &Value) -> Vec<String> {
 }
 
 /// `None` when no document could take the operation: an unknown name or a path that is no pointer.
+/// The maps and lists that a JSON patch goes through, as maps of maps.
+pub fn touched(patch: &Value) -> Value {
+    let mut touched = Map::new();
+    for operation in patch.as_array().into_iter().flatten() {
+        for member in ["path", "from"] {
+            let pointer = operation[member].as_str().unwrap_or_default();
+            let parts: Vec<&str> = pointer.split('/').skip(1).take(DEPTH_MAX).collect();
+            let mut at = &mut touched;
+            // The last part is what is put there.
+            for part in parts.iter().take(parts.len().saturating_sub(1)) {
+                let below = at.entry(part.replace("~1", "/").replace("~0", "~")).or_insert_with(|| Map::new().into());
+                let Value::Object(below) = below else { break };
+                at = below;
+            }
+        }
+    }
+    touched.into()
+}
+
 fn operation(item: &Value, document: &Value) -> Option<PatchOperation> {
     let pointer = |name: &str| {
         let text = item.get(name)?.as_str()?;

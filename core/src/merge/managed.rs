@@ -44,7 +44,8 @@ pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, Layout<'a>)> + 'a;
 /// Brings `metadata.managedFields` of `new` up to date after a write that replaces `old`, or creates.
 ///
 /// The client's own list of managers counts if it sent a readable one on the object itself, else the old one;
-/// an empty list, or one empty entry, turns tracking off for an object that is there.
+/// an empty list, or one empty entry, turns tracking off for an object that is there. So does a list by keys with an
+/// element that has none.
 pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     let sent = take_managed_fields(new);
     let live = old.and_then(managed_fields);
@@ -53,6 +54,9 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
         return;
     }
     let difference = writer.difference(old, new);
+    if difference.keyless {
+        return;
+    }
     // Most writes that change nothing send back what they read: then there is nothing to read either.
     if difference.is_empty() && sent.as_ref() == live {
         set_managed_fields(new, sent);

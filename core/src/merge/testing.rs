@@ -154,6 +154,7 @@ fn field(json: &str, ty: Type) -> Field {
         list_type: ListType::Atomic,
         list_map_keys: Vec::new(),
         atomic: false,
+        granular: false,
         patch_merge: false,
         patch_retain_keys: false,
         patch_merge_key: None,

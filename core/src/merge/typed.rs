@@ -15,7 +15,7 @@ pub(super) use merge::{hollow, merge, remove};
 use super::field_set::{FieldSet, field_element, key_element, shown, value_element};
 use crate::schema::layout::{Layout, object_meta};
 use crate::schema::structural::{self, Structural};
-use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero, schema};
+use crate::schema::{Field, ListType, Message, Schema, Shape, Type, schema};
 
 /// A schema and where in it to start from.
 #[derive(Clone, Copy)]
@@ -56,6 +56,8 @@ pub(super) struct Difference {
     /// Added or given another value.
     pub(super) changed: FieldSet,
     pub(super) removed: FieldSet,
+    /// A list that differs has an element that cannot be told from others: who owns what cannot be said.
+    pub(super) keyless: bool,
 }
 
 /// Part of a difference: whether the path itself belongs to it, and what below it does.
@@ -133,7 +135,10 @@ impl<'s> Typed<'s> {
     fn of_field(self, field: &'s Field) -> Node<'s> {
         match (field.shape, field.list_type) {
             _ if field.atomic => Node::Leaf,
-            (Shape::Single, _) => self.of_type(field.ty),
+            (Shape::Single, _) => match field.ty {
+                Type::Message(id) if field.granular => Node::Struct(self.schema.message(id)),
+                ty => self.of_type(ty),
+            },
             (Shape::Map, _) => Node::Map(field),
             (Shape::List, ListType::Set) => Node::Set,
             (Shape::List, ListType::Map) if matches!(field.ty, Type::Message(_)) => Node::Keyed(field),
@@ -261,8 +266,11 @@ impl<'s> Typed<'s> {
         let (old_map, new_map) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
         let mut visit = |key: &str, mut old_value: Option<&Value>, mut new_value: Option<&Value>| {
             // What Kubernetes always writes, even empty, counts as written where the struct around it is there.
-            if (old_value.is_none() || new_value.is_none()) && is_always_written(node, key) {
-                if old_value.or(new_value).is_some_and(is_zero) && old.is_some() && new.is_some() {
+            if (old_value.is_none() || new_value.is_none())
+                && let Some(field) = always_written(node, key)
+            {
+                if old_value.or(new_value).is_some_and(|value| is_zero(field, value)) && old.is_some() && new.is_some()
+                {
                     return;
                 }
                 old_value = old_value.or(old.map(|_| &Value::Null));
@@ -289,8 +297,10 @@ impl<'s> Typed<'s> {
             return difference;
         }
         let inner = self.element_node(node);
+        let (old_items, new_items) = (old.len(), new.len());
         let old = self.indexed(node, old);
         let new = self.indexed(node, new);
+        difference.keyless = old.len() < old_items || new.len() < new_items;
         let (mut olds, mut news) =
             (old.chunk_by(|a, b| a.0 == b.0).peekable(), new.chunk_by(|a, b| a.0 == b.0).peekable());
         loop {
@@ -357,6 +367,7 @@ impl Difference {
     }
 
     fn take(&mut self, part: Part, element: impl Fn() -> String) {
+        self.keyless |= part.below.keyless;
         if part.changed || !part.below.changed.is_empty() {
             self.changed.add(element(), part.changed, part.below.changed);
         }
@@ -404,8 +415,11 @@ fn is_envelope(message: &Message, key: &str) -> bool {
     message.typed && (key == "apiVersion" || key == "kind")
 }
 
-fn is_always_written(node: Node, key: &str) -> bool {
-    matches!(node, Node::Struct(message) if message.field(key).is_some_and(|field| field.zero == Zero::Always))
+fn always_written<'s>(node: Node<'s>, key: &str) -> Option<&'s Field> {
+    match node {
+        Node::Struct(message) => message.field(key).filter(|field| field.zero.is_shown()),
+        _ => None,
+    }
 }
 
 /// Nothing, null, or a container without content.
@@ -418,12 +432,15 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-fn is_zero(value: &Value) -> bool {
+/// Whether the field shows this when nothing is set. An empty list is something: none at all is null.
+fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
+        Value::Null => true,
         Value::Bool(set) => !set,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
-        container => is_empty(Some(container)),
+        Value::Array(_) => false,
+        Value::Object(map) => field.shape == Shape::Single && map.is_empty(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A place knows its path, which is written out only for what breaks a rule. A missing value reads as null, and a
 //! value of the wrong type as unset: types are the schema's business.
 
-use crate::refusal::Cause;
+use crate::refusal::{Cause, CauseReason};
 use serde_json::Value;
 
 /// A value of a document and where it stands.
@@ -105,6 +105,11 @@ impl<'a> At<'a> {
     /// For a field that Kubernetes reports without its value.
     pub fn invalid_unshown(&self, detail: &str) -> Cause {
         Cause::invalid(self.path(), &Value::from(""), detail)
+    }
+
+    /// For a field that Kubernetes reports as nothing, whatever it holds.
+    pub fn invalid_null(&self, detail: &str) -> Cause {
+        Cause::told(CauseReason::Invalid, self.path(), format!("Invalid value: null: {detail}"))
     }
 
     pub fn forbidden(&self, detail: &str) -> Cause {

@@ -3,6 +3,7 @@
 //! Complaints are worded as Kubernetes' clients know them. Nothing here knows types: `schema::check` does.
 
 mod json;
+pub mod order;
 mod syntax;
 mod yaml;
 

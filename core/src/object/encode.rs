@@ -17,6 +17,7 @@ pub struct Draft {
     hole: usize,
     /// Length of `{"apiVersion":"…","kind":"…",`.
     head: usize,
+    depth: usize,
 }
 
 impl Draft {
@@ -29,17 +30,22 @@ impl Draft {
         json.push(b',');
         let head = json.len();
         json.extend_from_slice(b"\"metadata\":");
-        let hole = metadata(&mut json, super::meta::metadata(document));
+        let (hole, mut deepest) = metadata(&mut json, super::meta::metadata(document));
         each_sorted(document, |name, value| {
             if !matches!(name, "apiVersion" | "kind" | "metadata") {
                 json.push(b',');
                 string(&mut json, name);
                 json.push(b':');
-                encode(&mut json, value);
+                deepest = deepest.max(encode(&mut json, value));
             }
         });
         json.extend_from_slice(b"}\n");
-        Draft { json, hole, head }
+        Draft { json, hole, head, depth: 1 + deepest }
+    }
+
+    /// How many levels of objects and lists it has.
+    pub fn depth(&self) -> usize {
+        self.depth
     }
 
     /// How many bytes the object takes, but for its version.
@@ -82,23 +88,28 @@ impl Draft {
     }
 }
 
-/// Canonical JSON of any value.
-pub fn encode(out: &mut Vec<u8>, value: &Value) {
+/// Canonical JSON of any value. Answers how many levels of objects and lists it has.
+pub fn encode(out: &mut Vec<u8>, value: &Value) -> usize {
     match value {
-        Value::Object(map) => object(out, map),
-        Value::Array(list) => {
-            out.push(b'[');
-            for (index, item) in list.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                encode(out, item);
-            }
-            out.push(b']');
-        }
+        Value::Object(map) => return object(out, map),
+        Value::Array(list) => return array(out, list),
         Value::String(text) => string(out, text),
         other => scalar(out, other),
     }
+    0
+}
+
+fn array(out: &mut Vec<u8>, list: &[Value]) -> usize {
+    let mut deepest = 0;
+    out.push(b'[');
+    for (index, item) in list.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        deepest = deepest.max(encode(out, item));
+    }
+    out.push(b']');
+    1 + deepest
 }
 
 /// Canonical JSON of a whole document that has no hole: `apiVersion` and `kind` first.
@@ -128,24 +139,26 @@ pub fn document(document: &Document) -> Vec<u8> {
     json
 }
 
-fn object(out: &mut Vec<u8>, map: &Document) {
+fn object(out: &mut Vec<u8>, map: &Document) -> usize {
     out.push(b'{');
-    let mut first = true;
+    let (mut first, mut deepest) = (true, 0);
     each_sorted(map, |name, value| {
         if !std::mem::take(&mut first) {
             out.push(b',');
         }
         string(out, name);
         out.push(b':');
-        encode(out, value);
+        deepest = deepest.max(encode(out, value));
     });
     out.push(b'}');
+    1 + deepest
 }
 
-/// Writes the metadata with an empty `resourceVersion` at its place in the order; returns where its digits go.
-fn metadata(out: &mut Vec<u8>, map: &Document) -> usize {
+/// Writes the metadata with an empty `resourceVersion` at its place in the order. Answers where its digits go, and how
+/// many levels there are.
+fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     const FIELD: &[u8] = b"\"resourceVersion\":\"";
-    let mut hole = 0;
+    let (mut hole, mut deepest) = (0, 0);
     out.push(b'{');
     let mut first = true;
     let mut place = |out: &mut Vec<u8>, first: &mut bool| {
@@ -170,13 +183,13 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> usize {
         }
         string(out, name);
         out.push(b':');
-        encode(out, value);
+        deepest = deepest.max(encode(out, value));
     });
     if !placed {
         place(out, &mut first);
     }
     out.push(b'}');
-    hole
+    (hole, 1 + deepest)
 }
 
 /// Visits the fields in byte order, whatever order the map keeps.
@@ -207,7 +220,19 @@ fn is_plain(text: &str) -> bool {
         bytes.iter().fold(false, |special, byte| special | (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\'))
     };
     let (chunks, rest) = text.as_bytes().as_chunks::<32>();
-    !chunks.iter().any(|chunk| special(chunk)) && !special(rest)
+    // Most names and values are shorter.
+    let (words, rest) = rest.as_chunks::<8>();
+    !chunks.iter().any(|chunk| special(chunk)) && !words.iter().any(|word| special_word(*word)) && !special(rest)
+}
+
+/// Whether one of eight bytes has to be escaped.
+fn special_word(bytes: [u8; 8]) -> bool {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    let word = u64::from_ne_bytes(bytes);
+    // The high bit of a byte that is less than `limit`; of others above it only where that one is.
+    let less = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word;
+    let equal = |byte: u8| less(word ^ (EACH * u64::from(byte)), 1);
+    (less(word, 0x20) | equal(b'"') | equal(b'\\')) & (EACH << 7) != 0
 }
 
 fn scalar(out: &mut Vec<u8>, value: &Value) {
@@ -253,6 +278,34 @@ mod tests {
         for (document, expected) in cases {
             let sealed = draft(document).seal(Offset(7));
             assert_eq!(std::str::from_utf8(&sealed).unwrap(), format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn what_has_to_be_escaped_is_found_wherever_it_stands() {
+        for length in 0..80 {
+            for place in 0..length {
+                for byte in 0..=0x7f_u8 {
+                    let mut text = vec![b'a'; length];
+                    text[place] = byte;
+                    let text = String::from_utf8(text).unwrap();
+                    let plain = byte >= 0x20 && byte != b'"' && byte != b'\\';
+                    assert_eq!(is_plain(&text), plain, "{text:?}");
+                }
+            }
+        }
+        assert!(is_plain("ééééééééé") && !is_plain("éééé\u{1}ééé"));
+    }
+
+    #[test]
+    fn a_draft_knows_how_deep_it_is() {
+        for (document, depth) in [
+            (json!({}), 2),
+            (json!({"data": {"a": "1"}}), 2),
+            (json!({"metadata": {"labels": {}, "list": [{"a": [1]}]}}), 5),
+            (json!({"spec": [[[]], {}]}), 4),
+        ] {
+            assert_eq!(draft(document.clone()).depth(), depth, "{document}");
         }
     }
 

@@ -129,19 +129,26 @@ pub fn qualified_name(value: &str) -> Vec<String> {
         (prefix, Some(name), None) => (name, Some(prefix)),
         _ => {
             let suffix = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a qualified name {} {suffix}", shape())];
+            return vec![format!("a valid label key {} {suffix}", shape())];
         }
     };
     let mut messages = Vec::new();
     match prefix {
         Some("") => messages.push("prefix part must be non-empty".to_owned()),
-        Some(prefix) => messages.extend(subdomain(prefix).into_iter().map(|message| format!("prefix part {message}"))),
+        Some(prefix) => {
+            if prefix.len() > SUBDOMAIN_BYTES_MAX {
+                messages.push(format!("prefix part {}", too_long_for_label(SUBDOMAIN_BYTES_MAX)));
+            }
+            if !is_subdomain_shaped(prefix) {
+                messages.push(format!("prefix part {}", pattern(SUBDOMAIN_RULE, &["example.com"], SUBDOMAIN_PATTERN)));
+            }
+        }
         None => {}
     }
     if name.is_empty() {
         messages.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_BYTES_MAX {
-        messages.push(format!("name part {}", too_long(LABEL_BYTES_MAX)));
+        messages.push(format!("name part {}", too_long_for_label(LABEL_BYTES_MAX)));
     }
     if !is_value_shaped(name.as_bytes()) {
         messages.push(format!("name part {}", shape()));
@@ -155,7 +162,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     }
     let mut messages = Vec::new();
     if value.len() > LABEL_BYTES_MAX {
-        messages.push(too_long(LABEL_BYTES_MAX));
+        messages.push(too_long_for_label(LABEL_BYTES_MAX));
     }
     if !is_value_shaped(value.as_bytes()) {
         messages.push(pattern(LABEL_VALUE_RULE, &["MyValue", "my_value", "12345"], LABEL_VALUE_PATTERN));
@@ -208,7 +215,12 @@ fn ip_address(value: &str) -> Vec<String> {
     }
 }
 
+/// Kubernetes says "characters" of names, and "bytes" of labels: both mean bytes.
 pub(crate) fn too_long(bytes_max: usize) -> String {
+    format!("must be no more than {bytes_max} characters")
+}
+
+fn too_long_for_label(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} bytes")
 }
 

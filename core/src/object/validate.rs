@@ -155,7 +155,7 @@ fn owner_references(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
         for field in ["kind", "name", "uid"] {
             if text(reference, field).is_empty() {
                 let path = format!("metadata.ownerReferences.{field}");
-                causes.push(Cause::invalid(path, &Value::from(""), &format!("{field} must not be empty")));
+                causes.push(Cause::invalid(path, &Value::from(""), "must not be empty"));
             }
         }
         let (kind, name) = (text(reference, "kind"), text(reference, "name"));

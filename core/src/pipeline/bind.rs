@@ -21,7 +21,8 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     check_unassigned(context, &old, meta::uid(binding))?;
     let mut new = old.document.clone();
     assign(context, meta::fields_mut(&mut new), binding, node);
-    Ok(Candidate { warnings, ..Candidate::replacing(context, old, new) }.into())
+    // What a pod is told is nobody's field.
+    Ok(Candidate { tracked: true, warnings, ..Candidate::replacing(context, old, new) }.into())
 }
 
 /// The pod must be the one that the binding means, and have no node yet.

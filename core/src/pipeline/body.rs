@@ -2,8 +2,10 @@
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop};
+use crate::object::decode;
 use crate::object::meta::{self, Document, metadata_mut, text};
-use crate::refusal::{BadRequest, Cause, CauseReason, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
+use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
+use crate::request::{Format, Request};
 use serde_json::Value;
 
 pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -44,7 +46,8 @@ pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));
-    if !matches!(text(meta, "resourceVersion"), "" | "0") {
+    // Kubernetes' store minds it, which a dry run does not reach.
+    if !matches!(text(meta, "resourceVersion"), "" | "0") && !context.request.options.dry_run {
         return Err(Refusal::BadRequest(BadRequest::VersionOnCreate));
     }
     match_namespace(context, meta)?;
@@ -55,6 +58,17 @@ pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>
         return Err(name_mismatch(body, name));
     }
     Ok(Candidate::creating(document, warnings))
+}
+
+/// The version that a new object claims to have, where only a dry run lets it.
+pub fn named_version(request: &Request) -> Option<String> {
+    let decoded = match request.body.format {
+        Format::Json => decode::json(&request.body.bytes),
+        Format::Yaml => decode::yaml(&request.body.bytes),
+        _ => return None,
+    };
+    let document = decoded.ok()?.value;
+    document["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty()).map(str::to_owned)
 }
 
 /// The body's namespace is the path's, or empty and then becomes it.
@@ -98,12 +112,11 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
         // Kubernetes names the resource here, where it names the kind elsewhere.
         "" | "0" => Err(Refusal::Invalid {
             subject: context.subject(name),
-            causes: vec![Cause {
-                reason: CauseReason::Invalid,
-                field: "metadata.resourceVersion".into(),
-                // Kubernetes shows it as Go writes an unsigned number.
-                message: "Invalid value: 0x0: must be specified for an update".into(),
-            }],
+            causes: vec![Cause::invalid(
+                "metadata.resourceVersion",
+                &Value::from(0),
+                "must be specified for an update",
+            )],
         }),
         version => {
             // Kubernetes only parses it, deep in its store, and hands the fault on as it is.

@@ -1,9 +1,9 @@
 //! The first stage: bytes become a document that is checked against its schema.
 
-use super::{Answers, Context, Settings};
-use crate::kinds::Kind;
+use super::{Answers, Context, Settings, manage};
+use crate::kinds::{self, Kind};
 use crate::object::decode;
-use crate::object::meta::{Document, text, type_name};
+use crate::object::meta::{self, Document, text, type_name};
 use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
 use crate::request::{FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
@@ -13,14 +13,17 @@ use crate::state::State;
 use crate::wire::protobuf::codec;
 use serde_json::Value;
 
-/// The body of a request on a kind that is not stored, checked against its schema.
-pub fn decode_body(state: &State, request: &Request) -> Result<Document, Refusal> {
+/// The body of a request on a kind that is not stored, checked against its schema, with its defaults and with a note of
+/// who asks.
+pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
     let settings = Settings::default();
-    // Decoding draws nothing from the stamp.
-    let stamp = Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 0 };
     let kind = state.kind(request.target.kind);
     let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
-    match context.decode(&mut Vec::new())? {
+    let mut document = context.decode(&mut Vec::new())?;
+    kinds::default(context.layout()?, &mut document);
+    meta::metadata_mut(meta::fields_mut(&mut document));
+    manage::note_new(&context, &mut document)?;
+    match document {
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),
     }
@@ -59,6 +62,7 @@ impl Context<'_> {
         };
         let decoded = decoded.map_err(|error| self.unrecognized(kind, error.to_string()))?;
         let strict_errors = decoded.strict_errors();
+        let repeated = decoded.duplicates;
         let mut value = decoded.value;
         if !value.is_object() && !value.is_null() {
             return Err(self.unrecognized(kind, not_an_object(&value).to_string()));
@@ -76,7 +80,12 @@ impl Context<'_> {
             return Err(unfit(Unfit::NotAnObject));
         }
         let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
-        let complaints = complaints(strict_errors, &unknown);
+        let complaints = match body.format {
+            Format::Json if unknown.len() + repeated.len() > 1 => {
+                decode::order::complaints(&body.bytes, &unknown, &repeated)
+            }
+            _ => complaints(strict_errors, &unknown),
+        };
         match self.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => return Err(unfit(Unfit::Strict(complaints))),
             FieldValidation::Warn => warnings.extend(complaints),

@@ -6,6 +6,14 @@ use super::{Context, Endpoint};
 use crate::kinds;
 use crate::refusal::Refusal;
 
+/// Shows what nobody has set as Kubernetes does: a status is there from the beginning, and a list of nothing is none.
+pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+    if endpoint.part != Part::Deletion && context.kind.custom.is_none() {
+        kinds::show_zeros(context.kind.message(0)?, &mut object.new);
+    }
+    Ok(())
+}
+
 /// Fills in the defaults of the path's version, converts to the hub version, and fills in that version's defaults.
 ///
 /// A deletion changes nothing that has defaults, and what was stored before a default came to be may go without it.

@@ -1,15 +1,17 @@
 //! What is left to do for definitions of custom kinds: their objects go before them, and names that become free are
 //! given to those who wait for them.
 
+use crate::event::Offset;
 use crate::kinds::KindId;
 use crate::kinds::apiextensions::names::{FINALIZER, would_get_names};
 use crate::kinds::custom;
-use crate::namespace::Step;
+use crate::namespace::{Plan, Step, deleting, rest};
 use crate::object::meta::{self, Document, metadata, object_mut, split_key};
 use crate::request::{Body, Format, Options, Request, Target, Verb};
+use crate::stamp::Stamp;
 use crate::state::State;
-use memchr::memmem;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// In whose name definitions are cleaned up behind.
@@ -17,77 +19,164 @@ const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
 
-/// What is to be done for definitions that go away, and for those whose names may have become free.
-pub fn plan(state: &State) -> Vec<Step> {
-    let Some(definitions) = state.registry.definitions() else { return Vec::new() };
-    let mut steps = Vec::new();
-    for name in &state.definitions.unsettled {
-        let Some(entry) = state.get(definitions, name) else { continue };
-        let Value::Object(definition) = entry.document() else { continue };
-        if meta::is_deleting(&definition) {
-            if meta::finalizers(&definition).contains(&FINALIZER) {
-                clean_up(state, definitions, name, definition, &mut steps);
-            }
-        } else if would_get_names(state, &state.owner(definitions, name), &Value::Object(definition.clone())) {
-            // Any write settles the names anew.
-            steps.push(write(definitions, name, "status", definition));
-        }
-        if steps.len() >= STEPS_MAX {
-            break;
-        }
-    }
-    steps
+/// How many objects are looked at in one round.
+const LOOKS_MAX: usize = 8192;
+
+/// What is left to do for definitions, kept from round to round: a definition is looked at when one has changed, and the
+/// objects of one that goes away once, or again after a while where others hold them.
+#[derive(Debug, Default)]
+pub struct Clearing {
+    /// Those that go away.
+    walks: BTreeMap<Arc<str>, Walk>,
+    /// The definitions have been looked at up to this event, and none of them waits for a name that it could have.
+    settled: Offset,
+    /// How many objects have been looked at, in all rounds.
+    pub looked_at: usize,
 }
 
-/// Its objects first, then the finalizer.
-fn clean_up(state: &State, definitions: KindId, name: &str, definition: Document, steps: &mut Vec<Step>) {
-    let objects = custom::storage_of(name).and_then(|storage| state.registry.by_storage(&storage));
-    let objects = objects.filter(|id| state.kind(*id).custom.is_some());
-    let (mut left, planned) = (0, steps.len());
-    for (key, entry) in objects.into_iter().flat_map(|id| state.scan(id, "", None)) {
-        left += 1;
-        // Most are not being deleted, and need not be read to know it.
-        if memmem::find(&entry.json, b"\"deletionTimestamp\"").is_some()
-            && entry.document()["metadata"].get("deletionTimestamp").is_some()
-        {
-            continue;
+/// One walk through the objects of a definition.
+#[derive(Debug, Default)]
+struct Walk {
+    /// The last object that was looked at.
+    after: Option<Arc<str>>,
+    seen: usize,
+    deletions: usize,
+    /// The walk before this one asked for deletions.
+    repeated: bool,
+    /// When the next walk begins; this one has ended.
+    rests_until_ms: Option<i64>,
+}
+
+impl Clearing {
+    /// What is to be done for definitions that go away, and for those whose names may have become free.
+    pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(definitions) = state.registry.definitions() else { return plan };
+        if self.settled != state.definitions.offset {
+            self.look(state, definitions, &mut plan.steps);
         }
-        let (namespace, object) = split_key(key);
-        let namespace = namespace.map(str::to_owned);
-        let target = Target {
-            kind: objects.unwrap_or(definitions),
-            version: 0,
-            namespace,
-            name: Some(object.to_owned()),
-            subresource: None,
+        let mut looks = LOOKS_MAX;
+        for (name, walk) in &mut self.walks {
+            let before = looks;
+            let again_ms = walk.go_on(state, definitions, name, stamp, &mut looks, &mut plan.steps);
+            self.looked_at += before - looks;
+            plan.again_ms = [plan.again_ms, again_ms].into_iter().flatten().min();
+            if plan.steps.len() >= STEPS_MAX || looks == 0 {
+                plan.again_ms = Some(0);
+                break;
+            }
+        }
+        plan
+    }
+
+    /// Looks at the definitions with which something is to be done.
+    fn look(&mut self, state: &State, definitions: KindId, steps: &mut Vec<Step>) {
+        let mut before = std::mem::take(&mut self.walks);
+        for name in &state.definitions.unsettled {
+            let Some(definition) = document(state, definitions, name) else { continue };
+            if meta::is_deleting(&definition) {
+                if meta::finalizers(&definition).contains(&FINALIZER) {
+                    self.walks.insert(name.clone(), before.remove(name).unwrap_or_default());
+                }
+            } else if steps.len() < STEPS_MAX
+                && would_get_names(state, &state.owner(definitions, name), &Value::Object(definition.clone()))
+            {
+                // Any write settles the names anew.
+                steps.push(write(definitions, name, "status", definition));
+            }
+        }
+        if steps.is_empty() {
+            self.settled = state.definitions.offset;
+        }
+    }
+}
+
+impl Walk {
+    /// Its objects first, then the finalizer. Answers when to go on, unless something is written before.
+    fn go_on(
+        &mut self,
+        state: &State,
+        definitions: KindId,
+        name: &str,
+        stamp: Stamp,
+        looks: &mut usize,
+        steps: &mut Vec<Step>,
+    ) -> Option<i64> {
+        let now_ms = stamp.time.as_millisecond();
+        let objects = custom::storage_of(name).and_then(|storage| state.registry.by_storage(&storage));
+        let objects = objects.filter(|id| state.kind(*id).custom.is_some() && state.count(*id) > 0);
+        let Some(kind) = objects else {
+            steps.extend(document(state, definitions, name).map(|definition| release(definitions, name, definition)));
+            return None;
         };
-        steps.push(Step { request: request(Verb::Delete, target, Body::default()) });
-        if steps.len() >= STEPS_MAX {
-            return;
+        if let Some(until_ms) = self.rests_until_ms {
+            if now_ms < until_ms {
+                return Some(until_ms);
+            }
+            *self = Walk { repeated: self.repeated, ..Walk::default() };
         }
+        let after = self.after.clone();
+        for (key, entry) in state.scan(kind, "", after.as_deref()) {
+            if *looks == 0 || steps.len() >= STEPS_MAX {
+                return Some(0);
+            }
+            *looks -= 1;
+            self.seen += 1;
+            self.after = Some(key.clone());
+            if deleting(&entry.json).is_none() {
+                self.deletions += 1;
+                steps.push(Step { request: deletion(kind, key) });
+            }
+        }
+        if self.deletions > 0 && !self.repeated {
+            *self = Walk { repeated: true, ..Walk::default() };
+            return Some(0);
+        }
+        if self.deletions == 0 {
+            self.repeated = false;
+            let definition = document(state, definitions, name);
+            steps.extend(definition.and_then(|definition| progress(definitions, name, definition)));
+        }
+        // What could not be deleted twice, or waits for others, is left alone for a while.
+        let until_ms = rest(now_ms, self.seen);
+        self.rests_until_ms = Some(until_ms);
+        Some(until_ms)
     }
-    if left > 0 && steps.len() == planned {
-        tell_progress(definitions, name, definition, steps);
-    } else if left == 0 {
-        let mut released = definition;
-        let finalizers = meta::finalizers(&released).into_iter().filter(|finalizer| *finalizer != FINALIZER);
-        let finalizers = finalizers.map(str::to_owned).collect();
-        meta::set_finalizers(&mut released, finalizers);
-        steps.push(write(definitions, name, "", released));
+}
+
+fn document(state: &State, definitions: KindId, name: &str) -> Option<Document> {
+    match state.get(definitions, name)?.document() {
+        Value::Object(definition) => Some(definition),
+        _ => None,
     }
+}
+
+fn deletion(kind: KindId, key: &str) -> Request {
+    let (namespace, name) = split_key(key);
+    let namespace = namespace.map(str::to_owned);
+    let target = Target { kind, version: 0, namespace, name: Some(name.to_owned()), subresource: None };
+    request(Verb::Delete, target, Body::default())
+}
+
+/// Nothing is left of it.
+fn release(definitions: KindId, name: &str, mut definition: Document) -> Step {
+    let finalizers = meta::finalizers(&definition).into_iter().filter(|finalizer| *finalizer != FINALIZER);
+    let finalizers = finalizers.map(str::to_owned).collect();
+    meta::set_finalizers(&mut definition, finalizers);
+    write(definitions, name, "", definition)
 }
 
 /// All that is left waits for others' finalizers: who looks at the definition is told so, once.
-fn tell_progress(definitions: KindId, name: &str, definition: Document, steps: &mut Vec<Step>) {
+fn progress(definitions: KindId, name: &str, definition: Document) -> Option<Step> {
     let mut told = definition;
-    let conditions = object_mut(&mut told, "status").get_mut("conditions").and_then(Value::as_array_mut);
-    let terminating = conditions.and_then(|all| all.iter_mut().find(|condition| condition["type"] == "Terminating"));
-    let Some(condition) = terminating.filter(|condition| condition["reason"] == "InstanceDeletionPending") else {
-        return;
-    };
+    let conditions = object_mut(&mut told, "status").get_mut("conditions").and_then(Value::as_array_mut)?;
+    let condition = conditions.iter_mut().find(|condition| condition["type"] == "Terminating")?;
+    if condition["reason"] != "InstanceDeletionPending" {
+        return None;
+    }
     condition["reason"] = "InstanceDeletionInProgress".into();
     condition["message"] = "CustomResource deletion is in progress".into();
-    steps.push(write(definitions, name, "status", told));
+    Some(write(definitions, name, "status", told))
 }
 
 fn write(kind: KindId, name: &str, subresource: &str, document: Document) -> Step {

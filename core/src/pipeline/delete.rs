@@ -20,7 +20,9 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     let options = &context.request.options.delete;
     let fixed = preconditions(context, options, &old)?;
     let mut released = old.document.clone();
-    imply_finalizers(options, meta::fields_mut(&mut released));
+    if !context.kind.independent {
+        imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut released));
+    }
     let mut new = released.clone();
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());
@@ -28,6 +30,8 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         let grace_period = context.kind.hooks.grace_period;
         mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
         if let Some(begin_delete) = context.kind.hooks.begin_delete {
+            // Such a kind goes its own way, on which nobody waits for anybody to stop.
+            metadata_mut(marked).remove("deletionGracePeriodSeconds");
             begin_delete(marked, &context.stamp.rfc3339());
         }
     } else if let Some(grace) = options.grace_period_seconds {
@@ -53,7 +57,7 @@ pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
     if let Some(policy) = &options.propagation_policy
         && !matches!(policy.as_str(), "Orphan" | "Background" | "Foreground" | "")
     {
-        let supported = ["Foreground", "Background", "Orphan"];
+        let supported = ["Foreground", "Background", "Orphan", "nil"];
         causes.push(Cause::not_supported("propagationPolicy", &policy.as_str().into(), &supported));
     }
     if causes.is_empty() {
@@ -79,15 +83,16 @@ fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Resul
 }
 
 /// The finalizers that the propagation policy asks for, and only these two, are added or removed.
-fn imply_finalizers(options: &DeleteOptions, document: &mut Document) {
+fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Document) {
+    let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
     let wanted = match (options.orphan_dependents, options.propagation_policy.as_deref()) {
         (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN_FINALIZER),
         (_, Some("Foreground")) => Some(FOREGROUND_FINALIZER),
         (Some(false), _) | (_, Some("Background")) => None,
         // Unset: what the object carries already decides.
-        _ => return,
+        _ if !orphans || meta::finalizers(document).iter().any(|finalizer| ours.contains(finalizer)) => return,
+        _ => Some(ORPHAN_FINALIZER),
     };
-    let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
     let mut finalizers: Vec<String> =
         meta::finalizers(document).into_iter().filter(|f| !ours.contains(f)).map(str::to_owned).collect();
     finalizers.extend(wanted.map(str::to_owned));

@@ -7,7 +7,7 @@ use super::{Context, Endpoint, Stop, lifecycle};
 use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
-use crate::object::meta::{self, DEPTH_MAX, Document, depth, metadata};
+use crate::object::meta::{self, DEPTH_MAX, Document, metadata};
 use crate::refusal::{BadRequest, Refusal, TooLarge};
 use crate::state::Index;
 use serde_json::Value;
@@ -21,8 +21,9 @@ const OBJECT_BYTES_MAX: usize = 8 << 20;
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
     let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
     let fields = meta::fields(&new);
-    if endpoint.part == Part::Main {
-        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields)));
+    if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
+        let before = old.as_ref().map(Old::fields);
+        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields, before)));
     }
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
@@ -84,7 +85,7 @@ impl Context<'_> {
         }
         let fields = meta::fields(&document);
         let draft = Draft::new(&hub.api_version(), &self.kind.kind, fields);
-        if depth(&document) > DEPTH_MAX {
+        if draft.depth() > DEPTH_MAX {
             let subject = self.kind_subject(meta::name(fields));
             return Err(Refusal::BadRequest(BadRequest::TooDeep { subject, depth_max: DEPTH_MAX }).into());
         }

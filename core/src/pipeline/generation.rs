@@ -1,41 +1,63 @@
-//! `metadata.generation` counts changes of the desired state: everything but metadata and status.
+//! `metadata.generation` counts changes of the desired state: everything but metadata and status, for most kinds.
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::reset::put;
 use super::{Context, Endpoint};
+use crate::kinds::Generation;
 use crate::object::meta::{self, Document, metadata, metadata_mut};
 use serde_json::Value;
 
 pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
-    // Where a pod runs is told to it, and is not what anybody wants of it.
-    let counts = context.kind.generation && endpoint.part != Part::Assignment;
     let begins_deletion = object.begins_deletion();
-    let Some(old) = &object.old else {
-        let generation = counts.then(|| 1.into());
-        return put(metadata_mut(object.fields_mut()), "generation", generation);
-    };
     let new = meta::fields_mut(&mut object.new);
-    let before = old.metadata().get("generation");
-    // A status that is written like everything else is as much desired as that.
-    let reported = context.kind.custom.is_none() || context.has_status();
-    let counted = counts && (begins_deletion || is_changed(new, old.fields(), reported));
-    let generation = match counted {
-        true => Some(before.and_then(Value::as_i64).unwrap_or(0).saturating_add(1).into()),
-        false => before.cloned(),
+    let generation = match &object.old {
+        None => first(context.kind.generation, new),
+        Some(old) => {
+            let before = old.metadata().get("generation");
+            let number = before.and_then(Value::as_i64).unwrap_or(0);
+            // Where a pod runs is told to it, and is not what anybody wants of it.
+            let is_told = endpoint.part == Part::Assignment;
+            let is_counted = if begins_deletion {
+                // What a kind does at that instead of others is all that it does.
+                number > 0 && context.kind.hooks.begin_delete.is_none()
+            } else {
+                !is_told && is_changed(context, new, old)
+            };
+            if is_counted { Some(number.saturating_add(1).into()) } else { before.cloned() }
+        }
     };
     if metadata(new).get("generation") != generation.as_ref() {
         put(metadata_mut(new), "generation", generation);
     }
 }
 
-fn is_changed(new: &Document, old: &Document, reported: bool) -> bool {
+fn first(generation: Generation, new: &Document) -> Option<Value> {
+    match generation {
+        Generation::Changes { .. } => Some(1.into()),
+        // Zero shows as none.
+        Generation::Nothing | Generation::LaterChanges => {
+            metadata(new).get("generation").filter(|given| given.as_i64() != Some(0)).cloned()
+        }
+    }
+}
+
+fn is_changed(context: &Context, new: &Document, old: &Old) -> bool {
+    let beside: &[&str] = match context.kind.generation {
+        Generation::Nothing => return false,
+        Generation::Changes { metadata } => metadata,
+        Generation::LaterChanges => &[],
+    };
+    // A status that is written like everything else is as much desired as that.
+    let reported = context.kind.custom.is_none() || context.has_status();
+    let old_fields = old.fields();
     let is_desired = |field: &str| match field {
         "metadata" | "apiVersion" | "kind" => false,
         "status" => !reported,
         _ => true,
     };
     let count = |document: &Document| document.keys().filter(|field| is_desired(field)).count();
-    count(new) != count(old)
-        || new.iter().any(|(field, value)| is_desired(field) && old.get(field.as_str()) != Some(value))
+    beside.iter().any(|field| metadata(new).get(*field) != old.metadata().get(*field))
+        || count(new) != count(old_fields)
+        || new.iter().any(|(field, value)| is_desired(field) && old_fields.get(field.as_str()) != Some(value))
 }

@@ -4,27 +4,25 @@ use super::candidate::Candidate;
 use super::endpoint::Part;
 use super::{Context, Endpoint};
 use crate::object::meta::{self, Document, metadata_mut, text};
-use crate::refusal::{Cause, Refusal};
 
 /// How many generated names are tried before giving up.
 const GENERATED_NAME_TRIES: u64 = 8;
 
 /// Gives a new object its identity; lets an object that is there keep its own.
-pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     match &object.old {
         // A deletion sets the very times that others must keep.
         _ if endpoint.part == Part::Deletion => {}
         Some(old) => keep(meta::fields_mut(&mut object.new), old.metadata()),
         None => {
-            let name = give(context, object.fields_mut())?;
+            let name = give(context, object.fields_mut());
             object.key = meta::key(context.request.namespace(), &name).into();
         }
     }
-    Ok(())
 }
 
-/// Name, uid and creation time. What else only the server sets is cleared.
-fn give(context: &Context, document: &mut Document) -> Result<String, Refusal> {
+/// Name, uid and creation time; the rules of metadata tell of a name that is missing. What else only the server sets is cleared.
+fn give(context: &Context, document: &mut Document) -> String {
     let meta = metadata_mut(document);
     let mut name = text(meta, "name").to_owned();
     let base = text(meta, "generateName").to_owned();
@@ -32,18 +30,12 @@ fn give(context: &Context, document: &mut Document) -> Result<String, Refusal> {
         name = generate(context, &base);
         meta.insert("name".into(), name.as_str().into());
     }
-    if name.is_empty() {
-        return Err(Refusal::Invalid {
-            subject: context.kind_subject(""),
-            causes: vec![Cause::required("metadata.name", "name or generateName is required")],
-        });
-    }
     meta.insert("uid".into(), context.stamp.uid(0).into());
     meta.insert("creationTimestamp".into(), context.stamp.rfc3339().into());
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
         meta.remove(field);
     }
-    Ok(name)
+    name
 }
 
 /// A name that is free, if one of a few tries is.
@@ -66,6 +58,7 @@ fn keep(new: &mut Document, old_meta: &Document) {
     let meta = metadata_mut(new);
     meta.remove("resourceVersion");
     meta.remove("selfLink");
+    super::reset::put(meta, "generation", old_meta.get("generation").cloned());
     for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if meta.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
             super::reset::put(meta, field, old_meta.get(field).cloned());

@@ -4,7 +4,7 @@ use super::candidate::Candidate;
 use super::{Context, Stop, decode};
 use crate::merge::managed;
 use crate::object::meta::{self, metadata_mut, text};
-use crate::refusal::{Cause, Refusal, Subject};
+use crate::refusal::{Cause, Internal, Refusal, Subject};
 use crate::request::{Format, Request, Verb};
 use crate::schema::layout::Layout;
 use serde_json::Value;
@@ -40,10 +40,23 @@ pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Sto
             false => track_in_version(context, version, object)?,
         }
     }
+    Ok(())
+}
+
+/// Makes all of a document that is never stored its sender's.
+pub(super) fn note_new(context: &Context, document: &mut Value) -> Result<(), Refusal> {
+    match update(context, None, document) {
+        Ok(()) => Ok(()),
+        Err(Stop::Refused(refusal)) => Err(refusal),
+        Err(Stop::Needs(effect)) => Err(Refusal::Internal(Internal::NobodyToAsk { what: effect.what() })),
+    }
+}
+
+/// A write that changes nothing but times of managers changes nothing.
+pub(super) fn keep_times(object: &mut Candidate) {
     if let Some(old) = &object.old {
         managed::keep_times(old.fields(), meta::fields_mut(&mut object.new));
     }
-    Ok(())
 }
 
 /// For a request that speaks another version than the hub's: the two documents are compared as that version shows them.

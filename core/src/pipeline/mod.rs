@@ -26,15 +26,17 @@ mod identity;
 mod lifecycle;
 mod manage;
 mod patch;
+mod patched;
 mod reset;
 mod scale;
 mod settings;
 mod token;
 mod validate;
 
+pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::decode_body;
-pub use definition::plan as plan_definitions;
+pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};
 pub use scale::scale_of;
@@ -89,16 +91,19 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
         Made::Answer(decision) => return Ok(*decision),
     };
     default::to_hub(context, &endpoint, &mut object)?;
-    identity::identify(context, &endpoint, &mut object)?;
-    // Mutating admission belongs here: what it changes is reset, validated and noted like the client's own changes.
-    reset::reset(context, &endpoint, &mut object)?;
+    identity::identify(context, &endpoint, &mut object);
+    reset::narrow_to_part(context, &endpoint, &mut object);
+    // Mutating admission belongs here: what it changes is validated and noted like the client's own changes.
     manage::track(context, &mut object)?;
+    // What the server says and hands out is nobody's field: managed fields are noted before.
+    reset::prepare(context, &endpoint, &mut object);
     lifecycle::admit(context, &object)?;
     escalation::admit(context, &object)?;
-    // What the server hands out is nobody's field: managed fields are noted before.
     allocate::allocate(context, &endpoint, &mut object)?;
-    generation::count(context, &endpoint, &mut object);
     validate::validate(context, &endpoint, &object)?;
+    default::show_zeros(context, &endpoint, &mut object)?;
+    manage::keep_times(&mut object);
+    generation::count(context, &endpoint, &mut object);
     // Validating admission belongs here: it sees what would be stored.
     encode::decide(context, &endpoint, object)
 }

@@ -1,7 +1,7 @@
 //! Candidates that a patch makes of the object as it is: JSON patch, merge patch, strategic merge patch and apply.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, body, decode as documents, manage, scale};
+use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched, scale};
 use crate::merge::{apply as server_side, json, managed, strategic};
 use crate::object::decode;
 use crate::object::meta::{self, metadata_mut, text};
@@ -126,7 +126,13 @@ impl<'a> Patched<'a> {
         if self.is_strategic() {
             return patch.as_object().map(strategic::go_map).unwrap_or_default();
         }
-        self.apply(patch).map(|document| document.to_string()).unwrap_or_default()
+        let touched = match self.context.request.body.format {
+            Format::JsonPatch => json::touched(&patch),
+            _ => patch.clone(),
+        };
+        let message = self.layout.message().map(|message| schema().message(message));
+        let shown = |document: Value| patched::json(schema(), message, &document, &touched);
+        self.apply(patch).map(shown).unwrap_or_default()
     }
 
     /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.

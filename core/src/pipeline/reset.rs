@@ -1,27 +1,21 @@
-//! Puts back what an endpoint may not touch, so that the rest of a body says nothing.
+//! Puts back what an endpoint may not touch, and sets what only the server says.
+//!
+//! Managed fields are noted between the two: nobody comes to own by a write of one part what another part holds, but
+//! what a client sends of its own part is its, even where the server then decides otherwise.
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint};
-use crate::kinds::FieldPaths;
+use crate::kinds::{self, Asking, FieldPaths};
 use crate::object::meta::{self, Document, metadata_mut};
-use crate::refusal::Refusal;
 use serde_json::Value;
 
-pub(super) fn reset(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
-    let new = &mut object.new;
-    let Some(old) = &object.old else {
-        reset_new(context, new);
-        return Ok(());
-    };
-    let old = &old.document;
+/// For a write of one part of an object: puts back all the others.
+pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+    let Some(old) = &object.old else { return };
+    let (new, old) = (&mut object.new, &old.document);
     match endpoint.part {
-        Part::Main => match context.kind.hooks.prepare_update {
-            Some(prepare) => prepare(new, old),
-            None if context.has_status() => put(meta::fields_mut(new), "status", old.get("status").cloned()),
-            None => {}
-        },
-        Part::Status => reset_to_status(context.reset_fields(), new, old),
+        Part::Status => narrow_to_status(context.reset_fields(), new, old),
         Part::Approval => {
             let conditions = new.get_mut("status").and_then(|status| status.get_mut("conditions")).map(Value::take);
             let new = meta::fields_mut(new);
@@ -37,26 +31,54 @@ pub(super) fn reset(context: &Context, endpoint: &Endpoint, object: &mut Candida
         Part::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
         // Defaults may have completed it.
         Part::Replicas => put(meta::fields_mut(new), "status", old.get("status").cloned()),
-        // Their candidates change nothing else.
-        Part::Assignment | Part::Deletion => {}
+        // The first is all but the status; the candidates of the others change nothing else.
+        Part::Main | Part::Assignment | Part::Deletion => {}
     }
-    Ok(())
 }
 
-/// Clears what a client may not set on a new object, and writes into it who asks, where the kind wants that.
-fn reset_new(context: &Context, new: &mut Value) {
-    match context.kind.hooks.prepare_create {
-        Some(prepare) => prepare(new),
-        None if context.has_status() => _ = meta::fields_mut(new).remove("status"),
-        None => {}
+/// For a write of the object itself: what clients say of its status goes, and what its kind lets only the server say
+/// comes.
+pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+    if endpoint.part == Part::Main {
+        let new = &mut object.new;
+        match &object.old {
+            None => match context.kind.hooks.prepare_create {
+                Some(prepare) => prepare(new),
+                None if context.has_status() => _ = meta::fields_mut(new).remove("status"),
+                None => {}
+            },
+            Some(old) => match context.kind.hooks.prepare_update {
+                Some(prepare) => prepare(new, &old.document),
+                None if context.has_status() => {
+                    put(meta::fields_mut(new), "status", old.document.get("status").cloned())
+                }
+                None => {}
+            },
+        }
     }
-    if let Some(sign) = context.kind.hooks.sign {
-        sign(new, &context.request.user);
+    if endpoint.part != Part::Deletion {
+        note(context, object);
     }
+    if let Some(at) = context.kind.pods_at {
+        let old = object.old.as_ref().map(|old: &Old| &old.document);
+        kinds::core::drop_unused(&mut object.new, old, at);
+    }
+}
+
+fn note(context: &Context, object: &mut Candidate) {
+    let Some(note) = context.kind.hooks.note else { return };
+    let old = object.old.as_ref().map(|old: &Old| &old.document);
+    let asking = Asking {
+        user: &context.request.user,
+        now: &context.stamp.rfc3339(),
+        version: context.version(),
+        subresource: context.request.target.subresource.as_deref().unwrap_or(""),
+    };
+    note(&mut object.new, old, &asking);
 }
 
 /// The old object with the new one's status, and with those parts of its metadata that the kind lets it write there.
-fn reset_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
+fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
     let mut wanted = std::mem::replace(new, old.clone());
     let wanted = meta::fields_mut(&mut wanted);
     let new = meta::fields_mut(new);
@@ -72,8 +94,11 @@ impl Context<'_> {
     /// What the path's endpoint puts back to what it was: nobody comes to own that by writing there.
     pub(super) fn reset_fields(&self) -> FieldPaths {
         match self.request.target.subresource.as_deref() {
-            None if self.has_status() => &[&["status"]],
-            None => &[],
+            None => match self.kind.reset_fields {
+                Some(fields) => fields,
+                None if self.has_status() => &[&["status"]],
+                None => &[],
+            },
             Some(part) => {
                 self.kind.subresource(self.request.target.version, part).map_or(&[], |part| part.reset_fields)
             }

@@ -7,6 +7,7 @@ use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata, metadata_mut, path, text};
 use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::request::{Format, Verb};
+use crate::select::LabelSelector;
 use serde_json::{Value, json};
 
 pub(super) const MESSAGE: &str = "io.k8s.api.autoscaling.v1.Scale";
@@ -35,7 +36,12 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
         let text = match selector {
             // Custom resources have it written out.
             Value::String(text) => text.clone(),
-            object => crate::select::LabelSelector::from_object(object).map(|s| s.to_string()).unwrap_or_default(),
+            object if object["matchLabels"].is_object() || object["matchExpressions"].is_array() => {
+                LabelSelector::from_object(object).map(|selector| selector.to_string()).unwrap_or_default()
+            }
+            labels => {
+                labels.as_object().map(|labels| LabelSelector::from_labels(labels).to_string()).unwrap_or_default()
+            }
         };
         if !text.is_empty() {
             status.insert("selector".into(), text.into());
@@ -58,7 +64,7 @@ pub(super) fn causes(kind: &Kind, version: usize, document: &Value) -> Vec<Cause
         [&paths.spec_replicas, &paths.status_replicas].into_iter().filter_map(negative).collect();
     if let Some(at) = &paths.selector
         && let Some(Value::String(selector)) = path(document, at)
-        && let Err(why) = crate::select::LabelSelector::parse(selector)
+        && let Err(why) = LabelSelector::parse(selector)
     {
         causes.push(Cause::invalid(at, &selector.as_str().into(), &why));
     }

@@ -16,6 +16,8 @@ pub struct Settings {
     pub token_key: TokenKey,
     /// How long Events are kept after their last change; `None` for ever.
     pub event_ttl: Option<Duration>,
+    /// How long a namespace is left to whoever deleted it before its content is removed.
+    pub namespace_grace: Duration,
 }
 
 /// As in Kubernetes.
@@ -29,6 +31,7 @@ impl Default for Settings {
             modes: vec![Mode::AlwaysAllow],
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),
+            namespace_grace: Duration::ZERO,
         }
     }
 }

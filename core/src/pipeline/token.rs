@@ -46,6 +46,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
     let body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
     let account = context.existing()?;
+    same_name(context, &body)?;
     let seconds = seconds(context, &body["spec"]["expirationSeconds"])?;
     let claims = TokenClaims { account: bound_to(&account.document), ..claims(context, &body["spec"], seconds)? };
     let Some(signed) = context.answers.token(&claims) else {
@@ -55,6 +56,19 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
     let decision = Decision { writes: Vec::new(), expects: Vec::new(), answer, fixed: false, warnings };
     Ok(Made::Answer(Box::new(decision)))
+}
+
+/// A token is asked for under no other name than the account's.
+fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
+    let name = body["metadata"]["name"].as_str().unwrap_or_default();
+    if name.is_empty() || name == context.request.name() {
+        return Ok(());
+    }
+    let why = "must match the service account name if specified";
+    Err(Refusal::Invalid {
+        subject: Subject::new("authentication.k8s.io", "TokenRequest", name),
+        causes: vec![Cause::invalid("metadata.name", &name.into(), why)],
+    })
 }
 
 /// For how long the token is asked for.

@@ -5,23 +5,26 @@ use super::endpoint::Rules;
 use super::{Context, Endpoint, scale};
 use crate::authz::chain::Authorizer;
 use crate::authz::{Attributes, ResourceTarget, denied};
-use crate::object::meta::{self, metadata};
+use crate::kinds::{Kind, MetadataOnUpdate, structures};
+use crate::object::meta::{self, Document, metadata};
 use crate::object::validate;
 use crate::refusal::{Cause, Forbidden, Refusal};
 use crate::request::Verb;
+use crate::schema::schema;
 use serde_json::Value;
+
+const PARTIAL_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
 pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Result<(), Refusal> {
     if endpoint.rules == Rules::Nothing {
         return Ok(());
     }
     let new = object.fields();
-    let mut causes = validate::metadata(metadata(new), context.kind.name_rule, context.kind.is_namespaced());
-    if let Some(old) = object.old() {
-        causes.extend(validate::metadata_update(metadata(new), metadata(old)));
-    }
+    let mut causes = of_metadata(context.kind, new, object.old());
     causes.extend(by_kind(context, endpoint, object));
+    causes.extend(in_namespace(context, object));
     if !causes.is_empty() {
+        show_structures(context.kind, &mut causes);
         return Err(Refusal::Invalid { subject: context.kind_subject(meta::name(new)), causes });
     }
     match object.old {
@@ -30,6 +33,44 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidat
             may_create(context)?;
             is_free(context, object)
         }
+    }
+}
+
+fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Vec<Cause> {
+    let new = metadata(new);
+    let as_new = || {
+        let mut causes = validate::metadata(new, kind.name_rule, kind.is_namespaced());
+        if kind.metadata.standard_finalizers {
+            causes.extend(validate::standard_finalizers(new));
+        }
+        causes
+    };
+    let Some(old) = old else { return as_new() };
+    let mut causes = validate::metadata_update(new, metadata(old));
+    match kind.metadata.on_update {
+        MetadataOnUpdate::Change => causes.extend(causes.clone()),
+        MetadataOnUpdate::New => causes.extend(as_new()),
+        MetadataOnUpdate::Nothing => {}
+    }
+    causes
+}
+
+fn in_namespace(context: &Context, object: &Candidate) -> Vec<Cause> {
+    let (Some(rules), Some(name), None) = (context.kind.hooks.in_namespace, context.request.namespace(), &object.old)
+    else {
+        return Vec::new();
+    };
+    let namespace = context.state.get(context.state.registry.namespaces(), name).map(|entry| entry.document());
+    let labels = namespace.map_or(Value::Null, |namespace| namespace["metadata"]["labels"].clone());
+    rules(&object.new, &labels)
+}
+
+/// Values stand in causes as JSON has them until here.
+fn show_structures(kind: &Kind, causes: &mut [Cause]) {
+    // A custom resource is no structure, but its metadata is.
+    let message = if kind.custom.is_some() { PARTIAL_METADATA } else { kind.hub().message.as_str() };
+    if let Some(message) = schema().id(message) {
+        structures::show(message, causes);
     }
 }
 
@@ -48,7 +89,7 @@ fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Vec<Ca
 }
 
 fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    if let Some(rule) = context.kind.hooks.validate {
+    if let Some(rule) = context.version().validate.or(context.kind.hooks.validate) {
         return rule(new, old);
     }
     let version = context.working_version();

@@ -1,5 +1,6 @@
 //! The causes that a refusal names: a field each, the rule that it breaks, and what is told of it.
 
+use serde_json::Value;
 use std::fmt;
 
 /// One broken rule and the field that breaks it.
@@ -10,6 +11,10 @@ pub struct Cause {
     pub field: String,
     /// What follows `<field>: `, for example `Required value: must be set`.
     pub message: String,
+    /// The value that the message shows as JSON, where Kubernetes may show it otherwise: nothing, or a structure.
+    value: Option<Box<Value>>,
+    /// What the value was and what it would become, where the message ends with how they differ.
+    change: Option<Box<(Value, Value)>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,63 +62,93 @@ impl CauseReason {
 }
 
 impl Cause {
+    /// A cause whose message is all of its own.
+    pub fn told(reason: CauseReason, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason, field: field.into(), message: message.into(), value: None, change: None }
+    }
+
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
-        Self::with_detail(CauseReason::Required, field, "Required value".into(), detail)
+        Self::told(CauseReason::Required, field, detailed("Required value", detail))
     }
 
     /// `value` is shown as JSON: strings quoted, numbers bare.
-    pub fn invalid(field: impl Into<String>, value: &serde_json::Value, detail: &str) -> Self {
-        Self::with_detail(CauseReason::Invalid, field, format!("Invalid value: {}", shown(value)), detail)
+    pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::showing(CauseReason::Invalid, field, "Invalid value", value, detail)
     }
 
-    pub fn type_invalid(field: impl Into<String>, value: &serde_json::Value, detail: &str) -> Self {
-        Self::with_detail(CauseReason::TypeInvalid, field, format!("Invalid value: {}", shown(value)), detail)
+    pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::showing(CauseReason::TypeInvalid, field, "Invalid value", value, detail)
     }
 
-    pub fn not_supported(field: impl Into<String>, value: &serde_json::Value, supported: &[&str]) -> Self {
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
-        let message = format!("Unsupported value: {}: supported values: {list}", shown(value));
-        Self { reason: CauseReason::NotSupported, field: field.into(), message }
+        let detail = format!("supported values: {list}");
+        Self::showing(CauseReason::NotSupported, field, "Unsupported value", value, &detail)
     }
 
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
-        Self::with_detail(CauseReason::Forbidden, field, "Forbidden".into(), detail)
+        Self::told(CauseReason::Forbidden, field, detailed("Forbidden", detail))
     }
 
-    pub fn duplicate(field: impl Into<String>, value: &serde_json::Value) -> Self {
-        Self {
-            reason: CauseReason::Duplicate,
-            field: field.into(),
-            message: format!("Duplicate value: {}", shown(value)),
-        }
+    /// A value that may not change, from what it was to what it would become.
+    pub fn changed(field: impl Into<String>, detail: &str, old: &Value, new: &Value) -> Self {
+        let change = Some(Box::new((old.clone(), new.clone())));
+        Self { change, ..Self::forbidden(field, detail) }
     }
 
-    pub fn not_found(field: impl Into<String>, value: &serde_json::Value) -> Self {
-        Self { reason: CauseReason::NotFound, field: field.into(), message: format!("Not found: {}", shown(value)) }
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::duplicate_of(field, value, "")
+    }
+
+    /// The same, with what must not be twice.
+    pub fn duplicate_of(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::showing(CauseReason::Duplicate, field, "Duplicate value", value, detail)
+    }
+
+    pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self::showing(CauseReason::NotFound, field, "Not found", value, "")
     }
 
     pub fn too_long(field: impl Into<String>, bytes_max: usize) -> Self {
-        let message = format!("Too long: may not be more than {bytes_max} bytes");
-        Self { reason: CauseReason::TooLong, field: field.into(), message }
+        Self::told(CauseReason::TooLong, field, format!("Too long: may not be more than {bytes_max} bytes"))
     }
 
     pub fn too_many(field: impl Into<String>, count: usize, count_max: usize) -> Self {
         let message = format!("Too many: {count}: must have at most {count_max} items");
-        Self { reason: CauseReason::TooMany, field: field.into(), message }
+        Self::told(CauseReason::TooMany, field, message)
     }
 
-    fn with_detail(reason: CauseReason, field: impl Into<String>, head: String, detail: &str) -> Self {
-        let message = if detail.is_empty() { head } else { format!("{head}: {detail}") };
-        Self { reason, field: field.into(), message }
+    /// The value that the message shows, where it is nothing or a structure.
+    pub fn value(&self) -> Option<&Value> {
+        self.value.as_deref()
     }
+
+    /// The change that the message ends with; from now on it is told.
+    pub fn take_change(&mut self) -> Option<Box<(Value, Value)>> {
+        self.change.take()
+    }
+
+    /// Has the message show the value in these words.
+    pub fn show(&mut self, text: &str) {
+        if let Some(value) = self.value.take() {
+            self.message = self.message.replacen(&value.to_string(), text, 1);
+        }
+    }
+
+    fn showing(reason: CauseReason, field: impl Into<String>, head: &str, value: &Value, detail: &str) -> Self {
+        let message = detailed(&format!("{head}: {value}"), detail);
+        let is_plain = value.is_string() || value.is_number() || value.is_boolean();
+        let value = (!is_plain).then(|| Box::new(value.clone()));
+        Self { value, ..Self::told(reason, field, message) }
+    }
+}
+
+fn detailed(head: &str, detail: &str) -> String {
+    if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)
     }
-}
-
-fn shown(value: &serde_json::Value) -> String {
-    value.to_string()
 }

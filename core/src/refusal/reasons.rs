@@ -61,8 +61,12 @@ pub enum BadRequest {
     UnselectableField {
         field: String,
         only_metadata: bool,
+        /// Where Kubernetes names it.
+        kind: Option<String>,
     },
     Continue(ContinueFault),
+    /// The resource version of a list is no number.
+    NotAVersion(String),
     /// A list that goes on, and names a version besides.
     VersionWithContinue,
     /// A SelfSubjectRulesReview without a namespace.
@@ -81,6 +85,18 @@ pub enum BadRequest {
     NoHost {
         pod: String,
     },
+    /// A path into a container of a pod that has several, or none.
+    NoContainer {
+        pod: String,
+        names: Vec<String>,
+    },
+    /// A path into a container that the pod has not.
+    OtherContainer {
+        pod: String,
+        container: String,
+    },
+    /// What a proxy would ask has no address that it may ask.
+    NoAddress,
     /// The body broke off.
     BrokenBody(String),
     OtherNameInEviction,
@@ -180,11 +196,13 @@ pub enum ApplyFault {
     ManagedFields,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContinueFault {
-    NotBase64,
-    TooShort,
-    Unreadable,
+    NotBase64 {
+        at: usize,
+    },
+    /// What a parser says of the content.
+    NotJson(String),
     OtherRelease,
 }
 
@@ -201,6 +219,10 @@ pub enum ForkFault {
     RelativeFolder(String),
     /// What the file system says of the folder.
     Folder(String),
+    NoneInMemory,
+    TooDeep {
+        depth_max: usize,
+    },
 }
 
 /// What the one who asks may not do, or nobody may (403).
@@ -345,6 +367,8 @@ pub enum Plenty {
     Watches,
     /// Answers that were made whole, and that nobody has read yet.
     Answers,
+    /// Forks in memory.
+    Forks,
 }
 
 /// Why a budget allows no disruption now.
@@ -423,6 +447,8 @@ pub enum Internal {
 pub enum Unreasoned {
     /// A resource version that is no number.
     NotAVersion(String),
+    /// The same, where an object is read or watched.
+    NotAVersionToRead(String),
     /// An applied configuration, by object and kind, that does not fit its schema.
     Untyped {
         object: String,

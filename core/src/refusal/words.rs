@@ -32,7 +32,13 @@ impl Refusal {
                 format!("{} \"{}\" is invalid: {}", subject.qualified(), subject.name, aggregate(causes))
             }
             Self::Unprocessable => "the server rejected our request due to an error in our request".into(),
-            Self::NotAcceptable { offered } => format!("only the following media types are accepted: {offered}"),
+            Self::NotAcceptable { offered, is_offered: true } => {
+                format!("only the following media types are accepted: {offered}")
+            }
+            Self::NotAcceptable { offered, is_offered: false } => {
+                format!("406: Not Acceptable\n\nAvailable representations: {offered}")
+            }
+            Self::UnsupportedMediaType { accepted: "" } => "415: Unsupported Media Type".into(),
             Self::UnsupportedMediaType { accepted } => {
                 format!("the body of the request was in an unknown format - accepted media types include: {accepted}")
             }
@@ -52,14 +58,14 @@ impl Refusal {
 
     /// What a `Status` tells of one by one: mostly fields.
     pub fn causes(&self) -> Vec<Cause> {
-        let told = |reason, message: String| vec![Cause { reason, field: String::new(), message }];
+        let told = |reason, message: String| vec![Cause::told(reason, "", message)];
         match self {
             Self::Invalid { causes, .. } => causes.clone(),
-            Self::Forbidden { why: Forbidden::NamespaceTerminating { namespace }, .. } => vec![Cause {
-                reason: CauseReason::NamespaceTerminating,
-                field: "metadata.namespace".into(),
-                message: format!("namespace {namespace} is being terminated"),
-            }],
+            Self::Forbidden { why: Forbidden::NamespaceTerminating { namespace }, .. } => vec![Cause::told(
+                CauseReason::NamespaceTerminating,
+                "metadata.namespace",
+                format!("namespace {namespace} is being terminated"),
+            )],
             Self::ApplyConflict(owned) => field_conflicts(owned),
             Self::DisruptionBudget { budget, why, .. } => {
                 let message = match why {
@@ -119,10 +125,8 @@ fn aggregate(causes: &[Cause]) -> String {
 
 fn field_conflicts(owned: &[OwnedFields]) -> Vec<Cause> {
     let of = |OwnedFields { owner, fields }: &OwnedFields| -> Vec<Cause> {
-        let cause = |field: &String| Cause {
-            reason: CauseReason::FieldManagerConflict,
-            field: field.clone(),
-            message: format!("conflict with {owner}"),
+        let cause = |field: &String| {
+            Cause::told(CauseReason::FieldManagerConflict, field.as_str(), format!("conflict with {owner}"))
         };
         fields.iter().map(cause).collect()
     };
@@ -288,6 +292,9 @@ impl Display for Plenty {
             Self::Requests => "Too many requests, please try again later.",
             Self::Watches => "this user has too many watches, please try again later",
             Self::Answers => "Too many answers wait to be read, please try again later.",
+            Self::Forks => {
+                "there are too many forks in memory: delete one, or start the server with a larger --forks-max"
+            }
         })
     }
 }
@@ -336,7 +343,11 @@ impl Display for Internal {
 impl Display for Unreasoned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAVersion(text) => write!(f, "strconv.ParseUint: parsing \"{text}\": invalid syntax"),
+            Self::NotAVersion(text) => write!(f, "strconv.ParseUint: parsing {}: invalid syntax", quoted(text)),
+            Self::NotAVersionToRead(text) => {
+                write!(f, "resourceVersion: Invalid value: {}: ", quoted(text))?;
+                Self::NotAVersion(text.clone()).fmt(f)
+            }
             Self::Untyped { object, kind, faults } => {
                 write!(f, "failed to create typed patch object ({object}; {kind}): ")?;
                 match faults.as_slice() {

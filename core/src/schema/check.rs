@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::object::decode::has_room;
 
-use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, duration, quantity, timestamp};
+use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, duration, go_names, quantity, timestamp};
 
 /// A value that does not fit, in the words of Kubernetes' decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,8 @@ impl std::error::Error for TypeError {}
 /// Checks `document` as a `message`, and returns the paths of the unknown fields that it removed
 /// (`spec.template.spec.containers[0].foo`), as far as anyone would read them.
 ///
-/// A null vanishes as it does for Go: a field goes, an item or a map's value becomes its type's zero.
+/// A null vanishes as it does for Go: a field goes, an item or a map's value becomes its type's zero. So does an empty
+/// value that Go would not write.
 /// Times and numeric quantities are rewritten as Kubernetes shows them. After an error the document is half done.
 pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Result<Vec<String>, TypeError> {
     let message = schema.message(message);
@@ -58,7 +59,10 @@ struct Path<'a> {
 
 #[derive(Clone, Copy)]
 enum Segment<'a> {
-    Field(&'a str),
+    Field {
+        message: &'a Message,
+        name: &'a str,
+    },
     /// Of a map: Go's error text leaves it out, the path of an unknown field shows it.
     Key(&'a str),
     Index(usize),
@@ -83,7 +87,7 @@ impl<'a> Walk<'a> {
             if failure.is_some() {
                 return true;
             }
-            let path = Path { parent, segment: Segment::Field(key) };
+            let path = Path { parent, segment: Segment::Field { message, name: key } };
             let result = match message.field(key) {
                 Some(_) if value.is_null() => return false,
                 Some(field) => self.field(Owner { message, field }, value, &path),
@@ -215,6 +219,9 @@ impl<'a> Walk<'a> {
     }
 
     fn go_field_type(&self, owner: Owner) -> String {
+        if let Some(name) = go_names::whole(owner.message, &owner.field.json) {
+            return name;
+        }
         let item = self.go_type(owner);
         match owner.field.shape {
             Shape::Single => item,
@@ -222,12 +229,18 @@ impl<'a> Walk<'a> {
             Shape::Map if owner.field.ty == Type::Quantity && owner.message.name.starts_with("io.k8s.api.core.") => {
                 "v1.ResourceList".to_string()
             }
-            Shape::Map => format!("map[string]{item}"),
+            Shape::Map => {
+                let key = go_names::key(owner.message, &owner.field.json);
+                format!("map[{}]{item}", key.as_deref().unwrap_or("string"))
+            }
         }
     }
 
     /// The Go type of the field's values.
     fn go_type(&self, owner: Owner) -> String {
+        if let Some(name) = go_names::item(owner.message, &owner.field.json) {
+            return name;
+        }
         let name = match owner.field.ty {
             Type::String | Type::Time | Type::MicroTime | Type::Duration => "string",
             Type::Bool => "bool",
@@ -254,7 +267,7 @@ impl Path<'_> {
     /// `spec.containers[0].image`.
     fn with_indexes(&self) -> String {
         self.join(|segment, text| match segment {
-            Segment::Field(name) | Segment::Key(name) => {
+            Segment::Field { name, .. } | Segment::Key(name) => {
                 if !text.is_empty() {
                     text.push('.');
                 }
@@ -264,10 +277,12 @@ impl Path<'_> {
         })
     }
 
-    /// `spec.containers.image`.
+    /// `spec.volumes.VolumeSource.secret`, as Go's decoder tells it.
     fn fields_only(&self) -> String {
         self.join(|segment, text| {
-            if let Segment::Field(name) = segment {
+            let Segment::Field { message, name } = segment else { return };
+            let embedded = message.field(name).map(|field| go_names::embedded(message, field)).unwrap_or_default();
+            for name in embedded.into_iter().chain([name]) {
                 if !text.is_empty() {
                     text.push('.');
                 }
@@ -314,14 +329,26 @@ fn rewrite(result: Result<Option<String>, String>, text: &mut String) -> Result<
     Ok(())
 }
 
-/// Go leaves out empty lists and maps, but for a few that are always shown. An empty `managedFields` is a request.
+/// Whether an empty value is as good as none, where Go leaves it out: that of a list, a map, or a scalar which is no
+/// pointer. An empty `managedFields` is a request.
 fn vanishes(field: &Field, value: &Value) -> bool {
-    let empty = match (field.shape, value) {
-        (Shape::List, Value::Array(items)) => items.is_empty(),
-        (Shape::Map, Value::Object(values)) => values.is_empty(),
+    match (field.shape, value) {
+        (Shape::List, Value::Array(items)) => {
+            items.is_empty() && field.zero != Zero::Always && field.json != "managedFields"
+        }
+        (Shape::Map, Value::Object(values)) => values.is_empty() && field.zero != Zero::Always,
+        (Shape::Single, value) => matches!(field.zero, Zero::Plain | Zero::Dropped) && is_plain_zero(field.ty, value),
         _ => false,
-    };
-    empty && field.zero != Zero::Always && field.json != "managedFields"
+    }
+}
+
+fn is_plain_zero(ty: Type, value: &Value) -> bool {
+    match (ty, value) {
+        (Type::String, Value::String(text)) => text.is_empty(),
+        (Type::Bool, Value::Bool(set)) => !set,
+        (Type::Int32 | Type::Int64 | Type::Double, Value::Number(number)) => number.as_f64() == Some(0.0),
+        _ => false,
+    }
 }
 
 /// What Go makes of a null item.

@@ -1,11 +1,11 @@
-//! Fills what a document leaves unset.
+//! Fills what a document leaves unset: with defaults, and with the zeros that Kubernetes always writes.
 //!
 //! Rules belong to messages, so that a container is defaulted alike in a Pod and in a CronJob's template. A document
 //! is walked along its schema, the outer message before its inner ones: a rule may create an object that then gets
 //! its own defaults, never the other way round. Which messages lie on a way to some rule is computed once; all other
 //! parts of a document are never looked at.
 
-use super::{Field, MessageId, Schema, Shape, Type, Zero};
+use super::{Field, Message, MessageId, Schema, Shape, Type, Zero};
 use serde_json::{Map, Value};
 
 /// The defaults of one message, or of the same message in several versions.
@@ -57,8 +57,26 @@ pub struct Defaults {
 struct Plan {
     fills: Vec<Fill>,
     runs: Vec<fn(&mut Map<String, Value>)>,
+    /// Fields that show even when nobody has set them, and what they show then: `containers: null`, `replicas: 0`.
+    /// What such a struct holds is filled when it is entered.
+    zeros: Vec<Shown>,
     /// Fields below which some plan has something to do.
-    descend: Vec<(String, MessageId, Shape)>,
+    descend: Vec<Inner>,
+}
+
+/// A field that shows always.
+struct Shown {
+    field: String,
+    zero: Value,
+    /// A list or a map, which may be empty without being null.
+    is_container: bool,
+}
+
+/// A field that holds messages.
+struct Inner {
+    field: String,
+    message: MessageId,
+    shape: Shape,
 }
 
 struct Fill {
@@ -82,13 +100,13 @@ impl Defaults {
             }
         }
         for (plan, message) in plans.iter_mut().zip(&schema.messages) {
-            let is_status = message.name.ends_with("Status");
-            for field in &message.fields {
-                // A document's own metadata is the server's business; a template's is a field like any other.
-                if message.typed && field.json == "metadata" {
-                    continue;
+            // A document's own metadata is the server's business; a template's is a field like any other.
+            for field in message.fields.iter().filter(|field| !is_own_metadata(message, field)) {
+                plan.fills.extend(schema_default(field).map(|value| Fill::new(field, value)));
+                if field.zero.is_shown() {
+                    let is_container = field.shape != Shape::Single;
+                    plan.zeros.push(Shown { field: field.json.clone(), zero: zero(field), is_container });
                 }
-                plan.fills.extend(schema_default(field, is_status).map(|value| Fill::new(field, value)));
             }
         }
         Self::connect(schema, &mut plans);
@@ -97,7 +115,8 @@ impl Defaults {
 
     /// Finds the ways from message to message that lead to something to do.
     fn connect(schema: &Schema, plans: &mut [Plan]) {
-        let mut active: Vec<bool> = plans.iter().map(|plan| !plan.fills.is_empty() || !plan.runs.is_empty()).collect();
+        let has_work = |plan: &Plan| !plan.fills.is_empty() || !plan.runs.is_empty() || !plan.zeros.is_empty();
+        let mut active: Vec<bool> = plans.iter().map(has_work).collect();
         let inner = |field: &Field| match field.ty {
             Type::Message(id) => Some(id),
             _ => None,
@@ -106,7 +125,9 @@ impl Defaults {
         loop {
             let mut grown = false;
             for (at, message) in schema.messages.iter().enumerate() {
-                let reaches = |field: &Field| inner(field).is_some_and(|id| active[id.0 as usize]);
+                let reaches = |field: &Field| {
+                    !is_own_metadata(message, field) && inner(field).is_some_and(|id| active[id.0 as usize])
+                };
                 if !active[at] && message.fields.iter().any(reaches) {
                     active[at] = true;
                     grown = true;
@@ -117,9 +138,9 @@ impl Defaults {
             }
         }
         for (plan, message) in plans.iter_mut().zip(&schema.messages) {
-            for field in &message.fields {
+            for field in message.fields.iter().filter(|field| !is_own_metadata(message, field)) {
                 if let Some(id) = inner(field).filter(|id| active[id.0 as usize]) {
-                    plan.descend.push((field.json.clone(), id, field.shape));
+                    plan.descend.push(Inner { field: field.json.clone(), message: id, shape: field.shape });
                 }
             }
         }
@@ -127,29 +148,60 @@ impl Defaults {
 
     /// Sets everything that a document leaves unset. Applying it twice changes nothing more.
     pub fn apply(&self, message: MessageId, document: &mut Value) {
+        self.fill(message, document, false);
+    }
+
+    /// Sets only what Kubernetes writes though nobody has set it, and writes lists and maps that are empty as it does.
+    /// No value that means something comes about.
+    pub fn show_zeros(&self, message: MessageId, document: &mut Value) {
+        self.fill(message, document, true);
+    }
+
+    fn fill(&self, message: MessageId, document: &mut Value, zeros_only: bool) {
         let (Some(plan), Value::Object(map)) = (self.plans.get(message.0 as usize), document) else { return };
-        for fill in &plan.fills {
-            fill.apply(map);
+        if !zeros_only {
+            plan.fills.iter().for_each(|fill| fill.apply(map));
+            plan.runs.iter().for_each(|run| run(map));
         }
-        for run in &plan.runs {
-            run(map);
-        }
-        for (field, inner, shape) in &plan.descend {
-            let Some(value) = map.get_mut(field) else { continue };
-            match (shape, value) {
-                (Shape::Single, value) => self.apply(*inner, value),
-                (Shape::List, Value::Array(items)) => items.iter_mut().for_each(|item| self.apply(*inner, item)),
-                (Shape::Map, Value::Object(items)) => items.values_mut().for_each(|item| self.apply(*inner, item)),
-                _ => {}
+        for Shown { field, zero, is_container } in &plan.zeros {
+            match map.get_mut(field) {
+                // Stores of Kubernetes do not tell an empty list from none, though who sends one comes to own it.
+                Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
+                Some(_) => {}
+                None => _ = map.insert(field.clone(), zero.clone()),
             }
         }
+        for inner in &plan.descend {
+            inner.each(map, |message, value| self.fill(message, value, zeros_only));
+        }
+    }
+}
+
+impl Inner {
+    /// Visits the messages that the field holds.
+    fn each(&self, map: &mut Map<String, Value>, visit: impl Fn(MessageId, &mut Value)) {
+        let visit = |value: &mut Value| visit(self.message, value);
+        match (self.shape, map.get_mut(&self.field)) {
+            (Shape::Single, Some(value)) => visit(value),
+            (Shape::List, Some(Value::Array(items))) => items.iter_mut().for_each(visit),
+            (Shape::Map, Some(Value::Object(items))) => items.values_mut().for_each(visit),
+            _ => {}
+        }
+    }
+}
+
+fn is_empty_container(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        _ => false,
     }
 }
 
 impl Fill {
     fn new(field: &Field, value: Value) -> Self {
         // Behind an IntOrString with a default is a pointer: its zero was meant.
-        let pointer = field.zero == Zero::Kept || field.ty == Type::IntOrString;
+        let pointer = field.zero.is_explicit() || field.ty == Type::IntOrString;
         Self { field: field.json.clone(), value, empty_is_unset: !pointer }
     }
 
@@ -165,22 +217,44 @@ impl Fill {
 }
 
 /// What the table itself says of an unset field.
-fn schema_default(field: &Field, is_status: bool) -> Option<Value> {
+fn schema_default(field: &Field) -> Option<Value> {
     if let Some(text) = &field.default {
         let value: Value = serde_json::from_str(text).ok()?;
         // An empty value that does not show when it is set need not be set.
         return (!is_empty(&value) || field.zero == Zero::Kept).then_some(value);
     }
-    if field.zero != Zero::Always || field.shape != Shape::Single {
-        return None;
+    // Rules look into structs that are always there.
+    let is_struct = field.shape == Shape::Single && matches!(field.ty, Type::Message(_));
+    (is_struct && field.zero == Zero::Always).then(|| Value::Object(Map::new()))
+}
+
+/// How a field shows that shows always, when nothing is set. Lists and maps, and what Go keeps behind a pointer, are null.
+fn zero(field: &Field) -> Value {
+    if field.shape != Shape::Single || field.zero == Zero::Null {
+        return Value::Null;
     }
     match field.ty {
-        Type::Message(_) => Some(Value::Object(Map::new())),
-        // Clients send specs, where a missing number may be a mistake to be told of; a status counts from zero.
-        Type::Int32 | Type::Int64 if is_status => Some(Value::from(0)),
-        Type::Bool if is_status => Some(Value::Bool(false)),
-        _ => None,
+        Type::String => "".into(),
+        Type::Bool => false.into(),
+        Type::Int32 | Type::Int64 | Type::Double | Type::IntOrString => 0.into(),
+        Type::Quantity => "0".into(),
+        Type::Duration => "0s".into(),
+        Type::Message(_) => Value::Object(Map::new()),
+        Type::Bytes
+        | Type::Time
+        | Type::MicroTime
+        | Type::RawExtension
+        | Type::FieldsV1
+        | Type::Json
+        | Type::JsonSchemaPropsOrArray
+        | Type::JsonSchemaPropsOrBool
+        | Type::JsonSchemaPropsOrStringArray
+        | Type::StringList => Value::Null,
     }
+}
+
+fn is_own_metadata(message: &Message, field: &Field) -> bool {
+    message.typed && field.json == "metadata"
 }
 
 /// Whether Kubernetes, where the field is no pointer, takes the value for none.

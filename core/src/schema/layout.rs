@@ -1,6 +1,7 @@
 //! What says how the documents of one version of a kind look: a message of the table, or a custom resource's schema.
 
 use super::structural::Structural;
+use super::structural::default::whole_numbers;
 use super::{MessageId, Schema, TypeError, check, schema};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -49,22 +50,6 @@ impl Layout<'_> {
             Layout::Table(_, message) => Some(message),
             Layout::Custom(_) => None,
         }
-    }
-}
-
-/// A whole number is one however it was written: `2.0` is `2`, as it would be after a round through YAML.
-fn whole_numbers(value: &mut Value) {
-    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX);
-            if let Some(whole) = whole {
-                *value = (whole as i64).into();
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
-        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
-        _ => {}
     }
 }
 

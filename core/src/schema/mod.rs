@@ -7,6 +7,7 @@ mod base64;
 mod check;
 pub mod defaults;
 mod duration;
+mod go_names;
 pub mod layout;
 mod parse;
 pub mod quantity;
@@ -73,6 +74,8 @@ pub struct Field {
     pub list_map_keys: Vec<String>,
     /// `mapType` or `structType` is atomic.
     pub atomic: bool,
+    /// `structType` is granular: the field is none, though its type be atomic.
+    pub granular: bool,
     pub patch_merge: bool,
     pub patch_retain_keys: bool,
     pub patch_merge_key: Option<String>,
@@ -126,6 +129,8 @@ pub enum Zero {
     Plain,
     /// A zero on the wire is explicit: keep it.
     Kept,
+    /// The same, and nothing shows as null.
+    Null,
     /// A zero shows as nothing.
     Dropped,
     /// Always shown, even when Protobuf says nothing.
@@ -155,6 +160,18 @@ impl Schema {
 
     pub fn message(&self, id: MessageId) -> &Message {
         &self.messages[id.0 as usize]
+    }
+}
+
+impl Zero {
+    /// Whether a zero is told apart from nothing.
+    pub fn is_explicit(self) -> bool {
+        matches!(self, Zero::Kept | Zero::Null)
+    }
+
+    /// Whether the field shows even when nothing is set.
+    pub fn is_shown(self) -> bool {
+        matches!(self, Zero::Always | Zero::Null)
     }
 }
 

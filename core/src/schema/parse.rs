@@ -127,6 +127,7 @@ fn field(line: &str, package: &str, names: &BTreeMap<String, MessageId>) -> Resu
         list_type: ListType::Atomic,
         list_map_keys: Vec::new(),
         atomic: false,
+        granular: false,
         patch_merge: false,
         patch_retain_keys: false,
         patch_merge_key: None,
@@ -142,10 +143,12 @@ fn option(word: &str, field: &mut Field) -> Result<(), &'static str> {
     match word {
         "required" => field.required = true,
         "zero=kept" => field.zero = Zero::Kept,
+        "zero=null" => field.zero = Zero::Null,
         "zero=dropped" => field.zero = Zero::Dropped,
         "zero=always" => field.zero = Zero::Always,
         "list=set" => field.list_type = ListType::Set,
         "atomic" => field.atomic = true,
+        "granular" => field.granular = true,
         "merge" => field.patch_merge = true,
         "retainKeys" => field.patch_retain_keys = true,
         _ => {

@@ -10,8 +10,6 @@ use std::collections::BTreeSet;
 const BYTES_MAX: usize = 4096;
 /// How many filters may stand in one another, so that reading a path cannot exhaust the stack.
 const FILTERS_NESTED_MAX: usize = 8;
-/// How many values of a document a path may look at. Cells of a table are found by it, one for each row.
-const LOOKS_MAX: usize = 200_000;
 
 /// A path, parsed once and asked of many documents.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,10 +69,9 @@ impl JsonPath {
     }
 
     /// Everything that the path leads to, each once, in document order.
-    /// A path that has looked at too much of a document finds nothing.
-    pub fn find<'a>(&self, document: &'a Value) -> Vec<&'a Value> {
-        let mut looks = LOOKS_MAX;
-        self.find_within(document, &mut looks).unwrap_or_default()
+    /// A path that looks at more values than there are `looks` finds nothing, and leaves none.
+    pub fn find<'a>(&self, document: &'a Value, looks: &mut usize) -> Vec<&'a Value> {
+        self.find_within(document, looks).unwrap_or_default()
     }
 
     /// `None` once there are no more looks.
@@ -83,9 +80,8 @@ impl JsonPath {
         for step in &self.steps {
             let mut next = Vec::new();
             for value in found {
-                let before = next.len();
+                spend(looks, 1)?;
                 step.follow(value, &mut next, looks)?;
-                *looks = looks.checked_sub(1 + next.len() - before)?;
             }
             if matches!(step, Step::Descend | Step::Union(_)) {
                 // These can reach a value more than once; a chain of them would multiply without end.
@@ -96,6 +92,13 @@ impl JsonPath {
         }
         Some(found)
     }
+}
+
+/// Takes what something costs, before it is done; `None` where there was not enough, and then nothing is left.
+pub(super) fn spend(looks: &mut usize, cost: usize) -> Option<()> {
+    let left = looks.checked_sub(cost);
+    *looks = left.unwrap_or_default();
+    left.map(|_| ())
 }
 
 impl Step {
@@ -110,13 +113,15 @@ impl Step {
                 let list = value.as_array().map_or(&[][..], Vec::as_slice);
                 let bound = |index: i64| from_start(index, list.len()).clamp(0, list.len() as i64) as usize;
                 let (start, end) = (start.map_or(0, bound), end.map_or(list.len(), bound));
-                found.extend(list.get(start..end).unwrap_or_default().iter().step_by(*by));
+                let slice = list.get(start..end).unwrap_or_default();
+                spend(looks, slice.len())?;
+                found.extend(slice.iter().step_by(*by));
             }
-            Self::Wildcard => found.extend(children(value)),
+            Self::Wildcard => found.extend(children(value, looks)?),
             Self::Descend => descend(value, found, looks)?,
             Self::Filter(left, right) => {
                 for item in value.as_array().map_or(&[][..], Vec::as_slice) {
-                    *looks = looks.checked_sub(1)?;
+                    spend(looks, 1)?;
                     if holds(item, left, right.as_ref(), looks)? {
                         found.push(item);
                     }
@@ -124,7 +129,7 @@ impl Step {
             }
             Self::Union(steps) => {
                 for step in steps {
-                    *looks = looks.checked_sub(1)?;
+                    spend(looks, 1)?;
                     step.follow(value, found, looks)?;
                 }
             }
@@ -138,22 +143,25 @@ fn from_start(index: i64, length: usize) -> i64 {
 }
 
 /// Entries of a map come ordered by key, so that the answer does not depend on how maps are kept.
-fn children(value: &Value) -> Vec<&Value> {
-    match value {
-        Value::Array(list) => list.iter().collect(),
+fn children<'a>(value: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
+    Some(match value {
+        Value::Array(list) => {
+            spend(looks, list.len())?;
+            list.iter().collect()
+        }
         Value::Object(map) => {
+            spend(looks, map.len())?;
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_unstable_by_key(|(key, _)| *key);
             entries.into_iter().map(|(_, value)| value).collect()
         }
         _ => Vec::new(),
-    }
+    })
 }
 
 fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, looks: &mut usize) -> Option<()> {
-    *looks = looks.checked_sub(1)?;
     found.push(value);
-    children(value).into_iter().try_for_each(|child| descend(child, found, looks))
+    children(value, looks)?.into_iter().try_for_each(|child| descend(child, found, looks))
 }
 
 fn holds(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>, looks: &mut usize) -> Option<bool> {
@@ -347,6 +355,10 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    fn find<'a>(path: &JsonPath, document: &'a Value) -> Vec<&'a Value> {
+        path.find(document, &mut 200_000)
+    }
+
     #[test]
     fn paths() {
         let document = json!({
@@ -393,7 +405,7 @@ mod tests {
         ];
         for (path, expected) in cases {
             let path = JsonPath::parse(path).unwrap_or_else(|message| panic!("{path}: {message}"));
-            assert_eq!(json!(path.find(&document)), expected, "{path:?}");
+            assert_eq!(json!(find(&path, &document)), expected, "{path:?}");
         }
     }
 
@@ -401,11 +413,19 @@ mod tests {
     fn paths_of_strangers_stay_cheap() {
         let nested = (0..100).fold(json!([]), |inner, _| json!([inner]));
         let descents = JsonPath::parse(&"..*".repeat(20)).unwrap();
-        assert_eq!(descents.find(&nested).len(), 81);
+        assert_eq!(find(&descents, &nested).len(), 81);
         let nested_filters = JsonPath::parse(&format!("{}@{}", "..[?(@".repeat(8), ")]".repeat(8)).replace("@@", "@"));
-        assert_eq!(nested_filters.unwrap().find(&nested), Vec::<&Value>::new());
+        assert_eq!(find(&nested_filters.unwrap(), &nested), Vec::<&Value>::new());
         let unions = JsonPath::parse(&"[0,-1]".repeat(60)).unwrap();
-        assert_eq!(unions.find(&nested).len(), 1);
+        assert_eq!(find(&unions, &nested).len(), 1);
+        let numbers: Value = (0..1000).collect();
+        let slices = JsonPath::parse(&format!("[{}]", ["0:1000"; 500].join(","))).unwrap();
+        assert_eq!(find(&slices, &numbers), Vec::<&Value>::new());
+        let mut looks = 999;
+        for path in ["[*]", "[0:1000]", "..b", "[?(1==2)]", "[0]"] {
+            assert_eq!(JsonPath::parse(path).unwrap().find(&numbers, &mut looks), Vec::<&Value>::new(), "{path}");
+            assert_eq!(looks, 0, "what is not enough is gone");
+        }
         assert!(JsonPath::parse(&"[?(@".repeat(100_000)).is_err());
     }
 
@@ -430,7 +450,7 @@ mod tests {
         #[test]
         fn never_panics(text in r#"[.\[\]@?()'"*:,=<>!0-9a-c\\ {}$é-]{0,24}"#) {
             if let Ok(path) = JsonPath::parse(&text) {
-                path.find(&json!({"a": [1, {"b": "c"}], "b": {"c": [[]]}, "é": null}));
+                find(&path, &json!({"a": [1, {"b": "c"}], "b": {"c": [[]]}, "é": null}));
             }
         }
 
@@ -439,7 +459,7 @@ mod tests {
         fn escaped_keys(key in "[a-z./-]{1,12}") {
             let path = JsonPath::parse(&format!(".m['{}']", key.replace('.', "\\."))).unwrap();
             let document = json!({"m": {key: 7}});
-            prop_assert_eq!(json!(path.find(&document)), json!([7]));
+            prop_assert_eq!(json!(find(&path, &document)), json!([7]));
         }
     }
 }

@@ -7,3 +7,4 @@ pub mod openapi;
 pub mod pretty;
 pub mod protobuf;
 pub mod table;
+pub mod yaml;

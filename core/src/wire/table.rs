@@ -1,8 +1,8 @@
 //! The Table form: what `kubectl get` prints, made by the server.
 //!
-//! Objects become rows of cells, one for each column of their kind. Start at [`table`].
+//! Objects become rows of cells, one for each column of their kind. Start at [`table`]; [`Rows`] makes them one by one.
 
-use super::jsonpath::JsonPath;
+use super::jsonpath::{JsonPath, spend};
 use crate::kinds::cells::{self, epoch_seconds};
 use crate::kinds::{Cell, Column, Shown};
 use crate::object::glance::{Glance, Seen};
@@ -63,34 +63,101 @@ pub fn table(
     form: Form,
     list: &ListMeta,
 ) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4096);
-    out.extend_from_slice(br#"{"kind":"Table","apiVersion":"#);
-    put(&mut out, form.version.api_version());
-    out.extend_from_slice(br#","metadata":"#);
-    put(&mut out, list);
-    out.extend_from_slice(br#","columnDefinitions":"#);
-    let columns = or_default(&shown.columns);
-    if form.headers {
-        put(&mut out, &columns.iter().map(Definition::from).collect::<Vec<_>>());
-    } else {
-        out.extend_from_slice(b"null");
+    let (mut rows, mut out) = Rows::begin(shown, now_seconds, form, list);
+    for object in objects {
+        rows.put(&mut out, shown, &object);
     }
-    out.extend_from_slice(br#","rows":["#);
-    let readers = readers(columns);
-    for (index, object) in objects.into_iter().enumerate() {
-        if index > 0 {
+    out.extend_from_slice(END);
+    out
+}
+
+/// The rows of one table, made one after the other.
+pub struct Rows {
+    readers: Vec<Reader>,
+    now_seconds: i64,
+    form: Form,
+    /// How many looks the cells of all rows have taken.
+    pub looked: usize,
+    is_first: bool,
+}
+
+/// What stands behind the last row.
+pub const END: &[u8] = b"]}";
+
+/// How much the cells of one row may take: values of the object that are looked at, and bytes that are shown of it.
+///
+/// That grows with the object and with the columns, so that a row costs no more than what it is made of. A path
+/// of a few steps takes as many looks; one through the whole object takes one for each value.
+const LOOKS_A_BYTE: usize = 4;
+const LOOKS_A_COLUMN: usize = 8;
+
+impl Rows {
+    /// With what stands before the first row.
+    pub fn begin(shown: &Shown, now_seconds: i64, form: Form, list: &ListMeta) -> (Rows, Vec<u8>) {
+        let mut out = Vec::with_capacity(4096);
+        out.extend_from_slice(br#"{"kind":"Table","apiVersion":"#);
+        put(&mut out, form.version.api_version());
+        out.extend_from_slice(br#","metadata":"#);
+        put(&mut out, list);
+        out.extend_from_slice(br#","columnDefinitions":"#);
+        let columns = or_default(&shown.columns);
+        if form.headers {
+            put(&mut out, &columns.iter().map(Definition::from).collect::<Vec<_>>());
+        } else {
+            out.extend_from_slice(b"null");
+        }
+        out.extend_from_slice(br#","rows":["#);
+        (Rows { readers: readers(columns), now_seconds, form, looked: 0, is_first: true }, out)
+    }
+
+    /// The row of one object.
+    pub fn put(&mut self, out: &mut Vec<u8>, shown: &Shown, object: &Source) {
+        if !std::mem::take(&mut self.is_first) {
             out.push(b',');
         }
-        put_row(&mut out, &readers, shown, &object, now_seconds, form);
+        let Seen { document: hub, metadata } = shown.glance.look(&object.hub);
+        out.extend_from_slice(br#"{"cells":["#);
+        self.put_cells(out, &hub, object.hub.len());
+        out.push(b']');
+        if let Some((reason, message)) = shown.completed.and_then(|completed| completed(&hub)) {
+            let condition = RowCondition { ty: "Completed", status: "True", reason, message };
+            out.extend_from_slice(br#","conditions":"#);
+            self::put(out, &[condition]);
+        }
+        out.extend_from_slice(br#","object":"#);
+        let version = self.form.version;
+        match self.form.include {
+            IncludeObject::None => out.extend_from_slice(b"null"),
+            // Versions differ in many things, but never in their metadata.
+            IncludeObject::Metadata if object.hub == object.served => put_partial(out, metadata, version),
+            IncludeObject::Metadata => put_partial(out, Glance::at(&[]).look(&object.served).metadata, version),
+            IncludeObject::Object => out.extend_from_slice(object.served.trim_ascii_end()),
+        }
+        out.push(b'}');
     }
-    out.extend_from_slice(b"]}");
-    out
+
+    fn put_cells(&mut self, out: &mut Vec<u8>, hub: &Value, bytes: usize) {
+        let mut looks = looks(&self.readers, bytes);
+        let before = looks;
+        for (index, reader) in self.readers.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            put(out, &reader.cell(hub, self.now_seconds, &mut looks));
+        }
+        self.looked += before - looks;
+    }
+}
+
+fn looks(readers: &[Reader], bytes: usize) -> usize {
+    LOOKS_A_BYTE.saturating_mul(bytes).saturating_add(LOOKS_A_COLUMN.saturating_mul(readers.len()))
 }
 
 /// The cells of one object.
 pub fn cells(columns: &[Column], hub: &Value, now_seconds: i64) -> Vec<Value> {
-    let columns = or_default(columns);
-    readers(columns).iter().map(|reader| reader.cell(hub, now_seconds)).collect()
+    let readers = readers(or_default(columns));
+    let mut looks = looks(&readers, hub.to_string().len());
+    readers.iter().map(|reader| reader.cell(hub, now_seconds, &mut looks)).collect()
 }
 
 /// `PartialObjectMetadata` of an object, given in canonical JSON.
@@ -163,12 +230,15 @@ fn readers(columns: &[Column]) -> Vec<Reader> {
 }
 
 impl Reader {
-    fn cell(&self, hub: &Value, now_seconds: i64) -> Value {
+    fn cell(&self, hub: &Value, now_seconds: i64, looks: &mut usize) -> Value {
         match self {
             Self::Function(read) => read(hub, now_seconds),
             Self::Path { path, ty } => {
-                let found = path.as_ref().and_then(|path| path.find(hub).into_iter().next());
-                found.map_or(Value::Null, |value| typed(ty, value, now_seconds))
+                let found = path.as_ref().and_then(|path| path.find(hub, looks).into_iter().next());
+                let cell = found.map_or(Value::Null, |value| typed(ty, value, now_seconds));
+                // Columns may show the same text again and again.
+                let shown = cell.as_str().map_or(0, str::len);
+                spend(looks, shown).map_or(Value::Null, |()| cell)
             }
         }
     }
@@ -244,32 +314,6 @@ fn put_sorted(out: &mut String, value: &Value) {
         Value::Number(number) => out.push_str(&shown_number(number)),
         Value::Null | Value::Bool(_) => out.push_str(&value.to_string()),
     }
-}
-
-fn put_row(out: &mut Vec<u8>, readers: &[Reader], shown: &Shown, object: &Source, now_seconds: i64, form: Form) {
-    let Seen { document: hub, metadata } = shown.glance.look(&object.hub);
-    out.extend_from_slice(br#"{"cells":["#);
-    for (index, reader) in readers.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        put(out, &reader.cell(&hub, now_seconds));
-    }
-    out.push(b']');
-    if let Some((reason, message)) = shown.completed.and_then(|completed| completed(&hub)) {
-        let condition = RowCondition { ty: "Completed", status: "True", reason, message };
-        out.extend_from_slice(br#","conditions":"#);
-        put(out, &[condition]);
-    }
-    out.extend_from_slice(br#","object":"#);
-    match form.include {
-        IncludeObject::None => out.extend_from_slice(b"null"),
-        // Versions differ in many things, but never in their metadata.
-        IncludeObject::Metadata if object.hub == object.served => put_partial(out, metadata, form.version),
-        IncludeObject::Metadata => put_partial(out, Glance::at(&[]).look(&object.served).metadata, form.version),
-        IncludeObject::Object => out.extend_from_slice(object.served.trim_ascii_end()),
-    }
-    out.push(b'}');
 }
 
 #[derive(Serialize)]
@@ -433,5 +477,35 @@ mod tests {
             let column = Column { cell: Cell::Path(path.into()), ..cells::column("C", ty, 0, "", |_, _| Value::Null) };
             assert_eq!(cells(&[column], &object, NOW), [expected], "{ty} {path}");
         }
+    }
+
+    #[test]
+    fn a_row_costs_no_more_than_what_it_is_made_of() {
+        let column = |path: &str| Column {
+            cell: Cell::Path(path.into()),
+            ..cells::column("C", "string", 0, "", |_, _| Value::Null)
+        };
+        let large = json!({"a": (0..10_000).map(|number| json!({"n": number})).collect::<Value>(), "text": "x".repeat(100_000)});
+        let cheap_and_dear = |path: &str| {
+            let columns = (0..1000).flat_map(|_| [column(".missing"), column(path)]);
+            let shown = Shown { columns: columns.collect(), ..Shown::default() };
+            let (mut rows, mut out) = Rows::begin(&shown, NOW, Form { headers: false, ..FORM }, &ListMeta::default());
+            let object = source(&large, &large);
+            rows.put(&mut out, &shown, &object);
+            assert!(rows.looked <= 8 * 2000 + 4 * object.hub.len(), "{path}");
+            (out.len(), object.hub.len())
+        };
+        for path in ["..b", ".a[*].b", ".a[?(@.n<0)]", ".a[0:10000].b", "..n"] {
+            let (row, _) = cheap_and_dear(path);
+            assert!(row < 20_000, "{path}: {row}");
+        }
+        for path in [".text", ".", ".a"] {
+            let (row, object) = cheap_and_dear(path);
+            assert!(row < 6 * object, "{path}: {row}");
+        }
+        // What a few columns show of a small object is never in want.
+        let few = vec![column("..c"), column(".a[*].b[?(@.c==1)].c"), column(".")];
+        let small = json!({"a": [{"b": [{"c": 1}, {"c": 2}]}]});
+        assert_eq!(cells(&few, &small, NOW), [json!("1"), json!("1"), json!(small.to_string())]);
     }
 }

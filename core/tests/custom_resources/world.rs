@@ -7,7 +7,7 @@ use holdfast_core::kinds::custom::Conversion;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Selection};
 use holdfast_core::pipeline::{
-    Answer, Answers, Decision, Effect, Judgement, Representation, Settings, actor, judge, plan_definitions, scale_of,
+    Answer, Answers, Clearing, Decision, Effect, Judgement, Representation, Settings, actor, judge, scale_of,
 };
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
@@ -216,7 +216,7 @@ impl World {
     /// Does what there is to do for definitions, until nothing is.
     pub fn settle(&mut self) {
         for _ in 0..20 {
-            let steps = plan_definitions(&self.state);
+            let steps = Clearing::default().plan(&self.state, self.stamp()).steps;
             if steps.is_empty() {
                 return;
             }

@@ -88,7 +88,7 @@ impl Stage {
     pub fn commit(&mut self) {
         let mut batch: Vec<Command> = std::iter::from_fn(|| self.queue.try_recv().ok())
             .filter_map(|input| match input {
-                Input::Commit(command) => Some(command),
+                Input::Commit(command) => Some(*command),
                 _ => None,
             })
             .collect();

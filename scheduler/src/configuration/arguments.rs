@@ -102,12 +102,15 @@ fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
 }
 
 fn fit(args: &Reader<'_>) -> NodeResourcesFit {
-    let texts = |field: &str| -> Vec<Text> {
-        args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect()
-    };
+    let texts =
+        |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
     let ignored = Ignored { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
     for (at, group) in ignored.groups.iter().enumerate().filter(|(_, group)| group.contains('/')) {
-        args.invalid(&format!("ignoredResourceGroups[{at}]"), format!("\"{group}\""), "resource group name can't contain '/'");
+        args.invalid(
+            &format!("ignoredResourceGroups[{at}]"),
+            format!("\"{group}\""),
+            "resource group name can't contain '/'",
+        );
     }
     for (at, name) in ignored.resources.iter().enumerate().filter(|(_, name)| !is_qualified(name)) {
         args.invalid(&format!("ignoredResources[{at}]"), format!("\"{name}\""), "must be a qualified name");
@@ -264,9 +267,8 @@ fn preemption(args: &Reader<'_>) -> DefaultPreemption {
 }
 
 fn node_label(args: &Reader<'_>) -> legacy::NodeLabel {
-    let texts = |field: &str| -> Vec<Text> {
-        args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect()
-    };
+    let texts =
+        |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
     legacy::NodeLabel {
         present: texts("presentLabels"),
         absent: texts("absentLabels"),

@@ -47,12 +47,18 @@ pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {
     let mut extenders: Vec<Extender> = list.iter().map(read).collect();
     let binders = extenders.iter().filter(|one| !one.bind_verb.is_empty()).count();
     if binders > 1 {
-        reader.fault("extenders", format!("found {binders} extenders implementing bind, only one extender can implement bind"));
+        reader.fault(
+            "extenders",
+            format!("found {binders} extenders implementing bind, only one extender can implement bind"),
+        );
     }
     let mut names = BTreeSet::new();
     for one in extenders.iter().flat_map(|extender| &extender.managed_resources) {
         if !names.insert(one.name.clone()) {
-            reader.fault("extenders", format!("Duplicate value: \"{}\": duplicate extender managed resource name", one.name));
+            reader.fault(
+                "extenders",
+                format!("Duplicate value: \"{}\": duplicate extender managed resource name", one.name),
+            );
         }
     }
     extenders.sort_by_key(|one| one.ignorable);

@@ -205,7 +205,9 @@ fn check_election(own: &Reader<'_>, election: &LeaderElection, version: Version)
         let message = format!("Invalid value: \"{}\": resourceLock value must be \"leases\"", election.resource_lock);
         own.fault("resourceLock", message);
     }
-    for (field, value) in [("resourceName", &election.resource_name), ("resourceNamespace", &election.resource_namespace)] {
+    for (field, value) in
+        [("resourceName", &election.resource_name), ("resourceNamespace", &election.resource_namespace)]
+    {
         if value.is_empty() {
             own.required(field, "");
         }

@@ -1,7 +1,7 @@
 //! The Policy of old: predicates and priorities by name, as plug-ins.
 
-use super::arguments::Configured;
 use super::PolicySource;
+use super::arguments::Configured;
 use super::extender::{self, Extender};
 use super::profiles::build;
 use super::reader::{Fault, Faults, Reader};
@@ -135,7 +135,8 @@ fn convert(reader: &Reader<'_>) -> Profile {
         None => conversion.usual_priorities(),
         Some(list) => list.iter().for_each(|one| conversion.priority(one)),
     }
-    if let Some(hard_weight) = reader.int_within("hardPodAffinitySymmetricWeight", 0, 100).filter(|weight| *weight > 0) {
+    if let Some(hard_weight) = reader.int_within("hardPodAffinitySymmetricWeight", 0, 100).filter(|weight| *weight > 0)
+    {
         let affinity = InterPodAffinity { hard_weight, own_preferences_only: false };
         conversion.configured.insert(inter_pod_affinity::NAME.into(), Configured::Plugin(Arc::new(affinity)));
     }
@@ -191,7 +192,8 @@ impl Conversion {
             return argument.fault("serviceAffinity", "service affinity is not built");
         }
         let Some(labels) = argument.child("labelsPresence") else {
-            return argument.fault("", format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}"));
+            return argument
+                .fault("", format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}"));
         };
         let names = labels.texts("labels").unwrap_or_default().into_iter().map(Text::from);
         match labels.bool("presence").unwrap_or(false) {
@@ -257,7 +259,8 @@ impl Conversion {
     fn profile(mut self) -> Profile {
         let answers = |plugin: &str, point: Point| find(plugin).is_some_and(|row| row.points.contains(&point));
         let mut points: BTreeMap<Point, Vec<(String, i64)>> = BTreeMap::new();
-        for plugin in [marker::PRIORITY_SORT, default_preemption::NAME, marker::DEFAULT_BINDER, scheduling_gates::NAME] {
+        for plugin in [marker::PRIORITY_SORT, default_preemption::NAME, marker::DEFAULT_BINDER, scheduling_gates::NAME]
+        {
             for point in find(plugin).map_or(&[][..], |row| row.points) {
                 points.entry(*point).or_default().push((plugin.into(), 0));
             }

@@ -1,9 +1,9 @@
 //! Profiles: which plug-ins are enabled where, from what is usual and what is asked for.
 
+use super::PolicySource;
 use super::arguments::{self, Configured};
 use super::policy;
 use super::reader::Reader;
-use super::PolicySource;
 use super::version::Version;
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
@@ -52,8 +52,7 @@ fn usual(version: Version, switches: &Switches) -> Profile {
 
 fn usual_list(point: Point, version: Version) -> List {
     let enabled = PLUGINS.iter().filter(|row| row.by_default && row.points.contains(&point));
-    let mut list: List =
-        enabled.map(|row| (row.name.to_owned(), version.usual_weight(row.name, row.weight))).collect();
+    let mut list: List = enabled.map(|row| (row.name.to_owned(), version.usual_weight(row.name, row.weight))).collect();
     if point == Point::Score {
         list.extend(version.once_usual().iter().map(|(name, weight)| ((*name).to_owned(), *weight)));
     }
@@ -266,7 +265,8 @@ pub fn build(points: BTreeMap<Point, List>, mut configured: BTreeMap<String, Con
 fn check_points(reader: &Reader<'_>, profile: &Profile, name: &str) {
     let sorts = profile.at(Point::QueueSort).len();
     if sorts != 1 {
-        let message = format!("only one queue sort plugin required for profile with scheduler name \"{name}\", but got {sorts}");
+        let message =
+            format!("only one queue sort plugin required for profile with scheduler name \"{name}\", but got {sorts}");
         reader.fault("plugins.queueSort", message);
     }
     if profile.at(Point::Bind).is_empty() {

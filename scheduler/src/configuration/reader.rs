@@ -97,10 +97,14 @@ impl<'a> Reader<'a> {
     pub fn int_within(&self, field: &str, least: i64, most: i64) -> Option<i64> {
         let number = self.int(field)?;
         if !(least..=most).contains(&number) {
-            self.invalid(field, number, &match most {
-                i64::MAX => format!("must be at least {least}"),
-                _ => format!("not in valid range [{least}, {most}]"),
-            });
+            self.invalid(
+                field,
+                number,
+                &match most {
+                    i64::MAX => format!("must be at least {least}"),
+                    _ => format!("not in valid range [{least}, {most}]"),
+                },
+            );
         }
         Some(number)
     }
@@ -205,12 +209,15 @@ mod tests {
             reader.list("list").unwrap()[0].int_within("n", 1, 3);
         }
         let told: Vec<_> = faults.into_inner().iter().map(ToString::to_string).collect();
-        assert_eq!(told, [
-            "a.n: Invalid value: \"x\": must be an integer",
-            "strict decoding error: unknown field \"a.more\"",
-            "list[0].n: Invalid value: 5: not in valid range [1, 3]",
-            "strict decoding error: unknown field \"list[0].b\"",
-            "strict decoding error: unknown field \"typo\"",
-        ]);
+        assert_eq!(
+            told,
+            [
+                "a.n: Invalid value: \"x\": must be an integer",
+                "strict decoding error: unknown field \"a.more\"",
+                "list[0].n: Invalid value: 5: not in valid range [1, 3]",
+                "strict decoding error: unknown field \"list[0].b\"",
+                "strict decoding error: unknown field \"typo\"",
+            ]
+        );
     }
 }

@@ -78,7 +78,10 @@ fn versions_differ_in_their_defaults() {
     let by_version = ["v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1"].map(weight);
     assert_eq!(by_version, [Some(1), Some(1), Some(1), Some(3), Some(3)]);
     assert_eq!(read("v1alpha1", "").healthz_bind_address.as_deref(), Some("0.0.0.0:10251"));
-    assert_eq!(faults("v1", "healthzBindAddress: ':10251'"), ["strict decoding error: unknown field \"healthzBindAddress\""]);
+    assert_eq!(
+        faults("v1", "healthzBindAddress: ':10251'"),
+        ["strict decoding error: unknown field \"healthzBindAddress\""]
+    );
     assert_eq!(faults("v1beta2", "healthzBindAddress: ':10251'").len(), 1);
     assert_eq!(faults("v2", ""), ["apiVersion: no kind \"KubeSchedulerConfiguration\" is registered for version \"kubescheduler.config.k8s.io/v2\""][..1].to_vec());
 }
@@ -112,8 +115,11 @@ fn a_policy_becomes_a_profile() {
     assert!(weights(&usual).contains(&("NodePreferAvoidPods", 10000)));
     let wrong = read_policy(r#"{"predicates": [{"name": "Nobody"}], "priorities": [{"name": "EqualPriority"}]}"#);
     let told: Vec<_> = wrong.expect_err("faults").iter().map(ToString::to_string).collect();
-    assert_eq!(told, [
-        "predicates[0].name: predicate type not found for \"Nobody\"",
-        "priorities[0]: priority EqualPriority should have a positive weight applied to it or it has overflown",
-    ]);
+    assert_eq!(
+        told,
+        [
+            "predicates[0].name: predicate type not found for \"Nobody\"",
+            "priorities[0]: priority EqualPriority should have a positive weight applied to it or it has overflown",
+        ]
+    );
 }

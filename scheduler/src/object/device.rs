@@ -139,9 +139,8 @@ impl Place {
 
 impl Device {
     fn decode(pool: &mut Pool, driver: &Text, device: &Value) -> Self {
-        let attributes = entries(&device["attributes"]).filter_map(|(name, value)| {
-            Some((full_name(pool, driver, name), Attribute::decode(pool, value)?))
-        });
+        let attributes = entries(&device["attributes"])
+            .filter_map(|(name, value)| Some((full_name(pool, driver, name), Attribute::decode(pool, value)?)));
         let attributes = attributes.collect();
         let capacity = entries(&device["capacity"]).map(|(name, value)| {
             let policy = &value["requestPolicy"];
@@ -321,8 +320,7 @@ impl Constraint {
 
     pub fn is_about(&self, request: &Text, alternative: Option<&Text>) -> bool {
         let named = |name: &Text| {
-            name == request
-                || alternative.is_some_and(|alternative| **name == *format!("{request}/{alternative}"))
+            name == request || alternative.is_some_and(|alternative| **name == *format!("{request}/{alternative}"))
         };
         self.requests.is_empty() || self.requests.iter().any(named)
     }
@@ -336,7 +334,9 @@ impl Allocation {
             pool: pool.field(&one["pool"]),
             device: pool.field(&one["device"]),
             admin: one["adminAccess"] == true,
-            consumed: entries(&one["consumedCapacity"]).map(|(name, amount)| (pool.text(name), bytes(amount))).collect(),
+            consumed: entries(&one["consumedCapacity"])
+                .map(|(name, amount)| (pool.text(name), bytes(amount)))
+                .collect(),
         };
         Allocation {
             nodes: NodeSelector::decode(pool, &allocation["nodeSelector"]),

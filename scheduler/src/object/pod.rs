@@ -130,16 +130,14 @@ impl Pod {
             deleting: pod["metadata"]["deletionTimestamp"].is_string(),
             finished: matches!(text(&status["phase"]), "Succeeded" | "Failed"),
             started: nanoseconds(&status["startTime"]),
-            preempted: condition("DisruptionTarget").is_some_and(|one| {
-                text(&one["status"]) == "True" && text(&one["reason"]) == "PreemptionByScheduler"
-            }),
+            preempted: condition("DisruptionTarget")
+                .is_some_and(|one| text(&one["status"]) == "True" && text(&one["reason"]) == "PreemptionByScheduler"),
             resized: resized(pool, pod, &template),
             made_claims: items(&status["resourceClaimStatuses"])
                 .map(|one| (pool.field(&one["name"]), pool.optional(&one["resourceClaimName"])))
                 .collect(),
-            scheduled: condition("PodScheduled").map(|one| {
-                (text(&one["status"]) == "True", pool.field(&one["reason"]), pool.field(&one["message"]))
-            }),
+            scheduled: condition("PodScheduled")
+                .map(|one| (text(&one["status"]) == "True", pool.field(&one["reason"]), pool.field(&one["message"]))),
             template: Arc::new(template),
             key,
         }
@@ -222,12 +220,12 @@ impl Template {
             containers: i64::try_from(containers().count()).unwrap_or(i64::MAX),
             volumes,
             claims,
-            controller: items(&pod["metadata"]["ownerReferences"]).find(|owner| owner["controller"] == true).map(
-                |owner| (pool.field(&owner["kind"]), pool.field(&owner["name"]), pool.field(&owner["uid"])),
-            ),
-            gang: pool.optional(&spec["workloadRef"]["name"]).map(|workload| {
-                (workload, pool.field(&spec["workloadRef"]["podGroup"]))
-            }),
+            controller: items(&pod["metadata"]["ownerReferences"])
+                .find(|owner| owner["controller"] == true)
+                .map(|owner| (pool.field(&owner["kind"]), pool.field(&owner["name"]), pool.field(&owner["uid"]))),
+            gang: pool
+                .optional(&spec["workloadRef"]["name"])
+                .map(|workload| (workload, pool.field(&spec["workloadRef"]["podGroup"]))),
             own_name: called_after_the_pod.then(|| key.name.clone()),
         }
     }

@@ -121,6 +121,9 @@ impl Requirement {
 
     fn compares(&self, value: Option<&Text>, holds: impl Fn(i64, i64) -> bool) -> bool {
         let [bound] = &self.values[..] else { return false };
-        value.and_then(|value| value.parse().ok()).zip(bound.parse().ok()).is_some_and(|(label, bound)| holds(label, bound))
+        value
+            .and_then(|value| value.parse().ok())
+            .zip(bound.parse().ok())
+            .is_some_and(|(label, bound)| holds(label, bound))
     }
 }

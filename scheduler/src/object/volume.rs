@@ -36,7 +36,11 @@ impl Volume {
         let annotated_class = &object["metadata"]["annotations"][CLASS_ANNOTATION];
         Volume {
             name,
-            class: if annotated_class.is_string() { pool.field(annotated_class) } else { pool.field(&spec["storageClassName"]) },
+            class: if annotated_class.is_string() {
+                pool.field(annotated_class)
+            } else {
+                pool.field(&spec["storageClassName"])
+            },
             capacity: bytes(&spec["capacity"]["storage"]),
             modes: pool.list(&spec["accessModes"]),
             volume_mode: volume_mode(pool, spec),
@@ -189,7 +193,8 @@ pub struct Capacity {
 
 impl Capacity {
     pub fn decode(pool: &mut Pool, object: &Value) -> Self {
-        let room = ["maximumVolumeSize", "capacity"].iter().map(|field| &object[*field]).find(|value| value.is_string());
+        let room =
+            ["maximumVolumeSize", "capacity"].iter().map(|field| &object[*field]).find(|value| value.is_string());
         Capacity {
             class: pool.field(&object["storageClassName"]),
             nodes: Selector::decode(pool, &object["nodeTopology"]),
@@ -220,4 +225,3 @@ impl Attachment {
 pub fn tracks_capacity(object: &Value) -> bool {
     object["spec"]["storageCapacity"] == true
 }
-

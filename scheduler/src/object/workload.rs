@@ -57,7 +57,8 @@ pub struct Workload {
 impl Workload {
     pub fn decode(pool: &mut Pool, object: &Value) -> Self {
         let groups = items(&object["spec"]["podGroups"]).map(|group| {
-            let least = group["policy"]["gang"]["minCount"].as_u64().map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+            let least =
+                group["policy"]["gang"]["minCount"].as_u64().map(|count| usize::try_from(count).unwrap_or(usize::MAX));
             (pool.field(&group["name"]), least)
         });
         Workload { groups: groups.collect() }

@@ -89,7 +89,8 @@ impl DefaultPreemption {
         // One copy is enough for all nodes: each trial puts back what it took away.
         let mut filters = search.filters.copy();
         // Where to begin differs from pod to pod, so that not all take their places from the same nodes.
-        let start = search.cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let start =
+            search.cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         for at in 0..nodes.len() {
             let node = nodes[(start % nodes.len() + at) % nodes.len()];
             match dry_run(search, node, &mut filters) {

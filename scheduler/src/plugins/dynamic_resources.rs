@@ -50,9 +50,9 @@ impl Plugin for DynamicResources {
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| {
-                before.labels != after.labels || before.allocatable != after.allocatable
-            }),
+            Seen::Node(before, Some(after)) => before
+                .as_ref()
+                .is_none_or(|before| before.labels != after.labels || before.allocatable != after.allocatable),
             Seen::DeviceClaim(before, after) => {
                 let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
                 let freed = allocated(before) && !allocated(after);
@@ -177,7 +177,8 @@ impl Score for Liking {
 /// The claim of a pod whose devices could be taken from it, because they are where the pod cannot lie and nobody else
 /// uses them; `None` where there is no such claim.
 pub fn claim_in_the_way(cycle: Cycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
-    let elsewhere = |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == ELSEWHERE);
+    let elsewhere =
+        |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == ELSEWHERE);
     let refused = || diagnosis.refused.iter().filter(|(_, refusal)| elsewhere(refusal));
     let nodes = || refused().filter_map(|(name, _)| cycle.snapshot.node_named(name));
     let unused = |claim: &&Arc<Claim>| claim.reserved_for.iter().all(|user| *user == cycle.pod.uid);

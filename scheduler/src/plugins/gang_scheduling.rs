@@ -42,9 +42,8 @@ impl Plugin for GangScheduling {
             Err(reason) => Some(Refusal::hard(NAME, reason)),
             Ok(least) => {
                 let members = cycle.snapshot.gang(&cycle.pod.key.namespace, workload, group).count();
-                (members < least).then(|| {
-                    Refusal::hard(NAME, "waiting for minCount pods from a gang to appear in scheduling queue")
-                })
+                (members < least)
+                    .then(|| Refusal::hard(NAME, "waiting for minCount pods from a gang to appear in scheduling queue"))
             }
         }
     }
@@ -52,10 +51,13 @@ impl Plugin for GangScheduling {
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let Some(gang) = &cycle.pod.template.gang else { return Hint::Skip };
         let same_namespace = event.key.namespace == cycle.pod.key.namespace;
-        Hint::queue_if(same_namespace && match &event.seen {
-            Seen::Pod(None, Some(pod)) => pod.template.gang.as_ref() == Some(gang),
-            Seen::Other { after: true, .. } => event.kind == Kind::Workload && event.key.name == gang.0,
-            _ => false,
-        })
+        Hint::queue_if(
+            same_namespace
+                && match &event.seen {
+                    Seen::Pod(None, Some(pod)) => pod.template.gang.as_ref() == Some(gang),
+                    Seen::Other { after: true, .. } => event.kind == Kind::Workload && event.key.name == gang.0,
+                    _ => false,
+                },
+        )
     }
 }

@@ -67,8 +67,8 @@ impl Plugin for InterPodAffinity {
                     anti.iter().any(|term| terms.are_meant_by(term))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
-                let leaves = before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod)))
-                    && !after.is_some_and(far);
+                let leaves =
+                    before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod))) && !after.is_some_and(far);
                 arrives || leaves
             }
             Seen::Node(before, Some(after)) => {

@@ -90,8 +90,12 @@ pub static PLUGINS: &[Row] = &[
     on_demand(gang_scheduling::NAME, &[PreEnqueue, Permit], || Arc::new(gang_scheduling::GangScheduling)),
     on_demand(legacy::SELECTOR_SPREAD, &[PreScore, Score], || Arc::new(legacy::SelectorSpread)),
     on_demand(legacy::NODE_PREFER_AVOID_PODS, &[Score], || Arc::new(legacy::NodePreferAvoidPods)),
-    on_demand(legacy::LEAST_ALLOCATED, &[PreScore, Score], || allocation(legacy::LEAST_ALLOCATED, Strategy::LeastAllocated)),
-    on_demand(legacy::MOST_ALLOCATED, &[PreScore, Score], || allocation(legacy::MOST_ALLOCATED, Strategy::MostAllocated)),
+    on_demand(legacy::LEAST_ALLOCATED, &[PreScore, Score], || {
+        allocation(legacy::LEAST_ALLOCATED, Strategy::LeastAllocated)
+    }),
+    on_demand(legacy::MOST_ALLOCATED, &[PreScore, Score], || {
+        allocation(legacy::MOST_ALLOCATED, Strategy::MostAllocated)
+    }),
     on_demand(legacy::REQUESTED_TO_CAPACITY_RATIO, &[PreScore, Score], || {
         allocation(legacy::REQUESTED_TO_CAPACITY_RATIO, Strategy::RequestedToCapacityRatio(vec![(0, 0), (100, 100)]))
     }),

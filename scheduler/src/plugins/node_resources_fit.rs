@@ -28,11 +28,7 @@ pub struct Ignored {
 
 impl Default for NodeResourcesFit {
     fn default() -> Self {
-        NodeResourcesFit {
-            ignored: Arc::default(),
-            strategy: Strategy::LeastAllocated,
-            resources: usual_resources(),
-        }
+        NodeResourcesFit { ignored: Arc::default(), strategy: Strategy::LeastAllocated, resources: usual_resources() }
     }
 }
 
@@ -85,9 +81,8 @@ fn asks_less(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
 }
 
 fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
-    after.pods > before.pods || names(&template.asked).any(|name| {
-        template.asked.get(name) > 0 && after.get(name) > before.get(name)
-    })
+    after.pods > before.pods
+        || names(&template.asked).any(|name| template.asked.get(name) > 0 && after.get(name) > before.get(name))
 }
 
 fn names(resources: &Resources) -> impl Iterator<Item = &str> {

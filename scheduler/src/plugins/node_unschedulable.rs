@@ -12,8 +12,7 @@ pub const NAME: &str = "NodeUnschedulable";
 pub struct NodeUnschedulable;
 
 fn tolerates(pod: &Pod) -> bool {
-    let taint =
-        Taint { key: "node.kubernetes.io/unschedulable".into(), value: "".into(), effect: "NoSchedule".into() };
+    let taint = Taint { key: "node.kubernetes.io/unschedulable".into(), value: "".into(), effect: "NoSchedule".into() };
     tolerated(&taint, &pod.template.tolerations)
 }
 
@@ -36,7 +35,9 @@ impl Plugin for NodeUnschedulable {
             Seen::Node(before, Some(after)) => {
                 !after.unschedulable && before.as_ref().is_none_or(|before| before.unschedulable)
             }
-            Seen::Pod(Some(before), Some(after)) => after.uid == cycle.pod.uid && !tolerates(before) && tolerates(after),
+            Seen::Pod(Some(before), Some(after)) => {
+                after.uid == cycle.pod.uid && !tolerates(before) && tolerates(after)
+            }
             _ => false,
         })
     }

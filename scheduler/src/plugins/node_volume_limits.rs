@@ -128,9 +128,8 @@ fn volumes(snapshot: &Snapshot, node: Option<&CsiNode>, pod: &Pod) -> BTreeSet<A
 
 fn of_claim(snapshot: &Snapshot, node: Option<&CsiNode>, key: &Key) -> Option<Attached> {
     let claim = snapshot.volume_claims.get(key)?;
-    let volume = claim.volume.as_ref().and_then(|name| {
-        snapshot.volumes.get(&Key { namespace: "".into(), name: name.clone() })
-    });
+    let volume =
+        claim.volume.as_ref().and_then(|name| snapshot.volumes.get(&Key { namespace: "".into(), name: name.clone() }));
     if let Some(volume) = volume {
         return match (&volume.csi, &volume.disk) {
             (Some(csi), _) => Some(csi.clone()),

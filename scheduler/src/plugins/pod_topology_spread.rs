@@ -89,8 +89,10 @@ impl Plugin for PodTopologySpread {
                 let values = |labels: &crate::object::labels::Labels| -> Option<Vec<Text>> {
                     constraints.iter().map(|one| labels.get(&one.topology_key).cloned()).collect()
                 };
-                let of = |node: &Option<Arc<crate::object::node::Node>>| node.as_ref().and_then(|node| values(&node.labels));
-                let taints = |node: &Option<Arc<crate::object::node::Node>>| node.as_ref().map(|node| node.taints.clone());
+                let of =
+                    |node: &Option<Arc<crate::object::node::Node>>| node.as_ref().and_then(|node| values(&node.labels));
+                let taints =
+                    |node: &Option<Arc<crate::object::node::Node>>| node.as_ref().map(|node| node.taints.clone());
                 of(before) != of(after) || (of(after).is_some() && taints(before) != taints(after))
             }
             _ => false,
@@ -126,7 +128,10 @@ fn counted(one: &Spread, template: &Template, node: &NodeInfo) -> bool {
 
 /// Whether a pod is one of those that a constraint counts.
 fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
-    !pod.deleting && *pod.namespace() == template.namespace && !one.selector.is_everything() && one.selector.matches(&pod.template.labels)
+    !pod.deleting
+        && *pod.namespace() == template.namespace
+        && !one.selector.is_everything()
+        && one.selector.matches(&pod.template.labels)
 }
 
 /// One constraint with what is counted for it.
@@ -184,11 +189,8 @@ impl Skews {
     fn new(cycle: Cycle<'_>, constraints: Vec<Spread>) -> Self {
         let keys: Vec<_> =
             constraints.iter().map(|one| Arc::new(Places::new(cycle.snapshot, &one.topology_key))).collect();
-        let counts: Vec<_> = constraints
-            .into_iter()
-            .enumerate()
-            .map(|(index, one)| Count::new(cycle, one, &keys, index))
-            .collect();
+        let counts: Vec<_> =
+            constraints.into_iter().enumerate().map(|(index, one)| Count::new(cycle, one, &keys, index)).collect();
         let mut skews = Skews { counts, levels: Vec::new(), places_counted: Vec::new(), fewest: Vec::new() };
         for one in &skews.counts {
             // A place without any node that counts is none.

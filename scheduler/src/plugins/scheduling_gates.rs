@@ -16,8 +16,7 @@ impl Plugin for SchedulingGates {
 
     fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
         let gates = &cycle.pod.gates;
-        (!gates.is_empty())
-            .then(|| Refusal::hard(NAME, format!("waiting for scheduling gates: [{}]", gates.join(" "))))
+        (!gates.is_empty()).then(|| Refusal::hard(NAME, format!("waiting for scheduling gates: [{}]", gates.join(" "))))
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {

@@ -47,9 +47,8 @@ struct Unwelcome;
 impl Score for Unwelcome {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
         // A toleration of another effect does not count even where it would match.
-        let unwelcome = |taint: &&Taint| {
-            &*taint.effect == "PreferNoSchedule" && !tolerated(taint, &cycle.pod.template.tolerations)
-        };
+        let unwelcome =
+            |taint: &&Taint| &*taint.effect == "PreferNoSchedule" && !tolerated(taint, &cycle.pod.template.tolerations);
         i64::try_from(node.node.taints.iter().filter(unwelcome).count()).unwrap_or(i64::MAX)
     }
 

@@ -58,7 +58,9 @@ impl Plugin for VolumeBinding {
             Seen::StorageClass(before, Some(after)) => {
                 before.as_ref().is_none_or(|before| before.topologies != after.topologies)
             }
-            Seen::CsiNode(before, Some(after)) => before.as_ref().is_none_or(|before| before.migrated != after.migrated),
+            Seen::CsiNode(before, Some(after)) => {
+                before.as_ref().is_none_or(|before| before.migrated != after.migrated)
+            }
             Seen::CsiDriver(Some(before), Some(after)) => **before && !**after,
             Seen::Capacity(before, Some(after)) => before.as_ref().is_none_or(|before| after.room > before.room),
             Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
@@ -242,7 +244,8 @@ fn can_be_made(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Make {
     let driver = Key { namespace: "".into(), name: class.provisioner.clone() };
     let tracked = snapshot.csi_drivers.get(&driver).is_some_and(|tracked| **tracked);
     let room = || {
-        let mut near = snapshot.capacities.values().filter(|one| *one.class == *name && one.nodes.matches(&node.node.labels));
+        let mut near =
+            snapshot.capacities.values().filter(|one| *one.class == *name && one.nodes.matches(&node.node.labels));
         near.any(|one| one.room.is_some_and(|room| room >= claim.request))
     };
     if tracked && !room() { Make::NoRoom } else { Make::Yes }

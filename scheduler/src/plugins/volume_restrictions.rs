@@ -48,9 +48,7 @@ impl Plugin for VolumeRestrictions {
                 gone.volume_claims().any(|(claim, _)| own(&claim)) || share_disk(cycle.pod, gone)
             }
             Seen::Node(None, Some(_)) => true,
-            Seen::Other { before: false, after: true } => {
-                event.kind == Kind::PersistentVolumeClaim && own(&event.key)
-            }
+            Seen::Other { before: false, after: true } => event.kind == Kind::PersistentVolumeClaim && own(&event.key),
             _ => false,
         })
     }
@@ -83,10 +81,7 @@ impl Disk {
             (GcePersistentDisk(one), GcePersistentDisk(other)) | (Iscsi(one), Iscsi(other)) => {
                 one == other && !both_read
             }
-            (
-                Rbd { monitors, pool, image },
-                Rbd { monitors: other_monitors, pool: other_pool, image: other_image },
-            ) => {
+            (Rbd { monitors, pool, image }, Rbd { monitors: other_monitors, pool: other_pool, image: other_image }) => {
                 let overlap = monitors.iter().any(|one| other_monitors.contains(one));
                 overlap && pool == other_pool && image == other_image && !both_read
             }

@@ -1,8 +1,8 @@
 //! What changed, in order, for those who keep something that they worked out from a snapshot.
 
 use super::node_info::NodeId;
-use crate::object::{Kind, Text};
 use crate::object::pod::Pod;
+use crate::object::{Kind, Text};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -73,9 +73,11 @@ impl Cluster {
             Value::String(text) => {
                 if let Some(object) = text.strip_prefix("@uid:") {
                     let (kind, rest) = object.split_once('/').unwrap_or((object, ""));
-                    let key = rest.split_once('/').map_or(Key::cluster(rest), |(namespace, name)| Key::new(namespace, name));
+                    let key =
+                        rest.split_once('/').map_or(Key::cluster(rest), |(namespace, name)| Key::new(namespace, name));
                     let found = self.objects.get(&(kind.to_owned(), key));
-                    *value = found.map_or("00000000-0000-0000-0000-000000000001".into(), |one| one["metadata"]["uid"].clone());
+                    *value = found
+                        .map_or("00000000-0000-0000-0000-000000000001".into(), |one| one["metadata"]["uid"].clone());
                 }
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.fill(item)),

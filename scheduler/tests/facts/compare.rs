@@ -1,9 +1,9 @@
 //! Compares what was recorded with what is decided.
 
+use holdfast_scheduler::Outcome;
 use holdfast_scheduler::plan::{Nomination, Plan, Scores};
 use holdfast_scheduler::snapshot::assume::Promise;
 use holdfast_scheduler::status::Refusal;
-use holdfast_scheduler::Outcome;
 use serde_json::{Map, Value, json};
 
 #[derive(Default)]
@@ -132,7 +132,11 @@ pub fn bound(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let right = best.map_or(wanted["node"].as_str() == node, |best| best.iter().any(|one| one.as_str() == node));
     differences.unless("node", right, || format!("{node:?}, not {} of {}", wanted["node"], wanted["best"]));
     if let Some(best) = best.filter(|_| !plan.explanation.totals.is_empty()) {
-        differences.equal("best", &sorted(&json!(best)), sorted(&json!(plan.best().iter().map(|one| &***one).collect::<Vec<_>>())));
+        differences.equal(
+            "best",
+            &sorted(&json!(best)),
+            sorted(&json!(plan.best().iter().map(|one| &***one).collect::<Vec<_>>())),
+        );
     }
 }
 
@@ -163,9 +167,8 @@ pub fn unschedulable(wanted: &Value, plan: &Plan, differences: &mut Differences)
     differences.equal("message", &wanted["condition"]["message"], json!(why.message));
     differences.equal("reason", &wanted["condition"]["reason"], json!(why.reason));
     let Some(nominated) = wanted["nominated"].as_str() else {
-        return differences.unless("nominated", !matches!(why.nomination, Nomination::Set(_)), || {
-            format!("{:?}", why.nomination)
-        });
+        return differences
+            .unless("nominated", !matches!(why.nomination, Nomination::Set(_)), || format!("{:?}", why.nomination));
     };
     let Some(preemption) = &plan.explanation.preemption else {
         return differences.unless("nominated", false, || format!("none, not {nominated}"));

@@ -28,8 +28,7 @@ fn decisions_are_those_of_kubernetes() {
     let lines = lines();
     let only = std::env::var("FACTS").unwrap_or_default();
     let (mut agreeing, mut sums, mut plugins) = (0, BTreeMap::new(), BTreeMap::new());
-    let scenarios: Vec<_> =
-        lines[1..].iter().filter(|one| one["name"].as_str().unwrap().contains(&only)).collect();
+    let scenarios: Vec<_> = lines[1..].iter().filter(|one| one["name"].as_str().unwrap().contains(&only)).collect();
     for scenario in &scenarios {
         let name = scenario["name"].as_str().unwrap();
         let differences = Player::new(&lines[0], scenario).play(scenario);

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// In whose name the server makes them.
 pub const USER: &str = "system:apiserver";
+/// Who owns what it writes.
+const MANAGER: &str = "kube-apiserver";
 
 /// Creates what is missing; completes roles and bindings that an older release made.
 pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
@@ -71,7 +73,7 @@ fn request(
     let bytes = document.as_object().map(encode::document).unwrap_or_default();
     let target = target(id, version, namespace, (verb == Verb::Update).then_some(name));
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
-    let options = Options { field_manager: Some(USER.into()), ..Options::default() };
+    let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
     let body = Body { bytes: bytes.into(), format: Format::Json };
     Ok(Some(Request { user, verb, target, options, body, id: "bootstrap".into() }))
 }

@@ -9,10 +9,10 @@ pub mod registrar;
 
 use crate::Service;
 use holdfast_core::authz::upkeep as roles;
-use holdfast_core::event::Offset;
 use holdfast_core::expiry;
 use holdfast_core::namespace::{Emptying, Step};
-use holdfast_core::pipeline;
+use holdfast_core::pipeline::Clearing;
+use holdfast_core::state::State;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 /// Keeps house for as long as somebody else holds the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
+    let grace = service.engine().settings().namespace_grace;
     if let Some(ttl) = service.engine().settings().event_ttl {
         tokio::spawn(expire(Arc::downgrade(&service), ttl));
     }
@@ -35,7 +36,7 @@ pub async fn run(service: Arc<Service>) {
         drop(service);
         weak
     };
-    let mut work = Work::default();
+    let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
         let committed = hub.committed().notified();
         tokio::pin!(committed);
@@ -61,7 +62,7 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
         let mut after = None;
         loop {
             let now_ms = service.engine().stamp().time.as_millisecond();
-            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after.as_ref());
+            let due = expiry::plan(&service.engine().snapshot(), ttl, now_ms, after);
             let mut requests = tokio::task::JoinSet::new();
             for step in due.steps {
                 let service = service.clone();
@@ -78,11 +79,9 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
 }
 
 /// What is kept from one plan to the next.
-#[derive(Default)]
 struct Work {
     emptying: Emptying,
-    /// The roles have been gathered up to here.
-    gathered: Offset,
+    clearing: Clearing,
 }
 
 impl Work {
@@ -93,24 +92,34 @@ impl Work {
             let snapshot = service.engine().snapshot();
             let stamp = service.engine().stamp();
             let now_ms = stamp.time.as_millisecond();
+            self.hurry(service, &snapshot);
             let namespaces = self.emptying.plan(&snapshot, stamp);
             let mut steps: Vec<Step> = namespaces.steps;
-            if !snapshot.definitions.unsettled.is_empty() {
-                steps.extend(pipeline::plan_definitions(&snapshot));
-            }
-            if snapshot.rbac_offset > self.gathered {
+            let definitions = self.clearing.plan(&snapshot, stamp);
+            steps.extend(definitions.steps);
+            if snapshot.rbac_offset > service.gathered() {
                 steps.extend(roles::plan(&snapshot));
                 if steps.is_empty() {
-                    self.gathered = snapshot.rbac_offset;
+                    service.note_gathered(snapshot.rbac_offset);
                 }
             }
-            let wait_ms = namespaces.again_ms.map(|again_ms| u64::try_from(again_ms - now_ms).unwrap_or(0));
+            let again_ms = [namespaces.again_ms, definitions.again_ms].into_iter().flatten().min();
+            let wait_ms = again_ms.map(|again_ms| u64::try_from(again_ms - now_ms).unwrap_or(0));
             if steps.is_empty() && wait_ms != Some(0) {
                 return wait_ms.map(Duration::from_millis);
             }
             make(service, steps).await;
         }
         Some(PAUSE)
+    }
+
+    /// Whoever watches one namespace alone while it goes away waits for its end.
+    fn hurry(&mut self, service: &Service, state: &State) {
+        let hub = service.engine().hub();
+        let namespaces = state.registry.namespaces();
+        let awaited: Vec<_> =
+            self.emptying.left_alone().filter(|name| hub.is_object_watched(namespaces, name)).cloned().collect();
+        awaited.iter().for_each(|name| self.emptying.hurry(name));
     }
 }
 

@@ -13,6 +13,7 @@ use holdfast_core::kinds::{Known, known};
 use holdfast_core::list::Selection;
 use holdfast_core::namespace::Step;
 use holdfast_core::request::{Options, Request, Target, Verb};
+use holdfast_core::state::State;
 use holdfast_engine::{Delivery, Engine, Fault, Watch, WatchStart};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,19 +26,15 @@ const TRUST_PERIOD: Duration = Duration::from_secs(60);
 
 /// What this server answers itself, as far as it has been followed.
 pub struct Registrar {
-    custom: Custom,
+    /// `None` until it is needed: to know it, all definitions are read.
+    custom: Option<Custom>,
     followed: Offset,
 }
 
 /// Makes sure of every APIService that there should be, and of no other.
 pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     let state = service.engine().snapshot();
-    let mut custom = Custom::default();
-    if let Some(kind) = state.registry.definitions() {
-        for (name, entry) in state.scan(kind, "", None) {
-            custom.note(name, Some(&entry.document()));
-        }
-    }
+    let custom = custom(&state);
     // All at once, so that they share a few fsyncs.
     let mut writes = tokio::task::JoinSet::new();
     for Step { request } in local::plan_all(&state, &custom) {
@@ -51,10 +48,25 @@ pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
             Err(refusal) => return Err(refusal),
         }
     }
-    Ok(Registrar { custom, followed: state.offset })
+    Ok(Registrar { custom: Some(custom), followed: state.offset })
+}
+
+fn custom(state: &State) -> Custom {
+    let mut custom = Custom::default();
+    if let Some(kind) = state.registry.definitions() {
+        for (name, entry) in state.scan(kind, "", None) {
+            custom.note(name, Some(&entry.document()));
+        }
+    }
+    custom
 }
 
 impl Registrar {
+    /// That of a fork: up to where it begins, the server that it was made of has seen to everything.
+    pub fn beside(begin: Offset) -> Registrar {
+        Registrar { custom: None, followed: begin }
+    }
+
     /// Runs as long as the engine does.
     pub async fn run(mut self, service: Arc<Service>) {
         loop {
@@ -83,13 +95,22 @@ impl Registrar {
                     let Delivery { event, .. } = event?;
                     let change = &event.change;
                     let definition = (!change.deleted).then(|| change.entry.document());
-                    touched = self.custom.note(&change.key, definition.as_ref());
+                    touched = match &mut self.custom {
+                        Some(custom) => custom.note(&change.key, definition.as_ref()),
+                        // What the definition served before is not known: whatever there is may be touched.
+                        None => {
+                            let state = engine.snapshot();
+                            local::all(&state, self.custom.insert(custom(&state)))
+                        }
+                    };
                 }
                 event = services.next() => touched.extend(GroupVersion::of_name(&event?.event.change.key)),
                 () = tokio::time::sleep(RETRY), if !open.is_empty() => touched.extend(std::mem::take(&mut open)),
             }
             for served in touched {
-                let step = local::plan(&engine.snapshot(), &self.custom, &served, false);
+                let state = engine.snapshot();
+                let custom = self.custom.get_or_insert_with(|| custom(&state));
+                let step = local::plan(&state, custom, &served, false);
                 if let Some(Step { request }) = step
                     && let Err(refusal) = service.act(request).await
                 {

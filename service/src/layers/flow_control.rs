@@ -41,6 +41,12 @@ impl FlowControl {
         }
     }
 
+    /// The same places, for the door of a fork: it has none of its own.
+    pub fn beside(&self, metrics: Arc<Metrics>) -> FlowControl {
+        let FlowControl { reading, mutating, waiting, .. } = self;
+        FlowControl { metrics, reading: reading.clone(), mutating: mutating.clone(), waiting: waiting.clone() }
+    }
+
     /// How many requests read and how many write at this moment.
     pub fn in_progress(&self) -> (u64, u64) {
         (self.reading.taken(), self.mutating.taken())

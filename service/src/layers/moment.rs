@@ -57,8 +57,7 @@ impl PastOrPresent {
         let scene = Scene::of(service.engine(), at).await?;
         let (kind, target) = Found::kind(scene.state(), &named.path, named.verb)?;
         // Who uses an old version is told in any case.
-        let custom = kind.versions[target.version].custom.as_ref();
-        passage.warnings.extend(custom.and_then(|custom| custom.warning.clone()));
+        passage.warnings.extend(kind.versions[target.version].warning(&kind.kind));
         if let Some(flaw) = passage.flaw.take() {
             return Err(flaw);
         }

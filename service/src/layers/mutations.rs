@@ -2,16 +2,17 @@
 
 use super::{Layer, Next, Outcome, Passage, refused};
 use crate::lookup::Found;
-use crate::reply::Shown;
+use crate::reply::{Draft, Listed, Shown};
 use crate::scene::Scene;
 use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
-use holdfast_core::kinds::known;
+use holdfast_core::kinds::{Deprecation, known};
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body};
 use holdfast_core::request::Verb;
-use holdfast_engine::Reply as Written;
+use holdfast_core::stamp::Stamp;
+use holdfast_engine::{Collection, Reply as Written};
 use std::sync::Arc;
 
 pub struct Mutations;
@@ -21,6 +22,9 @@ impl Layer for Mutations {
         let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
         Box::pin(async move {
             let service = next.service();
+            if found.request.verb == Verb::DeleteCollection {
+                return delete_collection(service, &found).await;
+            }
             let written = carry_out(service, found).await?;
             let (reply, warnings) = shown(service, written).await?;
             passage.warnings.extend(warnings);
@@ -32,29 +36,43 @@ impl Layer for Mutations {
 async fn carry_out(service: &Arc<Service>, mut found: Found) -> Result<Written, Refusal> {
     let engine = service.engine();
     if !found.kind.stored {
-        found = bind(found)?;
+        found = bind(found, engine.stamp())?;
     }
     found.subresource().await?;
     let Found { scene, request, .. } = &found;
     if let Scene::Past(_) = scene {
         // What is only tried out may be tried out in the past.
-        if !request.options.dry_run || request.verb == Verb::DeleteCollection {
+        if !request.options.dry_run {
             scene.writable(engine)?;
         }
         return engine.rehearse(&*scene.whole(engine).await?, request).await;
     }
-    if request.verb == Verb::DeleteCollection {
-        engine.delete_collection(request).await?;
-        return Ok(Written::Success { code: 200, warnings: Vec::new() });
-    }
     engine.mutate(request).await
 }
 
+/// Deletes what the options pick, and answers with what that was.
+async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
+    let engine = service.engine();
+    let Found { scene, request, .. } = found;
+    found.subresource().await?;
+    if let Scene::Past(_) = scene {
+        scene.writable(engine)?;
+    }
+    let Collection { kind, version, page } = engine.delete_collection(request).await?;
+    if kind.versions[version].deprecation.is_some_and(Deprecation::is_over) {
+        return Ok(Reply::Success { created: false });
+    }
+    engine.prepare(&kind, version, &page.entries).await?;
+    let continue_token = page.next.as_ref().map(|next| next.seal(engine.token_key())).unwrap_or_default();
+    let namespace = request.namespace().unwrap_or("").to_owned();
+    Ok(Reply::List(Listed { kind, version, page, continue_token, namespace }))
+}
+
 /// A Binding names its pod in its body.
-fn bind(found: Found) -> Result<Found, Refusal> {
+fn bind(found: Found, stamp: Stamp) -> Result<Found, Refusal> {
     let Found { scene, mut request, starts, .. } = found;
     let registry = &scene.state().registry;
-    let binding = decode_body(scene.state(), &request)?;
+    let binding = decode_body(scene.state(), &request, stamp)?;
     let (pods, version) = registry.known(known::POD).ok_or(Refusal::NoSuchPath)?;
     request.target.kind = pods;
     request.target.version = version;
@@ -79,8 +97,10 @@ async fn shown(service: &Arc<Service>, written: Written) -> Result<(Reply, Vec<S
             (reply, warnings)
         }
         Written::Rehearsed { document, kind, version, code, warnings } => {
+            let hub = document.clone();
             let document = service.engine().prepare_document(&kind, version, document).await?;
-            (Reply::Document { document, created: code == 201 }, warnings)
+            let created = code == 201;
+            (Reply::Draft(Box::new(Draft { kind, version, hub, document, created })), warnings)
         }
         Written::Document { document, code, warnings } => {
             (Reply::Document { document, created: code == 201 }, warnings)

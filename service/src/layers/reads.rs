@@ -8,11 +8,11 @@ use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::{Kind, known};
 use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
 use holdfast_core::refusal::{BadRequest, Cause, Expired, Internal, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
-use holdfast_core::state::Entry;
+use holdfast_core::state::{Entry, State};
 use holdfast_engine::WatchStart;
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,6 +200,10 @@ fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<()
     }
 }
 
+fn has_node(state: &State, name: &str) -> bool {
+    state.registry.known(known::NODE).is_some_and(|(nodes, _)| state.get(nodes, name).is_some())
+}
+
 /// An object through its subresource `scale`.
 pub(super) fn scale(
     kind: &Kind,
@@ -217,6 +221,28 @@ pub(super) fn scale(
 }
 
 impl Found {
+    /// No node is connected, and what leads to one says in its words that it is not reached.
+    async fn unreachable(&self, part: &str) -> Refusal {
+        let Request { target, options, .. } = &self.request;
+        let Some(unreachable) = self.kind.hooks.unreachable else { return Refusal::NoSuchPath };
+        if let Some(check) = self.kind.hooks.connect_options
+            && let Err(refusal) = check(self.request.name(), part, &options.connect)
+        {
+            return refusal;
+        }
+        let object = match self.scene.view().find(&self.request).await {
+            Ok(entry) => entry.document(),
+            Err(refusal) => return refusal,
+        };
+        match unreachable(&object, part, &options.connect) {
+            // Kubernetes looks for the node, and says of one that is not there what it is looked up for.
+            Refusal::Internal(Internal::UnreachableNode { node, .. }) if !has_node(self.scene.state(), &node) => {
+                Refusal::NotFound(Subject::new(&self.kind.versions[target.version].group, &self.kind.resource, node))
+            }
+            refusal => refusal,
+        }
+    }
+
     /// The subresource that is asked for, if the kind has it for this verb; empty when none is asked for.
     pub(super) async fn subresource(&self) -> Result<&str, Refusal> {
         let Request { target, verb, .. } = &self.request;
@@ -224,19 +250,13 @@ impl Found {
         let (first, rest) = name.split_once('/').unwrap_or((name, ""));
         let served = self.kind.subresource(target.version, first).ok_or(Refusal::NoSuchPath)?;
         if matches!(first, "log" | "exec" | "attach" | "portforward" | "proxy") {
-            let object = self.scene.view().find(&self.request).await?.document();
-            // No node is connected, and what leads to one says in its words that it is not reached.
-            let unreachable = self.kind.hooks.unreachable.ok_or(Refusal::NoSuchPath)?;
-            return Err(unreachable(&object, first));
+            return Err(self.unreachable(first).await);
         }
         if !rest.is_empty() {
             return Err(Refusal::NoSuchPath);
         }
         if !served.verbs.contains(&verb.as_str()) {
-            let subject = Subject::new(&self.kind.versions[target.version].group, &self.kind.resource, "");
-            let (verb, kind) = (verb.as_str(), subject.qualified());
-            let subresource = format!("{kind}/{first}");
-            return Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnSubresource { verb, subresource }));
+            return Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource));
         }
         Ok(first)
     }

@@ -6,7 +6,7 @@ use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::reviews::{review, token_review};
-use holdfast_core::kinds::{Kind, Question};
+use holdfast_core::kinds::{Kind, Question, apply_defaults};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, MethodNotAllowed, Subject};
@@ -39,13 +39,14 @@ async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
     let request = &found.request;
     match (found.kind.question, request.verb) {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
-        (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request),
+        (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request, &found.kind),
         (Some(_), Verb::Create) => review_access(service, &state, request, &found.kind),
         _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
 }
 
-fn created(answer: Value) -> Outcome {
+fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
+    apply_defaults(kind.message(request.target.version)?, &mut answer);
     Ok(Reply::Document { document: document(answer), created: true })
 }
 
@@ -56,8 +57,8 @@ fn document(value: Value) -> Document {
     }
 }
 
-fn review_token(service: &Service, state: &State, request: &Request) -> Outcome {
-    let body = Value::Object(decode_body(state, request)?);
+fn review_token(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
+    let body = Value::Object(decode_body(state, request, service.engine().stamp())?);
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
     let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -67,22 +68,25 @@ fn review_token(service: &Service, state: &State, request: &Request) -> Outcome 
         Some(Reviewed { user, audiences }) => (Some(&**user), audiences.as_slice()),
         None => (None, &[][..]),
     };
-    created(token_review(&body, user, audiences)?)
+    created(kind, request, token_review(&body, user, audiences)?)
 }
 
 fn review_access(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
-    let mut body = decode_body(state, request)?;
+    let mut body = decode_body(state, request, service.engine().stamp())?;
+    if kind.question == Some(Question::SelfSubjectReview) {
+        metadata_mut(&mut body).insert("creationTimestamp".into(), service.engine().stamp().rfc3339().into());
+    }
     if let Some(namespace) = request.namespace() {
         let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
         if let Some(found) = found.filter(|found| *found != namespace) {
-            let why = format!("must match metadata.namespace: \"{namespace}\"");
-            let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), &why);
+            let why = "must match metadata.namespace";
+            let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), why);
             let subject = Subject::new(&kind.hub().group, &kind.kind, "");
             return Err(Refusal::Invalid { subject, causes: vec![cause] });
         }
         metadata_mut(&mut body).insert("namespace".into(), namespace.into());
     }
-    created(review(kind, &Value::Object(body), &request.user, &service.authorizer(state))?)
+    created(kind, request, review(kind, &Value::Object(body), &request.user, &service.authorizer(state))?)
 }
 
 /// The health of the parts that a cluster used to have: here it is the log's.

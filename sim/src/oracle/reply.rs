@@ -15,9 +15,11 @@ use crate::workload::Order;
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::Request;
+use holdfast_core::state::Entry;
 use holdfast_core::{Cause, Refusal};
 use serde_json::Value;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// From the newest event when the request was made to the newest when it was answered.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +40,8 @@ pub const NODE_PORTS: usize = 4;
 /// Judges an answer that says yes.
 pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
     if matches!(order.act, Act::DeleteAll { .. }) {
+        let Told::Collection(entries) = told else { return Err("a mass deletion tells of no collection".into()) };
+        check_collection(twin, order, entries, window)?;
         return check_mass(twin, order, window);
     }
     if order.request.options.dry_run {
@@ -83,6 +87,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
             ensure(explained, || "acknowledged, but there is no event".into())
         }
         Told::Success => Ok(()),
+        Told::Collection(_) => Err("one request on one object tells of a collection".into()),
         Told::Document(scale) => check_scale(twin, order, scale, version, window),
         Told::Deleted { uid, .. } => {
             let Some(version) = version else { return Err("said to be deleted, but there is no event".into()) };
@@ -132,6 +137,18 @@ fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
     ensure(left.is_none(), || format!("{:?} is left of what was to be deleted", left.map(|(key, _)| key)))
 }
 
+/// A mass deletion tells of the objects that it picked, as they were at one moment of its time.
+fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: Window) -> Verdict {
+    let Act::DeleteAll { pick, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
+    for entry in entries {
+        let version = twin.event(entry.offset.0).ok_or("it tells of an object that never was")?;
+        ensure(version.offset <= window.to, || format!("version {} is yet to come", entry.offset))?;
+        ensure(pick.matches(&version.record.key, version), || format!("{} was not picked", version.record.key))?;
+        ensure(version.record.object == entry.json, || "the answer differs from the event".into())?;
+    }
+    Ok(())
+}
+
 /// Judges a request by the right to it, in the versions from the one by which the door judged it. True when that is all
 /// there is to say of it.
 pub fn check_rights(
@@ -174,7 +191,7 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
 fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
     let shown = match told {
         Told::Object(entry) => entry.document(),
-        Told::Success => return Ok(()),
+        Told::Success | Told::Collection(_) => return Ok(()),
         Told::Document(scale) if matches!(order.act, Act::Scale { .. }) => {
             return check_scale(twin, order, scale, None, window);
         }

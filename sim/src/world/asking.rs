@@ -91,7 +91,8 @@ impl World {
         if matches!(order.act, Act::DeleteAll { .. }) {
             let request = order.request.clone();
             let future = Box::pin(async move {
-                engine.delete_collection(&request).await.map_or_else(Outcome::Refusal, Outcome::Count)
+                let deleted = engine.delete_collection(&request).await;
+                deleted.map_or_else(Outcome::Refusal, |deleted| Outcome::Count(deleted.page.entries.len() as u64))
             });
             self.enlist(order, self.server.engine.snapshot().offset.0, Way::Behind, future);
             return self.poll(self.pending.len() - 1);

@@ -119,31 +119,38 @@ impl Aggregator {
             }
         }
         if let Some((kind, _)) = apiservices::kind(&state) {
+            let is_gone = |served: &GroupVersion| state.get(kind, &served.name()).is_none();
+            let known: Vec<GroupVersion> = self.table.load().servers.keys().cloned().collect();
+            known.into_iter().filter(is_gone).for_each(|gone| _ = self.note(&gone.name(), None));
             for (name, entry) in state.scan(kind, "", None) {
                 self.note(name, Some(entry));
             }
         }
     }
 
-    /// Runs as long as the engine does.
-    pub async fn keep(self: Arc<Self>, service: Arc<Service>) {
+    /// Runs as long as the engine does. What was there at `start` has been [read](Self::prime).
+    pub async fn keep(self: Arc<Self>, service: Arc<Service>, start: WatchStart) {
+        let mut start = start;
         loop {
-            self.prime(service.engine());
-            if let Err(fault) = self.follow(&service).await {
+            if let Err(fault) = self.follow(&service, start).await {
                 tracing::warn!(%fault, "APIServices are followed anew");
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
+            self.prime(service.engine());
+            start = WatchStart::Now;
         }
     }
 
-    async fn follow(self: &Arc<Self>, service: &Arc<Service>) -> Result<(), Fault> {
+    async fn follow(self: &Arc<Self>, service: &Arc<Service>, start: WatchStart) -> Result<(), Fault> {
         let engine = service.engine();
-        let now = WatchStart::Now;
-        let mut api_services = follow(engine, known::API_SERVICE, now)?;
-        let mut services = follow(engine, known::SERVICE, now)?;
-        let mut endpoints = follow(engine, known::ENDPOINTS, now)?;
-        let mut slices = follow(engine, known::ENDPOINT_SLICE, now)?;
+        let mut api_services = follow(engine, known::API_SERVICE, start)?;
+        let mut services = follow(engine, known::SERVICE, start)?;
+        let mut endpoints = follow(engine, known::ENDPOINTS, start)?;
+        let mut slices = follow(engine, known::ENDPOINT_SLICE, start)?;
         let mut agenda = Agenda::default();
+        for server in self.table.load().servers.keys() {
+            agenda.at_once(&server.name());
+        }
         let mut checks: JoinSet<(String, Outcome)> = JoinSet::new();
         loop {
             let mut touched = BTreeSet::new();
@@ -197,7 +204,7 @@ impl Aggregator {
         // Those that this server keeps for itself are what they are.
         let kept = entry.is_some_and(|entry| entry.index.label(LABEL).is_some());
         let service = entry.and_then(|entry| {
-            let remote = memchr_find(&entry.json, b"\"service\":");
+            let remote = memchr::memmem::find(&entry.json, b"\"service\":").is_some();
             (remote || !kept).then(|| ApiService::read(&entry.document())).flatten()
         });
         let own = local::priorities(&served);
@@ -384,10 +391,6 @@ fn headers(accept: &str) -> HeaderMap {
 fn read(state: &State, name: &str) -> Option<ApiService> {
     let (kind, _) = apiservices::kind(state)?;
     ApiService::read(&state.get(kind, name)?.document())
-}
-
-fn memchr_find(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len()).any(|window| window == wanted)
 }
 
 /// The key of an event's object, and its state unless it is gone.

@@ -23,12 +23,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// How other servers are reached.
+#[derive(Clone)]
 pub struct Settings {
     pub routing: Routing,
     /// Redirects of other servers are not passed on.
     pub reject_redirects: bool,
     /// How this server proves to them that it may speak for others.
-    pub identity: Option<Identity>,
+    pub identity: Option<Arc<Identity>>,
 }
 
 impl Default for Settings {
@@ -40,7 +41,7 @@ impl Default for Settings {
 pub struct Aggregator {
     outbound: Arc<Outbound>,
     slices: Arc<RwLock<Slices>>,
-    reject_redirects: bool,
+    settings: Settings,
     table: ArcSwap<Table>,
     /// Held while the table is changed.
     changing: Mutex<()>,
@@ -85,15 +86,22 @@ struct Document {
 impl Aggregator {
     pub fn new(engine: Arc<Engine>, settings: Settings) -> Aggregator {
         let slices = Arc::new(RwLock::new(Slices::default()));
-        let Settings { routing, reject_redirects, identity } = settings;
+        let Settings { routing, identity, .. } = settings.clone();
         Aggregator {
             outbound: Arc::new(Outbound::new(engine, slices.clone(), routing, identity)),
             slices,
-            reject_redirects,
+            settings,
             table: ArcSwap::default(),
             changing: Mutex::default(),
             merged: Mutex::default(),
         }
+    }
+
+    /// That of a fork, which reaches other servers in the same way, and begins with what they have told.
+    pub fn beside(&self, engine: Arc<Engine>) -> Aggregator {
+        let aggregator = Aggregator::new(engine, self.settings.clone());
+        aggregator.table.store(self.table.load_full());
+        aggregator
     }
 
     /// The client for calls of all sorts: webhooks use it, too.

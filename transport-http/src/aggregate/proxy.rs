@@ -121,8 +121,10 @@ where
     let answer = outbound.forward(&endpoint, request);
     let answer = if patient { Ok(answer.await) } else { tokio::time::timeout(ANSWER_MAX, answer).await };
     match answer {
-        Ok(Ok(response)) if patient => passed_on(response, transport.aggregator.reject_redirects, Some(transport)),
-        Ok(Ok(response)) => passed_on(response, transport.aggregator.reject_redirects, None),
+        Ok(Ok(response)) if patient => {
+            passed_on(response, transport.aggregator.settings.reject_redirects, Some(transport))
+        }
+        Ok(Ok(response)) => passed_on(response, transport.aggregator.settings.reject_redirects, None),
         Ok(Err(OutboundError::Unusable(why))) => respond::plain_error(500, &why),
         Ok(Err(OutboundError::Unresolved(_))) => respond::plain_error(503, "service unavailable"),
         Ok(Err(error)) => respond::plain_error(503, &format!("error trying to reach service: {error}")),

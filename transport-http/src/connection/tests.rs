@@ -65,7 +65,7 @@ fn answer(request: &Request<Incoming>, events: watch::Receiver<u32>) -> Answer {
         }
         _ => BoxBody::new(StreamBody::new(stream::iter([shown(0)]))),
     };
-    Response::new(Told(body))
+    Response::new(Told::new(body, true))
 }
 
 impl Fixture {

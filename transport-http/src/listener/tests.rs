@@ -7,7 +7,7 @@ use http_body_util::StreamBody;
 use http_body_util::combinators::BoxBody;
 use hyper::body::Frame;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream as ClientStream;
@@ -28,7 +28,7 @@ const GET: &[u8] = b"\x82\x87\x84\x41\x01a";
 
 type Answer = http::Response<BoxBody<Bytes, Infallible>>;
 
-/// A server of a service that answers `/endless` with a body that never ends, `/wait` with one that says nothing, and
+/// A server of a service that answers `/refused` without having read what was sent, `/endless` with a body that never ends, `/wait` with one that says nothing, and
 /// `/never` not at all.
 struct Server {
     address: SocketAddr,
@@ -45,11 +45,16 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
     let body: std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send + Sync>> = match request.uri().path() {
         "/endless" => Box::pin(stream::repeat(Bytes::from_static(&[b'x'; 10_000]))),
         "/wait" => Box::pin(stream::pending()),
+        "/large" => Box::pin(stream::iter([Bytes::from_static(&[b'x'; 60_000])])),
         "/never" => std::future::pending().await,
         _ => Box::pin(stream::iter([Bytes::from_static(b"fine")])),
     };
     let frames = futures_util::StreamExt::map(body, |piece| Ok(Frame::data(piece)));
-    Ok(http::Response::new(BoxBody::new(StreamBody::new(frames))))
+    let mut answer = http::Response::new(BoxBody::new(StreamBody::new(frames)));
+    if request.uri().path() == "/refused" {
+        answer.extensions_mut().insert(Unread);
+    }
+    Ok(answer)
 }
 
 impl Server {
@@ -313,5 +318,50 @@ async fn requests_in_progress_end_before_the_server() {
     while next_frame(&mut connection).await.is_some() {}
     wait_for_end(&mut other).await;
     drop((connection, other));
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() {
+    let server = Server::start(bounds()).await;
+    let mut connection = server.connect("http/1.1").await.unwrap();
+    connection.write_all(b"POST /refused HTTP/1.1\r\nhost: a\r\ncontent-length: 2000000\r\n\r\n").await.unwrap();
+    // The server has closed its side before all of this has come.
+    let _ = connection.write_all(&[b'x'; 1_999_999]).await;
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("fine"), "{answer}");
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+
+    // HTTP/2 has no such header: the stream is reset behind the answer, and the connection goes on.
+    let mut connection = server.begin(65_535).await;
+    const POST: &[u8] = b"\x83\x87\x44\x08/refused\x41\x01a";
+    connection.write_all(&frame(HEADERS, END_HEADERS, 1, POST)).await.unwrap();
+    let (stream, reason) = wait_for(&mut connection, RST_STREAM).await;
+    assert_eq!((stream, reason), (1, vec![0; 4]), "there is no error");
+    drop(connection);
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn the_last_piece_of_an_answer_has_a_deadline_too() {
+    let server = Server::start(Bounds { unread: SHORT, ..bounds() }).await;
+    // There is room for the beginning of it.
+    let mut connection = server.begin(1).await;
+    connection.write_all(&get(1, "/large")).await.unwrap();
+    assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 1);
+    connection.write_all(&get(3, "/large")).await.unwrap();
+    assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 3);
+    drop(connection);
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_the_last_small_answers_is_let_go() {
+    let server = Server::start(Bounds { idle: SHORT, unread: SHORT, ..bounds() }).await;
+    let mut connection = server.begin(1).await;
+    connection.write_all(&get(1, "/")).await.unwrap();
+    wait_for_end(&mut connection).await;
     server.ended().await;
 }

@@ -41,7 +41,7 @@ fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>
     };
     let pair = match ecdsa {
         Some(curve) => rings::EcdsaKeyPair::from_pkcs8(curve, key.inner(), &SystemRandom::new()).map(Pair::Ecdsa),
-        None => rings::RsaKeyPair::from_der(key.inner()).map(Pair::Rsa),
+        None => rings::RsaKeyPair::from_pkcs8(key.inner()).map(Pair::Rsa),
     };
     let pair = pair.map_err(|error| Error::from(ErrorKind::Provider(error.to_string())))?;
     Ok(Box::new(Signing { algorithm: *algorithm, pair }))

@@ -35,6 +35,7 @@ pub struct Field {
     pub list_type: Option<String>,
     pub list_map_keys: Vec<String>,
     pub atomic: bool,
+    pub granular: bool,
     pub patch_merge: bool,
     pub patch_retain_keys: bool,
     pub patch_merge_key: Option<String>,
@@ -247,6 +248,7 @@ impl<'a> Builder<'a> {
                 .map(|k| k.trim_matches('"').to_string())
                 .collect(),
             atomic: first("mapType") == Some("atomic") || first("structType") == Some("atomic"),
+            granular: first("structType") == Some("granular"),
             patch_merge: strategies.contains(&"merge"),
             patch_retain_keys: strategies.contains(&"retainKeys"),
             patch_merge_key: first("patchMergeKey").map(str::to_string),

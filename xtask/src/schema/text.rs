@@ -21,10 +21,12 @@ const HEADER: &str = "\
 # Options:
 #   required            in OpenAPI
 #   inline=1,2          Protobuf numbers of the nested messages that JSON flattens, outermost first
-#   zero=kept|dropped|always
-#                       a zero value from Protobuf is explicit, shows as nothing, or shows even when absent
+#   zero=kept|null|dropped|always
+#                       a zero value from Protobuf is explicit, the same and shows as null when absent, shows as nothing,
+#                       or shows even when absent
 #   list=set|map:KEYS   list type for apply, if not atomic
 #   atomic              apply takes the map or struct as a whole
+#   granular            apply does not, though its type is atomic
 #   merge[:KEY]         strategic merge merges the list, by this key
 #   retainKeys          strategic merge keeps only the keys that the patch names
 #   default=JSON        the rest of the line
@@ -89,6 +91,7 @@ fn write_field(text: &mut String, package: &str, json: &str, field: &Field) -> s
     match field.zero {
         None => {}
         Some(Zero::Kept) => text.push_str(" zero=kept"),
+        Some(Zero::Null) => text.push_str(" zero=null"),
         Some(Zero::Dropped) => text.push_str(" zero=dropped"),
         Some(Zero::Always) => text.push_str(" zero=always"),
     }
@@ -99,6 +102,9 @@ fn write_field(text: &mut String, package: &str, json: &str, field: &Field) -> s
     }
     if field.atomic {
         text.push_str(" atomic");
+    }
+    if field.granular {
+        text.push_str(" granular");
     }
     if field.patch_merge {
         text.push_str(" merge");

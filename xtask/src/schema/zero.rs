@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zero {
     Kept,
+    Null,
     Dropped,
     Always,
 }
@@ -22,6 +23,7 @@ pub fn read(text: &str) -> anyhow::Result<Facts> {
             let (name, _) = heading.split_once(':').context("a heading without a meaning")?;
             current = Some(match name {
                 "number-or-bool-zero-kept" | "string-zero-kept" | "spec-status-meta-only-when-set" => Zero::Kept,
+                "pointer-emitted-as-null-when-unset" => Zero::Null,
                 "number-or-bool-zero-dropped" => Zero::Dropped,
                 "scalar-always-emitted"
                 | "list-emitted-when-empty"

@@ -2,7 +2,7 @@
 
 use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::compare::{Fuel, equal, order};
-use crate::cel::cost::{CallEstimate, Range, traversal};
+use crate::cel::cost::{Arguments, CallEstimate, Range, traversal};
 use crate::cel::types::{ListKind, Type};
 use crate::cel::value::{Duration, EvalError, Joined, Key, List, Timestamp, Value};
 use crate::cel::work::smaller;
@@ -15,15 +15,37 @@ type Outcome<'a> = Result<Value<'a>, EvalError>;
 /// The smaller of two sizes: as far as two texts are compared.
 const SMALLER: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
+    estimate: estimate_smaller,
+});
+
+fn estimate_smaller(arguments: &Arguments<'_>) -> CallEstimate {
+    let max = arguments.size(0).max.min(arguments.size(1).max);
+    CallEstimate { cost: Range { min: u64::from(max > 0), max }.traversal(), result: None }
+}
+
+/// Values that only functions know are compared at once, or nearly.
+const EQUAL: Cost = Cost::Custom(CustomCost {
+    actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: |arguments| {
-        // Values that only functions know are compared at once.
-        if arguments.arguments.iter().any(|argument| matches!(argument.ty.plain(), Type::Opaque(_))) {
-            return CallEstimate { cost: Range::ONE, result: None };
-        }
-        let max = arguments.size(0).max.min(arguments.size(1).max);
-        CallEstimate { cost: Range { min: u64::from(max > 0), max }.traversal(), result: None }
+        let [left, right] = arguments.arguments else { return estimate_smaller(arguments) };
+        let max = match (left.ty.plain(), right.ty.plain()) {
+            (Type::Opaque(left), Type::Opaque(right)) if left == right => match *left {
+                "kubernetes.NamedFormat" => NAMED_FORMAT_SIZE,
+                "kubernetes.URL" => right_size(arguments),
+                _ => 1,
+            },
+            _ => return estimate_smaller(arguments),
+        };
+        CallEstimate { cost: Range { min: 1, max }.traversal(), result: None }
     },
 });
+
+const NAMED_FORMAT_SIZE: u64 = 64;
+
+/// As large as Kubernetes takes a URL for: it looks at the one on the right.
+fn right_size(arguments: &Arguments<'_>) -> u64 {
+    arguments.arguments[1].size.map_or(1, |size| size.max)
+}
 
 const CONCATENATE: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size().saturating_add(arguments[1].size())),
@@ -70,7 +92,7 @@ pub static TABLE: &[Overload] = &[
     overload("_/_(double, double) -> double", divide, Cost::One),
     overload("_%_(int, int) -> int", remainder, Cost::One),
     overload("_%_(uint, uint) -> uint", remainder, Cost::One),
-    overload("_==_(A, A) -> bool", equals, SMALLER),
+    overload("_==_(A, A) -> bool", equals, EQUAL),
     overload("_!=_(A, A) -> bool", differs, SMALLER),
     overload("@in(A, list(A)) -> bool", in_list, LOOK_THROUGH),
     overload("@in(A, map(A, B)) -> bool", in_map, Cost::One),
@@ -253,7 +275,7 @@ fn as_identity(value: &Value<'_>) -> String {
 fn add_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match arguments {
         [Value::Duration(Duration(a)), Value::Duration(Duration(b))] => {
-            a.checked_add(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("duration"))
+            a.checked_add(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("integer"))
         }
         [Value::Timestamp(timestamp), Value::Duration(duration)]
         | [Value::Duration(duration), Value::Timestamp(timestamp)] => shift(*timestamp, i128::from(duration.0)),
@@ -264,12 +286,12 @@ fn add_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 fn subtract_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match arguments {
         [Value::Duration(Duration(a)), Value::Duration(Duration(b))] => {
-            a.checked_sub(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("duration"))
+            a.checked_sub(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("integer"))
         }
         [Value::Timestamp(timestamp), Value::Duration(duration)] => shift(*timestamp, -i128::from(duration.0)),
         [Value::Timestamp(a), Value::Timestamp(b)] => match i64::try_from(a.since_1970() - b.since_1970()) {
             Ok(nanos) => Ok(Value::Duration(Duration(nanos))),
-            Err(_) => Err(overflow("duration")),
+            Err(_) => Err(overflow("integer")),
         },
         _ => Err(EvalError::no_such_overload()),
     }
@@ -345,8 +367,7 @@ pub fn index<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         let item = u64::try_from(at).ok().and_then(|at| container.item(at));
         return item.unwrap_or_else(|| Err(EvalError::new(format!("index out of bounds: {at}"))));
     }
-    if !container.is_map() {
-        return Err(EvalError::no_such_overload());
-    }
-    container.get(key)?.ok_or_else(|| EvalError::new(format!("no such key: {}", super::as_text(key))))
+    // Nothing else has parts.
+    let found = if container.is_map() { container.get(key)? } else { None };
+    found.ok_or_else(|| EvalError::new(format!("no such key: {}", super::as_text(key))))
 }

@@ -184,7 +184,8 @@ fn timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
             None => Err(EvalError::new("timestamp overflow")),
         },
         Value::String(text) => match Timestamp::parse(text) {
-            Some(timestamp) => Ok(Value::Timestamp(timestamp)),
+            Some(timestamp) if timestamp.is_in_range() => Ok(Value::Timestamp(timestamp)),
+            Some(_) => Err(EvalError::new("timestamp overflow")),
             None => failed(&arguments[0], "google.protobuf.Timestamp"),
         },
         _ => Err(EvalError::no_such_overload()),
@@ -193,7 +194,7 @@ fn timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 
 fn duration<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match &arguments[0] {
-        Value::Int(nanos) => Ok(Value::Duration(Duration(*nanos))),
+        Value::Int(_) => failed(&arguments[0], "google.protobuf.Duration"),
         Value::String(text) => match Duration::parse(text) {
             Some(duration) => Ok(Value::Duration(duration)),
             None => failed(&arguments[0], "google.protobuf.Duration"),

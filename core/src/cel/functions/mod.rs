@@ -7,33 +7,29 @@
 mod arithmetic;
 mod convert;
 pub mod kubernetes;
+mod lists;
 mod optional;
 mod sets;
 mod standard;
 mod strings;
+pub mod text_format;
 mod time;
 
 pub use arithmetic::index;
 pub use convert::as_text;
 pub use standard::{pattern_cost, pattern_estimate, pattern_of};
 
-use super::cost::{Arguments, CallEstimate};
+use super::cost::{Arguments, CallEstimate, Range};
 use super::types::Type;
 use super::value::{EvalError, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// All tables of the Kubernetes environment. A later table may add overloads to a function of an earlier one.
-pub static TABLES: &[&[Overload]] = &[
-    arithmetic::TABLE,
-    arithmetic::ORDER,
-    standard::TABLE,
-    convert::TABLE,
-    time::TABLE,
-    strings::TABLE,
-    sets::TABLE,
-    optional::TABLE,
-];
+/// The tables of the language. A later table may add overloads to a function of an earlier one.
+static TABLES: &[&[Overload]] = &[arithmetic::TABLE, arithmetic::ORDER, standard::TABLE, convert::TABLE, time::TABLE];
+
+/// The tables of its extensions, but for those that only Kubernetes has.
+static EXTENSIONS: &[&[Overload]] = &[strings::TABLE, text_format::TABLE, sets::TABLE, lists::TABLE, optional::TABLE];
 
 /// One overload. For a member the receiver is the first argument.
 #[derive(Debug)]
@@ -41,6 +37,8 @@ pub struct Overload {
     pub signature: &'static str,
     pub run: Run,
     pub cost: Cost,
+    /// Whether values must have the types of the signature when those were not known before.
+    pub guarded: bool,
 }
 
 /// The arguments have the types of the signature when those are known before evaluation; where the checker saw `dyn`
@@ -56,6 +54,24 @@ pub enum Cost {
     /// A tenth of the sum of the sizes of these arguments, rounded up.
     Traverse(&'static [usize]),
     Custom(CustomCost),
+    /// One that the arguments alone tell, so that it is spent before the call runs.
+    Beforehand(Beforehand),
+}
+
+impl Cost {
+    pub fn estimate(&self, arguments: &Arguments<'_>) -> CallEstimate {
+        match self {
+            Cost::One => CallEstimate { cost: Range::ONE, result: None },
+            Cost::Fixed(cost) => CallEstimate { cost: Range::exactly(*cost), result: None },
+            Cost::Traverse(which) => {
+                let size = which.iter().fold(Range::ZERO, |sum, &index| sum.add(arguments.size(index)));
+                CallEstimate { cost: size.traversal(), result: None }
+            }
+            Cost::Custom(CustomCost { estimate, .. }) | Cost::Beforehand(Beforehand { estimate, .. }) => {
+                estimate(arguments)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +82,19 @@ pub struct CustomCost {
     pub estimate: fn(&Arguments<'_>) -> CallEstimate,
 }
 
+#[derive(Debug, Clone, Copy)]
+pub struct Beforehand {
+    pub actual: for<'a> fn(&[Value<'a>]) -> u64,
+    pub estimate: fn(&Arguments<'_>) -> CallEstimate,
+}
+
 pub const fn overload(signature: &'static str, run: Run, cost: Cost) -> Overload {
-    Overload { signature, run, cost }
+    Overload { signature, run, cost, guarded: true }
+}
+
+/// One that itself says what is wrong with values of other types.
+pub const fn unguarded(signature: &'static str, run: Run, cost: Cost) -> Overload {
+    Overload { signature, run, cost, guarded: false }
 }
 
 /// An overload with its signature read.
@@ -82,30 +109,33 @@ pub struct Compiled {
     pub placeholders: u32,
     pub run: Run,
     pub cost: Cost,
+    pub guarded: bool,
+    /// Whether the language itself lacks it.
+    pub is_extension: bool,
 }
 
 /// All overloads by the names of their functions.
 pub struct Library {
     pub functions: BTreeMap<&'static str, Vec<Compiled>>,
-    /// Types that expressions can name: `type(x) == net.IP`.
-    pub opaque: Vec<&'static str>,
 }
 
 pub static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-    let mut library = Library { functions: BTreeMap::new(), opaque: Vec::new() };
-    for overload in TABLES.iter().chain(kubernetes::TABLES).copied().flatten() {
-        let compiled = compile(overload, &mut library.opaque);
-        library.functions.entry(compiled.name).or_default().push(compiled);
+    let mut library = Library { functions: BTreeMap::new() };
+    let language = TABLES.iter().map(|table| (*table, false));
+    let extensions = EXTENSIONS.iter().chain(kubernetes::TABLES).map(|table| (*table, true));
+    for (table, is_extension) in language.chain(extensions) {
+        for overload in table {
+            let compiled = Compiled { is_extension, ..compile(overload) };
+            library.functions.entry(compiled.name).or_default().push(compiled);
+        }
     }
-    library.opaque.sort_unstable();
-    library.opaque.dedup();
     library
 });
 
 /// Panics when a table has a signature that cannot be read.
-fn compile(overload: &Overload, opaque: &mut Vec<&'static str>) -> Compiled {
+fn compile(overload: &Overload) -> Compiled {
     let signature = overload.signature;
-    let mut reader = Reader { signature, rest: signature, placeholders: 0, opaque };
+    let mut reader = Reader { signature, rest: signature, placeholders: 0 };
     let member = reader.accept("<");
     let mut parameters = Vec::new();
     if member {
@@ -123,17 +153,17 @@ fn compile(overload: &Overload, opaque: &mut Vec<&'static str>) -> Compiled {
     let result = reader.ty();
     assert!(reader.rest.is_empty(), "more than a signature: {signature}");
     let placeholders = reader.placeholders;
-    Compiled { signature, name, member, parameters, result, placeholders, run: overload.run, cost: overload.cost }
+    let Overload { run, cost, guarded, .. } = *overload;
+    Compiled { signature, name, member, parameters, result, placeholders, run, cost, guarded, is_extension: false }
 }
 
-struct Reader<'o> {
+struct Reader {
     signature: &'static str,
     rest: &'static str,
     placeholders: u32,
-    opaque: &'o mut Vec<&'static str>,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn accept(&mut self, text: &str) -> bool {
         let rest = self.rest.strip_prefix(text);
         self.rest = rest.unwrap_or(self.rest);
@@ -185,7 +215,6 @@ impl Reader<'_> {
             }
             name => {
                 assert!(!name.is_empty(), "a type is missing in {}", self.signature);
-                self.opaque.push(name);
                 Type::Opaque(name)
             }
         }
@@ -196,7 +225,8 @@ impl Compiled {
     /// Whether the values can be arguments, as far as that shows without looking into them.
     pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
-            && self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument))
+            && (!self.guarded
+                || self.parameters.iter().zip(arguments).all(|(parameter, argument)| fits(parameter, argument)))
     }
 }
 

@@ -13,6 +13,17 @@ pub static TABLE: &[Overload] = &[
     overload("<optional(A)>.hasValue() -> bool", has_value, Cost::One),
     overload("<optional(A)>.or(optional(A)) -> optional(A)", or, Cost::One),
     overload("<optional(A)>.orValue(A) -> A", or_value, Cost::One),
+    overload("optional.unwrap(list(optional(A))) -> list(A)", unwrap, Cost::One),
+    overload("<list(optional(A))>.unwrapOpt() -> list(A)", unwrap, Cost::One),
+    overload("<list(A)>.first() -> optional(A)", |arguments| item(&arguments[0], 0), Cost::One),
+    overload(
+        "<list(A)>.last() -> optional(A)",
+        |arguments| match arguments[0].size() {
+            0 => Ok(Value::Optional(None)),
+            size => item(&arguments[0], size - 1),
+        },
+        Cost::One,
+    ),
 ];
 
 fn of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
@@ -29,10 +40,31 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Duration(duration) => duration.0 == 0,
         // The zero of a time is the year one.
         Value::Timestamp(timestamp) => timestamp.seconds == -62_135_596_800 && timestamp.nanos == 0,
-        Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) => false,
+        // What documents have is never taken for nothing, unless it is a scalar.
+        Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) | Value::Json(..) => false,
         sized => sized.size() == 0,
     };
     Ok(if is_zero { Value::Optional(None) } else { Value::some(arguments[0].clone()) })
+}
+
+/// The values that are there.
+fn unwrap<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let mut values = Vec::new();
+    for item in arguments[0].items() {
+        match item? {
+            Value::Optional(Some(value)) => values.push((*value).clone()),
+            Value::Optional(None) => {}
+            other => {
+                let ty = other.type_of();
+                return Err(EvalError::new(format!("cannot unwrap non-optional value {}", ty.value_name())));
+            }
+        }
+    }
+    Ok(Value::list(values))
+}
+
+fn item<'a>(list: &Value<'a>, at: u64) -> Outcome<'a> {
+    Ok(Value::Optional(list.item(at).transpose()?.map(std::rc::Rc::new)))
 }
 
 fn value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {

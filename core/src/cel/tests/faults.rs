@@ -35,10 +35,7 @@ fn complaints_read_as_those_of_cel_go() {
             "self.int == null",
             "ERROR: <input>:1:10: found no matching overload for '_==_' applied to '(int, null)'\n | self.int == null\n | .........^",
         ),
-        (
-            "true && 1",
-            "ERROR: <input>:1:6: found no matching overload for '_&&_' applied to '(bool, int)'\n | true && 1\n | .....^",
-        ),
+        ("true && 1", "ERROR: <input>:1:9: expected type 'bool' but found 'int'\n | true && 1\n | ........^"),
         (
             "true ? 1 : ''",
             "ERROR: <input>:1:6: found no matching overload for '_?_:_' applied to '(bool, int, string)'\n | true ? 1 : ''\n | .....^",
@@ -66,7 +63,16 @@ fn complaints_read_as_those_of_cel_go() {
              'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | 1 +\n | ...^",
         ),
         ("1 1", "ERROR: <input>:1:3: Syntax error: extraneous input '1' expecting <EOF>\n | 1 1\n | ..^"),
-        ("(1", "ERROR: <input>:1:3: Syntax error: mismatched input '<EOF>' expecting ')'\n | (1\n | ..^"),
+        ("(1", "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^"),
+        (
+            "'%d'.format(['a'])",
+            "ERROR: <input>:1:14: error during formatting: decimal clause can only be used on integers, was given string\n | '%d'.format(['a'])\n | .............^",
+        ),
+        (
+            "'%s'.format([1, 2])",
+            "ERROR: <input>:1:12: too many arguments supplied to string.format (expected 1, got 2)\n | '%s'.format([1, 2])\n | ...........^",
+        ),
+        ("int('a')", "type conversion error from 'string' to 'int'"),
         ("for", "ERROR: <input>:1:1: reserved identifier: for\n | for\n | ^"),
         ("1 @ 2", "ERROR: <input>:1:3: Syntax error: token recognition error at: '@'\n | 1 @ 2\n | ..^"),
         ("'abc", "ERROR: <input>:1:1: Syntax error: token recognition error at: ''abc'\n | 'abc\n | ^"),
@@ -75,6 +81,10 @@ fn complaints_read_as_those_of_cel_go() {
         let faults = compile(source, &environment).expect_err(source);
         assert_eq!(faults[0].to_string(), expected, "{source}");
     }
+    let read_on =
+        |source: &str| compile(source, &environment).unwrap_err().iter().map(|fault| fault.column).collect::<Vec<_>>();
+    assert_eq!(read_on("self.int <> 1 &"), [11, 15], "a word too many, and half an operator");
+    assert_eq!(read_on("'\\xZZ' == 'a"), [1, 6], "a string that is none, and the one that begins behind it");
     let all = compile("foo + bar", &environment).unwrap_err();
     assert_eq!(all.iter().map(|fault| fault.column).collect::<Vec<_>>(), [1, 7], "all that is wrong at once");
 }

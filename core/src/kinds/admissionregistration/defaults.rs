@@ -63,6 +63,8 @@ mod tests {
                 ],
             }),
             expect![[r#"
+                webhooks[0].admissionReviewVersions = null
+                webhooks[0].clientConfig.service.namespace = ""
                 webhooks[0].clientConfig.service.port = 443
                 webhooks[0].failurePolicy = "Fail"
                 webhooks[0].matchPolicy = "Equivalent"
@@ -80,8 +82,10 @@ mod tests {
             "api.admissionregistration.v1.ValidatingWebhook",
             json!({"timeoutSeconds": 0, "failurePolicy": "Ignore"}),
             expect![[r#"
+                admissionReviewVersions = null
                 clientConfig = {}
                 matchPolicy = "Equivalent"
+                name = ""
                 namespaceSelector = {}
                 objectSelector = {}"#]],
         );
@@ -97,6 +101,7 @@ mod tests {
                 clientConfig = {}
                 failurePolicy = "Ignore"
                 matchPolicy = "Exact"
+                name = ""
                 namespaceSelector = {}
                 objectSelector = {}
                 rules[0].scope = "*"

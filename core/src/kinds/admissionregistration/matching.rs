@@ -1,5 +1,7 @@
 //! What admission looks at: rules on resources, and conditions. Expressions are not compiled here.
 
+use crate::cel::Type;
+use crate::kinds::expressions::Admission;
 use crate::kinds::rules::{At, distinct, named, selector};
 use crate::kinds::shapes::{at_most, count, exactly_one_of, qualified, texts};
 use crate::object::names;
@@ -104,11 +106,12 @@ fn resource_names(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// `matchConditions`.
-pub(super) fn conditions(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn conditions(list: At, seen: &Admission, causes: &mut Vec<Cause>) {
     at_most(list, CONDITIONS_MAX, causes);
     distinct(list, "name", causes);
     for condition in list.items() {
         need_expression(condition.get("expression"), "", causes);
+        seen.expression(condition.get("expression"), &[Type::Bool], causes);
         let name = condition.get("name");
         if name.is_empty() { causes.push(name.required("")) } else { qualified(name, causes) }
     }

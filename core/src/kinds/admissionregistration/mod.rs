@@ -6,13 +6,15 @@ mod matching;
 mod policies;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::build::STATUS_RESETS_METADATA;
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_700, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -24,6 +26,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(validate::mutating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
@@ -32,6 +36,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(validate::validating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
@@ -40,7 +46,10 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::validating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
+            .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", policies::status)
             .generation(),
         Kind::cluster("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
@@ -50,6 +59,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::validating_binding)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
@@ -58,6 +69,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::mutating)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
         Kind::cluster("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
@@ -66,6 +79,8 @@ pub fn kinds() -> Vec<Kind> {
             .unenforced()
             .validate(policies::mutating_binding)
             .conditional_update()
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::New)
             .generation(),
     ]
 }

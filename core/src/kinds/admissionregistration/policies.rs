@@ -1,8 +1,10 @@
-//! The rules of admission policies and of what they are bound to. Expressions are not compiled.
+//! The rules of admission policies and of what they are bound to. Expressions that make objects are not compiled.
 
 use super::matching::{conditions, need_expression, parameter, parameter_kind, resources};
 use super::validate::{FAILURE_POLICIES, REINVOCATION_POLICIES};
-use crate::kinds::rules::{At, distinct, named};
+use crate::cel::Type;
+use crate::kinds::expressions::Admission;
+use crate::kinds::rules::{At, distinct, named, same};
 use crate::kinds::shapes::{conditions as status_conditions, count, distinct_items, exactly_one_of, texts};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -50,6 +52,17 @@ pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     for entry in validations.items() {
         validation(entry, &mut causes);
+    }
+    // What was let through once stays, so that the rest can still be changed.
+    if old.is_none_or(|old| !same(&old["spec"], &new["spec"])) {
+        let seen = seen(spec, &mut causes);
+        for entry in validations.items() {
+            seen.expression(entry.get("expression"), &[Type::Bool], &mut causes);
+            seen.expression(entry.get("messageExpression"), &[Type::String], &mut causes);
+        }
+        for entry in annotations.items() {
+            seen.expression(entry.get("valueExpression"), &[Type::String, Type::Null], &mut causes);
+        }
     }
     if count(annotations) > ANNOTATIONS_MAX {
         causes.push(annotations.invalid(&format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")));
@@ -112,7 +125,7 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let unchanged =
         |old: &Value| &old["spec"]["matchConditions"] == matching.value && &old["spec"]["paramKind"] == kind.value;
     if !old.is_some_and(unchanged) {
-        conditions(matching, causes);
+        conditions(matching, &Admission::new(kind.is_set()), causes);
     }
     for variable in spec.get("variables").items() {
         let name = variable.get("name");
@@ -123,6 +136,15 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
         }
         need_expression(variable.get("expression"), "expression is not specified", causes);
     }
+}
+
+/// What the expressions of a policy see; its variables are compiled on the way.
+fn seen(spec: At, causes: &mut Vec<Cause>) -> Admission {
+    let mut seen = Admission::new(spec.get("paramKind").is_set());
+    for variable in spec.get("variables").items() {
+        seen.variable(variable.get("name").text(), variable.get("expression"), causes);
+    }
+    seen
 }
 
 fn is_identifier(name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! The rules of webhooks that see requests before they are stored.
 
 use super::matching::{conditions, rule};
+use crate::kinds::expressions::Admission;
 use crate::kinds::rules::{At, Seen, distinct, selector};
 use crate::kinds::shapes::{exactly_one_of, fully_qualified_name, texts, webhook_service, webhook_url};
 use crate::object::names;
@@ -101,7 +102,7 @@ fn webhook(hook: At, strict: Strictness, before: Option<&Value>, causes: &mut Ve
     }
     let matching = hook.get("matchConditions");
     if before != Some(matching.value) {
-        conditions(matching, causes);
+        conditions(matching, &Admission::new(false), causes);
     }
     review_versions(hook.get("admissionReviewVersions"), strict.review_version, causes);
 }

@@ -9,6 +9,11 @@ pub fn of(_kind: &str) -> Vec<Column> {
     Vec::new()
 }
 
+/// How many columns of a definition are shown, and how many bytes it may use to describe them. Every table repeats both;
+/// what a definition declares beyond is kept, and shown by nobody.
+const SHOWN_MAX: usize = 128;
+const SHOWN_BYTES_MAX: usize = 64 << 10;
+
 /// The columns of a defined resource: `version` is the item of the definition's `spec.versions`.
 pub fn of_version(version: &Value) -> Vec<Column> {
     let declared = items(version, "additionalPrinterColumns");
@@ -20,7 +25,14 @@ pub fn of_version(version: &Value) -> Vec<Column> {
             ..crate::kinds::cells::age_column()
         });
     }
-    columns.extend(declared.iter().map(|column| Column {
+    let mut bytes = SHOWN_BYTES_MAX;
+    let shown = declared.iter().take(SHOWN_MAX).take_while(|column| {
+        let texts = ["name", "description", "jsonPath"].map(|field| text(column, field).len());
+        let left = bytes.checked_sub(texts.iter().sum());
+        bytes = left.unwrap_or_default();
+        left.is_some()
+    });
+    columns.extend(shown.map(|column| Column {
         name: text(column, "name").into(),
         ty: known(text(column, "type"), &["integer", "number", "string", "boolean", "date"]),
         format: known(text(column, "format"), &FORMATS),
@@ -80,5 +92,16 @@ mod tests {
             [("Name", "string"), ("Age", "date")]
         );
         assert_eq!(cells(&columns, &object, NOW), [json!("x"), json!("5m")]);
+    }
+
+    #[test]
+    fn many_columns() {
+        let columns = |count: usize, path: &str| {
+            let column = json!({"name": "C", "type": "string", "jsonPath": path});
+            of_version(&json!({"name": "v1", "additionalPrinterColumns": vec![column; count]})).len()
+        };
+        assert_eq!(columns(100, ".spec.a"), 101);
+        assert_eq!(columns(5000, "..b"), 129);
+        assert_eq!(columns(100, &format!(".{}", "a".repeat(2998))), 22);
     }
 }

@@ -89,7 +89,9 @@ mod tests {
                 spec.conversion.strategy = "None"
                 spec.names.listKind = "CronTabList"
                 spec.names.singular = "crontab"
-                status.acceptedNames = {}
+                status.acceptedNames.kind = ""
+                status.acceptedNames.plural = ""
+                status.conditions = null
                 status.storedVersions = ["v2"]"#]],
         );
     }
@@ -102,7 +104,15 @@ mod tests {
                 "names": {},
                 "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"name": "s"}}}},
             }),
-            expect!["conversion.webhook.clientConfig.service.port = 443"],
+            expect![[r#"
+                conversion.webhook.clientConfig.service.namespace = ""
+                conversion.webhook.clientConfig.service.port = 443
+                conversion.webhook.conversionReviewVersions = null
+                group = ""
+                names.kind = ""
+                names.plural = ""
+                scope = ""
+                versions = null"#]],
         );
     }
 
@@ -113,12 +123,16 @@ mod tests {
             json!({"spec": {"names": {"kind": "K"}, "version": "v1"}}),
             expect![[r#"
                 spec.conversion.strategy = "None"
+                spec.group = ""
                 spec.names.listKind = "KList"
+                spec.names.plural = ""
                 spec.names.singular = "k"
                 spec.preserveUnknownFields = true
                 spec.scope = "Namespaced"
                 spec.versions = [{"name":"v1","served":true,"storage":true}]
-                status.acceptedNames = {}
+                status.acceptedNames.kind = ""
+                status.acceptedNames.plural = ""
+                status.conditions = null
                 status.storedVersions = ["v1"]"#]],
         );
     }
@@ -135,9 +149,15 @@ mod tests {
             }),
             expect![[r#"
                 spec.conversion.conversionReviewVersions = ["v1beta1"]
+                spec.group = ""
+                spec.names.kind = ""
+                spec.names.plural = ""
                 spec.scope = "Namespaced"
                 spec.version = "v1"
-                status.acceptedNames = {}
+                spec.versions[0].served = false
+                status.acceptedNames.kind = ""
+                status.acceptedNames.plural = ""
+                status.conditions = null
                 status.storedVersions = ["v1"]"#]],
         );
     }

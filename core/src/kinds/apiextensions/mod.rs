@@ -8,7 +8,7 @@ pub mod names;
 mod paths;
 mod validate;
 
-use super::build::{STATUS_RESETS_METADATA, keep_old};
+use super::build::keep_old;
 use super::{ApiGroup, Kind};
 use serde_json::{Value, json};
 
@@ -18,7 +18,8 @@ pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_700, &[("v1", 15), ("v1beta1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -31,16 +32,30 @@ pub fn kinds() -> Vec<Kind> {
             .storage(STORAGE)
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
+            .validate_in(["apiextensions.k8s.io/v1"], validate::newer_definition)
+            .any_finalizers()
             .claims(names::claims)
             .allocate(names::allocate)
             .begin_delete(names::begin_delete)
             .conditional_update()
             .status()
-            .status_resets(STATUS_RESETS_METADATA)
             .generation()
+            .agree(drop_empty_webhook)
             .prepare_create(prepare_create)
             .prepare_update(prepare_update),
     ]
+}
+
+/// A webhook of which nothing is said is none.
+fn drop_empty_webhook(definition: &mut Value) {
+    let Some(Value::Object(conversion)) = definition.pointer_mut("/spec/conversion") else { return };
+    let says_nothing = |webhook: &Value| {
+        let versions = webhook["conversionReviewVersions"].as_array();
+        webhook.is_object() && webhook["clientConfig"].is_null() && versions.is_none_or(Vec::is_empty)
+    };
+    if conversion.get("webhook").is_some_and(says_nothing) {
+        conversion.remove("webhook");
+    }
 }
 
 fn prepare_create(object: &mut Value) {

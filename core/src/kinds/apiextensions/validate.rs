@@ -18,8 +18,13 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let (group, plural) = (spec.get("group"), kinds.get("plural"));
     let metadata = root.get("metadata");
     let name = metadata.get("name");
-    if name.text() != format!("{}.{}", plural.text(), group.text()) {
-        causes.push(name.invalid("must be spec.names.plural+\".\"+spec.group"));
+    let wanted = format!("{}.{}", plural.text(), group.text());
+    if name.text() != wanted {
+        causes.push(name.invalid(MISNAMED));
+    }
+    // A prefix for names is judged as if it were one.
+    if old.is_none() && !metadata.get("generateName").is_empty() && metadata.get("generateName").text() != wanted {
+        causes.push(metadata.get("generateName").invalid(MISNAMED));
     }
     group_name(group, &mut causes);
     need_one_of(spec.get("scope"), &["Cluster", "Namespaced"], &mut causes);
@@ -41,6 +46,41 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     causes
 }
+
+/// The first version of definitions could leave unknown fields alone, which this one does not.
+pub fn newer_definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = definition(new, old);
+    let root = At::root(new);
+    let spec = root.get("spec");
+    let keeps = spec.get("preserveUnknownFields");
+    if !keeps.is_true() || old.is_some_and(|old| old["spec"]["preserveUnknownFields"] == true) {
+        return causes;
+    }
+    let has_defaults = spec.get("versions").items().any(|version| {
+        let validation = version.get("schema");
+        has_default(validation.get("openAPIV3Schema").value)
+    });
+    if has_defaults {
+        causes.push(keeps.invalid("must be false in order to use defaults in the schema"));
+    }
+    causes.push(keeps.invalid(
+        "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+    ));
+    causes
+}
+
+/// Whether a schema, or one within it, says what a field is when nobody says it.
+fn has_default(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => {
+            fields.get("default").is_some_and(|value| !value.is_object()) || fields.values().any(has_default)
+        }
+        Value::Array(items) => items.iter().any(has_default),
+        _ => false,
+    }
+}
+
+const MISNAMED: &str = "must be spec.names.plural+\".\"+spec.group";
 
 fn group_name(group: At, causes: &mut Vec<Cause>) {
     let messages = names::subdomain(group.text());
@@ -90,12 +130,16 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
     let versions = spec.get("versions");
     let mut seen = BTreeSet::new();
     let mut distinct = true;
-    for version in versions.items() {
+    for (index, version) in versions.items().enumerate() {
         let name = version.get("name");
         distinct &= seen.insert(name.text().to_owned());
         let messages = names::label_1035(name.text());
         if !messages.is_empty() {
             causes.push(Cause::invalid(name.path(), &name.text().into(), &messages.join(",")));
+            // The first is the definition's own, too.
+            if index == 0 {
+                causes.push(Cause::invalid("spec.version", &name.text().into(), &messages.join(",")));
+            }
         }
         deprecation_warning(version, causes);
     }
@@ -104,12 +148,25 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
     each_version(spec, "selectableFields", &mut |at, version, _| {
         selectable_fields(at, &version["schema"]["openAPIV3Schema"], causes);
     });
+    let shown = apart(versions.value);
     if !distinct {
-        causes.push(versions.invalid_unshown("must contain unique version names"));
+        causes.push(Cause::invalid(versions.path(), &shown, "must contain unique version names"));
     }
     if versions.items().filter(|version| version.get("storage").is_true()).count() != 1 {
-        causes.push(versions.invalid("must have exactly one version marked as storage version"));
+        let detail = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid(versions.path(), &shown, detail));
     }
+}
+
+/// Versions without what they all have in common, which Kubernetes takes for the definition's own.
+fn apart(versions: &Value) -> Value {
+    let mut apart = versions.as_array().cloned().unwrap_or_default();
+    for field in ["schema", "subresources", "additionalPrinterColumns", "selectableFields"] {
+        if apart.iter().all(|version| version[field] == apart[0][field]) {
+            apart.iter_mut().filter_map(Value::as_object_mut).for_each(|version| drop(version.remove(field)));
+        }
+    }
+    if apart.is_empty() { Value::Null } else { apart.into() }
 }
 
 /// Visits a field of all versions, with the version that has it. Where they all say the same, as a single one does,
@@ -164,7 +221,7 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
         let validation = version.get("schema");
         let schema = validation.get("openAPIV3Schema");
         if !schema.is_set() && !old.is_some_and(lacks_some) {
-            causes.push(schema.required("schemas are required"));
+            causes.push(schema.required(""));
         }
     }
     let faults = schema_faults(spec, old);

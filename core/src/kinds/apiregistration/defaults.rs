@@ -21,7 +21,9 @@ mod tests {
             "kube-aggregator.pkg.apis.apiregistration.v1.APIService",
             json!({"spec": {"service": {"name": "s", "namespace": "n"}}}),
             expect![[r#"
+                spec.groupPriorityMinimum = 0
                 spec.service.port = 443
+                spec.versionPriority = 0
                 status = {}"#]],
         );
     }

@@ -24,6 +24,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("APIService"))
             .names(NameRule::PathSegment)
             .validate(validate::api_service)
+            .any_finalizers()
             .conditional_update()
             .status()
             .status_resets(STATUS_RESETS_METADATA)

@@ -9,7 +9,7 @@ use serde_json::Value;
 const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1_000;
 
-pub fn api_service(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+pub fn api_service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
@@ -17,9 +17,15 @@ pub fn api_service(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let wanted = format!("{}.{}", version.text(), group.text());
     let metadata = root.get("metadata");
     let name = metadata.get("name");
-    if name.text() != wanted && names::path_segment(name.text()).is_empty() {
-        let detail = format!("must be `spec.version+\".\"+spec.group`: {}", Value::from(wanted));
+    let prefix = metadata.get("generateName");
+    let detail = format!("must be `spec.version+\".\"+spec.group`: {}", Value::from(wanted.as_str()));
+    let is_wrong = |name: &At| name.text() != wanted && names::path_segment(name.text()).is_empty();
+    if is_wrong(&name) {
         causes.push(name.invalid(&detail));
+    }
+    // A prefix for names is judged as if it were one.
+    if old.is_none() && !prefix.is_empty() && is_wrong(&prefix) {
+        causes.push(prefix.invalid(&detail));
     }
     if group.is_empty() && version.text() != "v1" {
         causes.push(group.required("only v1 may have an empty group and it better be legacy kube"));

@@ -1,10 +1,17 @@
 //! DaemonSet: the number of its template, which newer versions keep in an annotation.
 
+use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
 use serde_json::{Value, json};
 
 /// Where the newer versions keep what `extensions` called `spec.templateGeneration`.
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// The number shows in every set that a client writes, whether it says one or not.
+pub fn show_template_generation(set: &mut Value) {
+    let generation = template_generation(set).unwrap_or(0);
+    write_template_generation(set, generation);
+}
 
 pub fn prepare_create(set: &mut Value) {
     let Some(fields) = set.as_object_mut() else { return };
@@ -19,6 +26,13 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
     let kept = template_generation(old).unwrap_or(0);
     let changed = new.pointer("/spec/template") != old.pointer("/spec/template");
     write_template_generation(new, if changed { kept.saturating_add(1) } else { kept });
+}
+
+/// A write of the status says nothing of it.
+pub fn keep_template_generation(new: &mut Value, old: Option<&Value>, asking: &Asking) {
+    if let (Some(old), "status") = (old, asking.subresource) {
+        write_template_generation(new, template_generation(old).unwrap_or(0));
+    }
 }
 
 fn template_generation(set: &Value) -> Option<i64> {

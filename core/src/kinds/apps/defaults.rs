@@ -55,9 +55,7 @@ fn stateful_sets() -> Vec<Rule> {
             .set("whenScaled", "Retain"),
         Rule::in_versions("api.apps", &["v1", "v1beta2"], "StatefulSetUpdateStrategy").run(stateful_set_strategy),
         Rule::of("api.apps.v1beta1.StatefulSetUpdateStrategy").set("type", "OnDelete"),
-        Rule::in_versions("api.apps", ALL, "RollingUpdateStatefulSetStrategy")
-            .set("partition", 0)
-            .set("maxUnavailable", 1),
+        Rule::in_versions("api.apps", ALL, "RollingUpdateStatefulSetStrategy").set("partition", 0),
     ]
 }
 
@@ -123,6 +121,7 @@ mod tests {
                 spec.strategy.rollingUpdate.maxSurge = "25%"
                 spec.strategy.rollingUpdate.maxUnavailable = "25%"
                 spec.strategy.type = "RollingUpdate"
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -135,6 +134,7 @@ mod tests {
             expect![[r#"
                 spec.progressDeadlineSeconds = 600
                 spec.revisionHistoryLimit = 10
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -164,6 +164,7 @@ mod tests {
                 spec.strategy.rollingUpdate.maxSurge = "25%"
                 spec.strategy.rollingUpdate.maxUnavailable = "25%"
                 spec.strategy.type = "RollingUpdate"
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -180,6 +181,7 @@ mod tests {
                 spec.strategy.rollingUpdate.maxSurge = "25%"
                 spec.strategy.rollingUpdate.maxUnavailable = "25%"
                 spec.strategy.type = "RollingUpdate"
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -191,6 +193,7 @@ mod tests {
             json!({"spec": {"template": template()}}),
             expect![[r#"
                 spec.replicas = 1
+                spec.template.spec.containers = null
                 status.replicas = 0"#]],
         );
     }
@@ -202,6 +205,7 @@ mod tests {
             json!({"spec": {"template": template()}}),
             expect![[r#"
                 spec.revisionHistoryLimit = 10
+                spec.template.spec.containers = null
                 spec.updateStrategy.rollingUpdate.maxSurge = 0
                 spec.updateStrategy.rollingUpdate.maxUnavailable = 1
                 spec.updateStrategy.type = "RollingUpdate"
@@ -223,7 +227,8 @@ mod tests {
                 spec.podManagementPolicy = "OrderedReady"
                 spec.replicas = 1
                 spec.revisionHistoryLimit = 10
-                spec.updateStrategy.rollingUpdate.maxUnavailable = 1
+                spec.serviceName = ""
+                spec.template.spec.containers = null
                 spec.updateStrategy.rollingUpdate.partition = 0
                 spec.updateStrategy.type = "RollingUpdate"
                 spec.volumeClaimTemplates[0].apiVersion = "v1"
@@ -248,7 +253,9 @@ mod tests {
                 persistentVolumeClaimRetentionPolicy.whenDeleted = "Retain"
                 podManagementPolicy = "OrderedReady"
                 replicas = 1
-                revisionHistoryLimit = 10"#]],
+                revisionHistoryLimit = 10
+                serviceName = ""
+                template.spec.containers = null"#]],
         );
     }
 
@@ -264,6 +271,8 @@ mod tests {
                 spec.replicas = 1
                 spec.revisionHistoryLimit = 10
                 spec.selector.matchLabels.a = "b"
+                spec.serviceName = ""
+                spec.template.spec.containers = null
                 spec.updateStrategy.type = "OnDelete"
                 status.availableReplicas = 0
                 status.replicas = 0"#]],

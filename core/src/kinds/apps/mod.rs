@@ -7,9 +7,11 @@ pub mod defaults;
 pub(in crate::kinds) mod status;
 pub(in crate::kinds) mod validate;
 
-use super::{ApiGroup, Kind};
+use super::build::text_or;
+use super::core::warnings;
+use super::{ApiGroup, Asking, Kind};
 use crate::object::names::NameRule;
-use daemon_set::{prepare_create, prepare_update};
+use serde_json::Value;
 
 const GROUP: &str = "apps";
 const PACKAGE: &str = "io.k8s.api.apps";
@@ -21,8 +23,19 @@ pub const API_GROUP: ApiGroup = ApiGroup {
         ["v1beta2", "Scale", "io.k8s.api.apps.v1beta2.Scale"],
         ["v1beta1", "Scale", "io.k8s.api.apps.v1beta1.Scale"],
     ],
-    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+    ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_800, &[("v1", 15), ("v1beta2", 9), ("v1beta1", 1)])
 };
+
+/// How many pods of a set may be missing while it is updated: what is said of that stays, and nobody begins with it.
+fn drop_max_unavailable(set: &mut Value, old: Option<&Value>, _: &Asking) {
+    const AT: &str = "/spec/updateStrategy/rollingUpdate";
+    let is_used = |set: &Value| set.pointer(AT).is_some_and(|update| !update["maxUnavailable"].is_null());
+    if !old.is_some_and(is_used)
+        && let Some(Value::Object(update)) = set.pointer_mut(AT)
+    {
+        update.remove("maxUnavailable");
+    }
+}
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -34,51 +47,64 @@ pub fn kinds() -> Vec<Kind> {
             .short(["deploy"])
             .category("all")
             .columns(columns::of("Deployment"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "apps/v1beta1", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::deployment)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .status_resets(&[&["spec"], &["metadata", "labels"]])
             .validate_part("status", status::deployment)
-            .generation(),
+            .generation_with(&["annotations"]),
         Kind::namespaced("DaemonSet", "daemonsets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted("extensions", EXTENSIONS, "v1beta1", convert::TEMPLATE)
             .short(["ds"])
             .category("all")
             .columns(columns::of("DaemonSet"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.selector", "spec.template.spec.nodeSelector", "status"])
             .validate(validate::daemon_set)
+            .warnings(|_, object, old| warnings::template(object, old, "spec.template"))
             .status()
             .validate_part("status", status::daemon_set)
             .generation()
-            .prepare_create(prepare_create)
-            .prepare_update(prepare_update),
+            .agree(daemon_set::show_template_generation)
+            .prepare_create(daemon_set::prepare_create)
+            .prepare_update(daemon_set::prepare_update)
+            .note(daemon_set::keep_template_generation),
         Kind::namespaced("ReplicaSet", "replicasets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .versions("extensions", EXTENSIONS, ["v1beta1"])
             .short(["rs"])
             .category("all")
             .columns(columns::of("ReplicaSet"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "extensions/v1beta1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::replica_set)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .validate_part("status", status::replica_set)
             .generation()
-            .select_or("status.replicas", "status.replicas", "0"),
+            .select_with(Some("extensions"), "status.replicas", &["status.replicas"], |set| {
+                text_or(set, "/status/replicas", "0")
+            }),
         Kind::namespaced("StatefulSet", "statefulsets")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
             .short(["sts"])
             .category("all")
             .columns(columns::of("StatefulSet"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["apps/v1beta2", "apps/v1beta1"])
             .names(NameRule::Label)
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::stateful_set)
+            .warnings(|_, object, old| warnings::template(object, old, "spec.template"))
+            .note(drop_max_unavailable)
             .scale()
             .status()
             .validate_part("status", status::stateful_set)

@@ -1,6 +1,6 @@
 //! The rules of workloads: what they select is what their template makes.
 
-use crate::kinds::core::validate::template;
+use crate::kinds::core::validate::{claim_spec, template};
 use crate::kinds::rules::{
     At, immutable, is_zero, need, none_negative, not_negative, number_or_percent, percent, same, selector, selects,
 };
@@ -8,6 +8,7 @@ use crate::object::names;
 use crate::refusal::Cause;
 use crate::select::LabelSelector;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const MISMATCH: &str = "`selector` does not match template `labels`";
 const FIXED: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
@@ -65,9 +66,9 @@ pub fn replica_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = root.get("spec");
     none_negative(spec, &["replicas", "minReadySeconds"], &mut causes);
     selected(spec, "deployment", "invalid label selector", &mut causes);
-    kept_selector(spec, old, &mut causes);
     made(spec, "ReplicaSet", &mut causes);
     template(spec.get("template"), &mut causes);
+    kept_selector(spec, old, &mut causes);
     causes
 }
 
@@ -83,7 +84,6 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         not_empty(at, "daemonset", &mut causes);
     }
     matches_template(spec, &mut causes);
-    kept_selector(spec, old, &mut causes);
     made(spec, "DaemonSet", &mut causes);
     template(spec.get("template"), &mut causes);
     let strategy = spec.get("updateStrategy");
@@ -97,7 +97,7 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
                 number_or_percent(bound, &mut causes);
                 not_all_and_more(bound, &mut causes);
             }
-            match (is_zero(unavailable.value), is_zero(surge.value)) {
+            match (is_none(unavailable.value), is_none(surge.value)) {
                 (true, true) => causes.push(unavailable.required("cannot be 0 when maxSurge is 0")),
                 (false, false) => causes.push(surge.invalid("may not be set when maxUnavailable is non-zero")),
                 _ => {}
@@ -105,6 +105,7 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
         _ => causes.push(strategy.not_supported(&["RollingUpdate", "OnDelete"])),
     }
+    kept_selector(spec, old, &mut causes);
     causes
 }
 
@@ -150,6 +151,11 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         causes.extend(names::label(service.text()).iter().map(|message| service.invalid(message)));
     }
     stateful_template(spec, &mut causes);
+    if old.is_none() {
+        for claim in spec.get("volumeClaimTemplates").items() {
+            claim_spec(claim.get("spec"), &mut causes);
+        }
+    }
     if let Some(old) = old {
         let mut kept = spec.value.clone();
         for field in STATEFUL_SET_FREE {
@@ -166,8 +172,8 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 fn stateful_template(spec: At, causes: &mut Vec<Cause>) {
     let at = spec.get("template");
     let claims = spec.get("volumeClaimTemplates");
-    let claimed = claims.items().filter_map(|claim| claim.value["metadata"]["name"].as_str());
-    let claimed: std::collections::BTreeSet<&str> = claimed.collect();
+    let claimed = claims.items().map(|claim| claim.value["metadata"]["name"].as_str().unwrap_or_default());
+    let claimed: BTreeSet<&str> = claimed.collect();
     if claimed.is_empty() {
         template(at, causes);
         return;
@@ -175,23 +181,26 @@ fn stateful_template(spec: At, causes: &mut Vec<Cause>) {
     let mut whole = at.value.clone();
     let volumes = whole["spec"]["volumes"].as_array().cloned().unwrap_or_default();
     let own = volumes.into_iter().filter(|volume| !claimed.contains(volume["name"].as_str().unwrap_or("")));
-    let made = claimed
-        .iter()
-        .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": format!("{name}-0") } }));
+    let made =
+        claimed.iter().map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": claim_name(name) } }));
     whole["spec"]["volumes"] = own.chain(made).collect();
     template(at.holding(&whole), causes);
+}
+
+/// A claim without a name makes a volume without one.
+fn claim_name(template: &str) -> String {
+    if template.is_empty() { String::new() } else { format!("{template}-0") }
 }
 
 pub fn controller_revision(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let data = root.get("data");
-    if !data.is_set() {
-        causes.push(data.required("data is mandatory"));
-    }
     not_negative(root.get("revision"), &mut causes);
-    if let Some(old) = old {
-        immutable(data, &old["data"], &mut causes);
+    match old {
+        Some(old) => immutable(data, &old["data"], &mut causes),
+        None if !data.is_set() => causes.push(data.required("data is mandatory")),
+        None => {}
     }
     causes
 }
@@ -207,6 +216,10 @@ pub fn replication_controller(new: &Value, _: Option<&Value>) -> Vec<Cause> {
         causes.push(selector.required(""));
     }
     let template_at = spec.get("template");
+    if !template_at.is_set() {
+        causes.push(template_at.required(""));
+        return causes;
+    }
     let metadata = template_at.get("metadata");
     let labels = metadata.get("labels");
     if selector.entries().any(|(key, wanted)| labels.value.get(key) != Some(wanted.value)) {
@@ -226,10 +239,10 @@ fn selected(spec: At, what: &str, unreadable: &str, causes: &mut Vec<Cause>) {
         if LabelSelector::from_object(at.value).is_err() {
             causes.push(at.invalid(unreadable));
         }
-        matches_template(spec, causes);
     } else {
         causes.push(at.required(""));
     }
+    matches_template(spec, causes);
 }
 
 fn not_empty(at: At, what: &str, causes: &mut Vec<Cause>) {
@@ -258,6 +271,11 @@ fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Vec<Cause>) {
     if !at.is_empty() && at.text() != one && at.text() != other {
         causes.push(at.invalid(&format!("must be '{one}' or '{other}'")));
     }
+}
+
+/// Zero, or what cannot be read as a number.
+fn is_none(bound: &Value) -> bool {
+    is_zero(bound) || (bound.is_string() && percent(bound).is_none())
 }
 
 fn not_all_and_more(at: At, causes: &mut Vec<Cause>) {

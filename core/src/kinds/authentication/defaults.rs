@@ -18,8 +18,10 @@ mod tests {
             "api.authentication.v1.TokenRequest",
             json!({"spec": {"audiences": []}}),
             expect![[r#"
-            spec.expirationSeconds = 3600
-            status = {}"#]],
+                spec.boundObjectRef = null
+                spec.expirationSeconds = 3600
+                status.expirationTimestamp = null
+                status.token = """#]],
         );
     }
 }

@@ -11,7 +11,7 @@ const PACKAGE: &str = "io.k8s.api.authentication";
 /// This group, for the list of all.
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[["v1", "TokenRequest", "io.k8s.api.authentication.v1.TokenRequest"]],
-    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+    ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_700, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)])
 };
 
 /// The kinds of this group.

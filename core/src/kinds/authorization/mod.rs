@@ -10,7 +10,8 @@ const GROUP: &str = "authorization.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authorization";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_600, &[("v1", 15), ("v1beta1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

@@ -2,7 +2,7 @@
 //! keeps in annotations, so that nothing is lost when an older client writes back what it read.
 
 use crate::kinds::Convert;
-use crate::kinds::convert::{Fields, ensure, items, put_annotation, take_annotation, within};
+use crate::kinds::convert::{Fields, declared, ensure, items, put_annotation, take_annotation, within};
 use serde_json::{Value, json};
 
 pub const V1: Convert = Convert { to_hub: v1_to_hub, from_hub: v1_from_hub };
@@ -12,6 +12,13 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+
+/// What these annotations hold lists of.
+const MESSAGES: [(&str, &str); 3] = [
+    (METRICS, "io.k8s.api.autoscaling.v1.MetricSpec"),
+    (CURRENT_METRICS, "io.k8s.api.autoscaling.v1.MetricStatus"),
+    (CONDITIONS, "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerCondition"),
+];
 
 /// What an autoscaler of `v1` aims at when it says nothing.
 const CPU_PERCENT_DEFAULT: i64 = 80;
@@ -105,7 +112,7 @@ fn v1_to_hub(scaler: &mut Fields) {
     let percent = percent.or_else(|| metrics.is_empty().then(|| CPU_PERCENT_DEFAULT.into()));
     if let Some(percent) = percent {
         let resource = json!({ "name": "cpu", "targetAverageUtilization": percent });
-        metrics.insert(0, json!({ "type": "Resource", "resource": resource }));
+        metrics.push(json!({ "type": "Resource", "resource": resource }));
     }
     spec.insert("metrics".into(), metrics.into());
     items(spec, "metrics").for_each(nest_target);
@@ -136,7 +143,7 @@ fn v1_from_hub(scaler: &mut Fields) {
             spec.insert("targetCPUUtilizationPercentage".into(), percent);
         }
         if !metrics.is_empty() {
-            put_annotation(scaler, METRICS, Value::Array(metrics).to_string());
+            put_annotation(scaler, METRICS, declared(MESSAGES[0].1, Value::Array(metrics)));
         }
     }
     if let Some(status) = within(scaler, &["status"]) {
@@ -179,15 +186,66 @@ fn save(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     let value = within(scaler, &[part]).and_then(|part| part.remove(field));
     let worth = |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
     if let Some(value) = value.filter(worth) {
-        put_annotation(scaler, annotation, value.to_string());
+        let text = match MESSAGES.iter().find(|(name, _)| *name == annotation) {
+            Some((_, message)) => declared(message, value),
+            None => behavior_text(&value),
+        };
+        put_annotation(scaler, annotation, text);
     }
 }
 
 /// Undoes [`save`]. An annotation that a client garbled is dropped.
 fn restore(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     let saved = take_annotation(scaler, annotation).and_then(|text| serde_json::from_str::<Value>(&text).ok());
-    if let Some(value) = saved.filter(|value| value.is_object() || value.is_array()) {
+    if let Some(mut value) = saved.filter(|value| value.is_object() || value.is_array()) {
+        if annotation == BEHAVIOR {
+            uncapitalize(&mut value);
+        }
         ensure(scaler, part).insert(field.into(), value);
+    }
+}
+
+/// As Kubernetes writes it, which knows no other names for these fields than those in its own memory.
+fn behavior_text(behavior: &Value) -> String {
+    let policies = |policies: &Value| match policies.as_array() {
+        None => "null".to_owned(),
+        Some(policies) => {
+            let policy = |policy: &Value| {
+                let (ty, value, seconds) = (&policy["type"], &policy["value"], &policy["periodSeconds"]);
+                format!(r#"{{"Type":{ty},"Value":{value},"PeriodSeconds":{seconds}}}"#)
+            };
+            format!("[{}]", policies.iter().map(policy).collect::<Vec<_>>().join(","))
+        }
+    };
+    let rules = |rules: &Value| match rules {
+        Value::Null => "null".to_owned(),
+        rules => format!(
+            r#"{{"StabilizationWindowSeconds":{},"SelectPolicy":{},"Policies":{},"Tolerance":{}}}"#,
+            rules["stabilizationWindowSeconds"],
+            rules["selectPolicy"],
+            policies(&rules["policies"]),
+            rules["tolerance"],
+        ),
+    };
+    format!(r#"{{"ScaleUp":{},"ScaleDown":{}}}"#, rules(&behavior["scaleUp"]), rules(&behavior["scaleDown"]))
+}
+
+/// Undoes what [`behavior_text`] does to the names of fields. What it says of none goes.
+fn uncapitalize(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            *fields = std::mem::take(fields)
+                .into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(name, mut value)| {
+                    uncapitalize(&mut value);
+                    let first = name.chars().next().map(|first| first.to_ascii_lowercase());
+                    (first.into_iter().chain(name.chars().skip(1)).collect(), value)
+                })
+                .collect();
+        }
+        Value::Array(items) => items.iter_mut().for_each(uncapitalize),
+        _ => {}
     }
 }
 
@@ -365,10 +423,10 @@ mod tests {
             "spec": {
                 "maxReplicas": 3,
                 "metrics": [
-                    { "type": "Resource", "resource": { "name": "cpu",
-                        "target": { "type": "Utilization", "averageUtilization": 60 } } },
                     { "type": "Pods", "pods": { "metric": { "name": "hits" },
                         "target": { "type": "AverageValue", "averageValue": "5" } } },
+                    { "type": "Resource", "resource": { "name": "cpu",
+                        "target": { "type": "Utilization", "averageUtilization": 60 } } },
                 ],
                 "behavior": { "scaleDown": { "stabilizationWindowSeconds": 60 } },
             },
@@ -377,7 +435,7 @@ mod tests {
                 "desiredReplicas": 1,
                 "currentMetrics": [{ "type": "Resource", "resource": { "name": "cpu",
                     "current": { "averageUtilization": 7, "averageValue": "70m" } } }],
-                "conditions": [{ "type": "AbleToScale", "status": "True" }],
+                "conditions": [{ "type": "AbleToScale", "status": "True", "lastTransitionTime": null }],
             },
         });
         let mut older = hub.as_object().expect("an object").clone();
@@ -388,6 +446,13 @@ mod tests {
         let metrics = older["metadata"]["annotations"][METRICS].as_str().expect("the annotation");
         let expected = json!([{ "type": "Pods", "pods": { "metricName": "hits", "targetAverageValue": "5" } }]);
         assert_eq!(serde_json::from_str::<Value>(metrics).expect("JSON"), expected);
+        let annotation = |name: &str| older["metadata"]["annotations"][name].as_str().unwrap_or_default();
+        assert_eq!(annotation(CONDITIONS), r#"[{"type":"AbleToScale","status":"True","lastTransitionTime":null}]"#);
+        assert_eq!(
+            annotation(BEHAVIOR),
+            "{\"ScaleUp\":null,\"ScaleDown\":{\"StabilizationWindowSeconds\":60,\"SelectPolicy\":null,\"Policies\":null,\
+             \"Tolerance\":null}}"
+        );
         check_to_hub(V1, &Value::Object(older), &hub);
     }
 

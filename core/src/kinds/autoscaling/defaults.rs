@@ -69,6 +69,9 @@ mod tests {
                 spec.behavior.scaleUp.stabilizationWindowSeconds = 0
                 spec.metrics = [{"resource":{"name":"cpu","target":{"averageUtilization":80,"type":"Utilization"}},"type":"Resource"}]
                 spec.minReplicas = 1
+                spec.scaleTargetRef.kind = ""
+                spec.scaleTargetRef.name = ""
+                status.currentMetrics = null
                 status.desiredReplicas = 0"#]],
         );
     }
@@ -79,6 +82,9 @@ mod tests {
             "api.autoscaling.v1.HorizontalPodAutoscaler",
             json!({"spec": {"minReplicas": 0, "scaleTargetRef": {}}}),
             expect![[r#"
+                spec.maxReplicas = 0
+                spec.scaleTargetRef.kind = ""
+                spec.scaleTargetRef.name = ""
                 spec.targetCPUUtilizationPercentage = 80
                 status.currentReplicas = 0
                 status.desiredReplicas = 0"#]],
@@ -94,6 +100,9 @@ mod tests {
                 "spec": {"minReplicas": 0, "scaleTargetRef": {}},
             }),
             expect![[r#"
+                spec.maxReplicas = 0
+                spec.scaleTargetRef.kind = ""
+                spec.scaleTargetRef.name = ""
                 status.currentReplicas = 0
                 status.desiredReplicas = 0"#]],
         );

@@ -14,6 +14,7 @@ const PACKAGE: &str = "io.k8s.api.autoscaling";
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[["v1", "Scale", "io.k8s.api.autoscaling.v1.Scale"]],
     ..ApiGroup::new(GROUP, kinds, defaults::rules)
+        .prioritized(17_500, &[("v2", 30), ("v1", 15), ("v2beta1", 9), ("v2beta2", 1)])
 };
 
 /// The kinds of this group.

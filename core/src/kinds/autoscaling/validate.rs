@@ -26,13 +26,23 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     // Scaling to zero is a feature that is off; who has it already keeps it.
     let bound = if old.is_some_and(|old| old["spec"]["minReplicas"] == 0) { 0 } else { 1 };
     at_least(least, bound, &format!("must be greater than or equal to {bound}"), &mut causes);
-    positive(most, "must be greater than 0", &mut causes);
+    if most.number_or_zero() == 0 {
+        causes.push(most.required("must be set and greater than 0"));
+    } else {
+        positive(most, "must be greater than 0", &mut causes);
+    }
     let most_number = most.number().unwrap_or(0);
     if least.number().is_some_and(|least| most_number < least) {
         let detail = "must be greater than or equal to `minReplicas`";
         causes.push(Cause::invalid(most.path(), &Value::from(most_number), detail));
     }
-    reference(spec.get("scaleTargetRef"), &mut causes);
+    let target = spec.get("scaleTargetRef");
+    reference(target, &mut causes);
+    // What was let through once stays, so that the rest can still be changed.
+    let api_version = target.get("apiVersion");
+    if old.is_none_or(|old| target.value["apiVersion"] != old["spec"]["scaleTargetRef"]["apiVersion"]) {
+        scaled_api_version(api_version, &mut causes);
+    }
     metrics(spec, &mut causes);
     let behavior = spec.get("behavior");
     for direction in ["scaleUp", "scaleDown"] {
@@ -55,6 +65,15 @@ fn reference(target: At, causes: &mut Vec<Cause>) {
     need_segment(target.get("name"), causes);
 }
 
+/// What can be scaled belongs to a group.
+fn scaled_api_version(at: At, causes: &mut Vec<Cause>) {
+    match at.text().split('/').count() {
+        1 => causes.push(at.invalid("apiVersion must specify API group")),
+        2 => {}
+        _ => causes.push(at.invalid(&format!("unexpected GroupVersion string: {}", at.text()))),
+    }
+}
+
 fn metrics(spec: At, causes: &mut Vec<Cause>) {
     let list = spec.get("metrics");
     let mut from_outside = false;
@@ -73,6 +92,8 @@ fn source(metric: At, causes: &mut Vec<Cause>) {
     if ty.is_empty() {
         causes.push(ty.required("must specify a metric source type"));
     }
+    // Kubernetes looks at it here, and again where it looks for what the type says.
+    exactly_one_of(ty, METRIC_TYPES, causes);
     exactly_one_of(ty, METRIC_TYPES, causes);
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.get(field).is_set()).collect();

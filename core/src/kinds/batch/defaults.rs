@@ -72,6 +72,7 @@ mod tests {
                 spec.parallelism = 1
                 spec.podReplacementPolicy = "TerminatingOrFailed"
                 spec.suspend = false
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -94,13 +95,18 @@ mod tests {
                 spec.parallelism = 1
                 spec.podFailurePolicy.rules[0].onPodConditions[0].status = "True"
                 spec.podReplacementPolicy = "Failed"
-                spec.suspend = false"#]],
+                spec.suspend = false
+                spec.template.spec.containers = null"#]],
         );
     }
 
     #[test]
     fn a_job_without_an_end() {
-        check("api.batch.v1.JobSpec", json!({"parallelism": 2, "template": template()}), expect![[r#""#]]);
+        check(
+            "api.batch.v1.JobSpec",
+            json!({"parallelism": 2, "template": template()}),
+            expect!["template.spec.containers = null"],
+        );
     }
 
     #[test]
@@ -112,6 +118,7 @@ mod tests {
                 spec.concurrencyPolicy = "Allow"
                 spec.failedJobsHistoryLimit = 1
                 spec.jobTemplate.metadata = {}
+                spec.jobTemplate.spec.template.spec.containers = null
                 spec.successfulJobsHistoryLimit = 3
                 spec.suspend = false
                 status = {}"#]],
@@ -131,6 +138,8 @@ mod tests {
             expect![[r#"
                 spec.concurrencyPolicy = "Allow"
                 spec.jobTemplate.metadata = {}
+                spec.jobTemplate.spec.template.spec.containers = null
+                spec.schedule = ""
                 spec.successfulJobsHistoryLimit = 3
                 status = {}"#]],
         );

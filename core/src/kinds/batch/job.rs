@@ -18,9 +18,17 @@ pub fn prepare_create(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;
     }
+    // A job that is labelled by default is labelled like its pods.
+    let own = job.pointer("/metadata/labels").filter(|labels| labels.is_object());
+    // A name that is made up is made for a copy of the job, whose labels are its own.
+    let is_named = !name.starts_with(job["metadata"]["generateName"].as_str().unwrap_or("-"));
+    let is_defaulted = is_named && own.is_some() && own == job.pointer("/spec/template/metadata/labels");
     let labels = within(job, &["spec", "template", "metadata", "labels"]);
     for (label, value) in [(OLD_NAME, &name), (NAME, &name), (OLD_UID, &uid), (UID, &uid)] {
         labels.entry(label).or_insert_with(|| value.as_str().into());
+    }
+    if is_defaulted {
+        *within(job, &["metadata", "labels"]) = labels.clone();
     }
     within(job, &["spec", "selector", "matchLabels"]).entry(UID).or_insert_with(|| uid.into());
 }

@@ -9,13 +9,15 @@ mod schedule;
 mod status;
 mod validate;
 
+use super::core::warnings;
 use super::{ApiGroup, Kind};
 
 const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_400, &[("v1", 15), ("v1beta1", 9), ("v2alpha1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -25,6 +27,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["cj"])
             .category("all")
             .columns(columns::of("CronJob"))
+            .pods_at("/spec/jobTemplate/spec/template/spec")
             .orphan_dependents(["batch/v1beta1", "batch/v2alpha1"])
             .glance(&[
                 "spec.schedule",
@@ -36,19 +39,23 @@ pub fn kinds() -> Vec<Kind> {
                 "status",
             ])
             .validate(validate::cron_job)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.jobTemplate.spec.template"))
             .status()
             .generation(),
         Kind::namespaced("Job", "jobs")
             .versions(GROUP, PACKAGE, ["v1"])
             .category("all")
             .columns(columns::of("Job"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["batch/v1"])
             .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
             .validate(validate::job)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .status()
             .validate_part("status", status::job)
             .prepare_create(job::prepare_create)
             .generation()
-            .select_or("status.successful", "status.succeeded", "0"),
+            .select_or("status.successful", "status.succeeded", "0")
+            .named_in_selectors(),
     ]
 }

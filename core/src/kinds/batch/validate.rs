@@ -2,7 +2,9 @@
 
 use super::{job as own, policies, schedule};
 use crate::kinds::core::validate::template;
-use crate::kinds::rules::{At, immutable, none_negative, one_of, same, selector as label_selector, selects};
+use crate::kinds::rules::{
+    At, immutable, none_negative, one_of, same, selector as label_selector, selects, twice_on_update,
+};
 use crate::kinds::shapes::{domain_prefixed_path, no_more_than, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -23,7 +25,6 @@ pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
-    own_selector(root, old, &mut causes);
     job_spec(spec, &mut causes);
     let at = spec.get("selector");
     if at.is_set() {
@@ -37,6 +38,8 @@ pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     if !selects(at.value, labels.value) {
         causes.push(labels.invalid("`selector` does not match template `labels`"));
     }
+    twice_on_update(old, &mut causes);
+    own_selector(root, old, &mut causes);
     host_names(root, &mut causes);
     if let Some(old) = old {
         job_update(spec, old, &mut causes);
@@ -55,6 +58,12 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let (uid, name) = (meta.get("uid"), meta.get("name"));
     if uid.is_empty() {
         causes.push(uid.required(""));
+    }
+    if old.is_none() {
+        // The name becomes a label of the pods, of which Kubernetes tells as if it were the job's.
+        causes.extend(
+            names::label_value(name.text()).iter().map(|message| meta.get("labels").invalid_as(name.text(), message)),
+        );
     }
     let pods = spec.get("template");
     let metadata = pods.get("metadata");
@@ -110,12 +119,14 @@ fn job_update(spec: At, old: &Value, causes: &mut Vec<Cause>) {
         causes.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
     let pods = spec.get("template");
-    let mut kept = before["template"].clone();
-    if before["suspend"] == true && old["status"]["startTime"].is_null() {
-        free_placement(&mut kept, pods.value);
-    }
     immutable(spec.get("selector"), &before["selector"], causes);
-    immutable(pods, &kept, causes);
+    if before["suspend"] == true && old["status"]["startTime"].is_null() {
+        let mut kept = before["template"].clone();
+        free_placement(&mut kept, pods.value);
+        immutable(pods.get("spec"), &kept["spec"], causes);
+    } else {
+        immutable(pods, &before["template"], causes);
+    }
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         immutable(spec.get(field), &before[field], causes);
     }

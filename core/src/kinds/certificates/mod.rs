@@ -8,13 +8,36 @@ mod signers;
 mod validate;
 
 use super::build::keep_old;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Asking, Kind};
 use crate::authz::user::User;
 use crate::object::names::NameRule;
+use crate::schema::defaults::{is_absent, set_absent};
 use serde_json::{Value, json};
 
 const GROUP: &str = "certificates.k8s.io";
 const PACKAGE: &str = "io.k8s.api.certificates";
+
+fn note(request: &mut Value, old: Option<&Value>, asking: &Asking) {
+    match (old, asking.subresource) {
+        (None, _) => sign(request, asking.user),
+        (Some(old), "approval" | "status") => date_conditions(request, old, asking.now),
+        _ => {}
+    }
+}
+
+/// Conditions without a time are of now; one that was there with the same status has been since then.
+fn date_conditions(request: &mut Value, old: &Value, now: &str) {
+    let Some(Value::Array(conditions)) = request.pointer_mut("/status/conditions") else { return };
+    for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+        set_absent(condition, "lastUpdateTime", now);
+        if is_absent(condition, "lastTransitionTime") {
+            let same = |old: &&Value| ["type", "status"].iter().all(|field| old.get(field) == condition.get(*field));
+            let earlier = old["status"]["conditions"].as_array().into_iter().flatten().find(same);
+            let since = earlier.and_then(|old| old["lastTransitionTime"].as_str()).unwrap_or(now);
+            condition.insert("lastTransitionTime".into(), since.into());
+        }
+    }
+}
 
 /// A signer must know for whom it signs, so nobody asks in another's name.
 fn sign(request: &mut Value, user: &User) {
@@ -36,7 +59,8 @@ fn sign(request: &mut Value, user: &User) {
 }
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -46,13 +70,15 @@ pub fn kinds() -> Vec<Kind> {
             .short(["csr"])
             .columns(columns::of("CertificateSigningRequest"))
             .names(NameRule::PathSegment)
-            .sign(sign)
+            .resets(&[&["spec"], &["status"]])
+            .note(note)
             .authorize(signers::request)
             .validate(validate::request)
             .view("approval")
             .validate_part("approval", validate::approval)
             .part_resets("approval", &[&["spec"]])
             .status()
+            .status_resets(&[&["spec"], &["status", "conditions"]])
             .validate_part("status", validate::status)
             .select("spec.signerName")
             // What was asked for never changes: approval and certificate have their own subresources.

@@ -84,7 +84,8 @@ fn decoded(at: At) -> String {
 fn conditions(status: At, causes: &mut Vec<Cause>) {
     let mut seen = Seen::default();
     let (mut approved, mut denied) = (false, false);
-    for condition in status.get("conditions").items() {
+    let list = status.get("conditions");
+    for condition in list.items() {
         let (ty, value) = (condition.get("type"), condition.get("status"));
         if ty.is_empty() {
             causes.push(ty.required(""));
@@ -101,7 +102,7 @@ fn conditions(status: At, causes: &mut Vec<Cause>) {
         approved |= ty.text() == APPROVED;
         denied |= ty.text() == DENIED;
         if approved && denied && matches!(ty.text(), APPROVED | DENIED) {
-            causes.push(ty.invalid("Approved and Denied conditions are mutually exclusive"));
+            causes.push(list.invalid_as(ty.text(), "Approved and Denied conditions are mutually exclusive"));
         }
         if seen.again(ty.value) {
             causes.push(ty.duplicate());

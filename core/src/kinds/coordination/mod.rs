@@ -5,13 +5,13 @@ pub mod defaults;
 mod validate;
 
 use super::{ApiGroup, Kind};
-use crate::object::names::NameRule;
 
 const GROUP: &str = "coordination.k8s.io";
 const PACKAGE: &str = "io.k8s.api.coordination";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_500, &[("v1", 15), ("v1beta1", 13), ("v1alpha2", 12)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -19,15 +19,17 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Lease", "leases")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("Lease"))
-            .names(NameRule::PathSegment)
             .validate(validate::lease)
+            .prepare_create(validate::forget_election)
+            .prepare_update(|lease, _| validate::forget_election(lease))
+            .any_finalizers()
             .create_on_update()
             .conditional_update(),
         Kind::namespaced("LeaseCandidate", "leasecandidates")
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha2"])
             .columns(columns::of("LeaseCandidate"))
-            .names(NameRule::PathSegment)
             .validate(validate::candidate)
+            .any_finalizers()
             .create_on_update()
             .conditional_update()
             .select("spec.leaseName"),

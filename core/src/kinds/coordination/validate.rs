@@ -7,6 +7,14 @@ use serde_json::Value;
 
 const STRATEGIES: &[&str] = &["OldestEmulationVersion"];
 
+/// Elections that the server itself coordinates are a feature that is off.
+pub fn forget_election(lease: &mut Value) {
+    if let Some(spec) = lease.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("strategy");
+        spec.remove("preferredHolder");
+    }
+}
+
 pub fn lease(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);

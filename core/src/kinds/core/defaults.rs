@@ -98,9 +98,6 @@ fn pod(pod: &mut Map<String, Value>) {
             }
         }
     }
-    for container in objects(spec, "containers") {
-        resize_policies(container);
-    }
     set_absent(spec, "enableServiceLinks", true);
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         for list in ["containers", "initContainers"] {
@@ -121,30 +118,6 @@ fn request_limits(resources: &mut Map<String, Value>) {
     let limits = limits.clone();
     if let Some(requests) = object_or_new(resources, "requests") {
         fill_from(requests, limits);
-    }
-}
-
-/// What is requested can be resized without a restart, unless the container says otherwise.
-fn resize_policies(container: &mut Map<String, Value>) {
-    let requests = container.get("resources").and_then(|resources| resources.get("requests"));
-    let Some(requests) = requests.and_then(Value::as_object) else { return };
-    let policies = container.get("resizePolicy").and_then(Value::as_array);
-    let has_policy = |resource: &str| {
-        policies.is_some_and(|policies| {
-            policies.iter().any(|policy| policy.get("resourceName").and_then(Value::as_str) == Some(resource))
-        })
-    };
-    let missing: Vec<Value> = ["cpu", "memory"]
-        .into_iter()
-        .filter(|resource| requests.contains_key(*resource) && !has_policy(resource))
-        .map(|resource| json!({"resourceName": resource, "restartPolicy": "NotRequired"}))
-        .collect();
-    if missing.is_empty() {
-        return;
-    }
-    set_absent(container, "resizePolicy", Vec::<Value>::new());
-    if let Some(Value::Array(policies)) = container.get_mut("resizePolicy") {
-        policies.extend(missing);
     }
 }
 
@@ -398,7 +371,6 @@ mod tests {
             expect![[r#"
                 spec.containers[0].imagePullPolicy = "Always"
                 spec.containers[0].ports[0].protocol = "TCP"
-                spec.containers[0].resizePolicy = [{"resourceName":"cpu","restartPolicy":"NotRequired"}]
                 spec.containers[0].resources.requests.cpu = "1"
                 spec.containers[0].resources.requests.example.com/gpu = "1"
                 spec.containers[0].terminationMessagePath = "/dev/termination-log"
@@ -453,6 +425,7 @@ mod tests {
             expect![[r#"
                 metadata = {}
                 spec.containers[0].imagePullPolicy = "IfNotPresent"
+                spec.containers[0].name = ""
                 spec.containers[0].ports[0].protocol = "TCP"
                 spec.containers[0].resources = {}
                 spec.containers[0].terminationMessagePath = "/dev/termination-log"
@@ -476,6 +449,7 @@ mod tests {
                 "lifecycle": {"preStop": {"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS"}}},
             }),
             expect![[r#"
+                env[0].name = ""
                 env[0].valueFrom.fieldRef.apiVersion = "v1"
                 imagePullPolicy = "IfNotPresent"
                 livenessProbe.failureThreshold = 3
@@ -484,6 +458,7 @@ mod tests {
                 livenessProbe.periodSeconds = 10
                 livenessProbe.successThreshold = 1
                 livenessProbe.timeoutSeconds = 1
+                name = ""
                 readinessProbe.failureThreshold = 3
                 readinessProbe.grpc.service = ""
                 readinessProbe.successThreshold = 1
@@ -520,6 +495,7 @@ mod tests {
                 ],
             }),
             expect![[r#"
+                containers = null
                 volumes[0].emptyDir = {}
                 volumes[10].image.pullPolicy = "IfNotPresent"
                 volumes[1].configMap.defaultMode = 420
@@ -531,14 +507,20 @@ mod tests {
                 volumes[5].ephemeral.volumeClaimTemplate.spec.resources = {}
                 volumes[5].ephemeral.volumeClaimTemplate.spec.volumeMode = "Filesystem"
                 volumes[6].iscsi.iscsiInterface = "default"
+                volumes[6].iscsi.lun = 0
+                volumes[6].iscsi.targetPortal = ""
                 volumes[7].azureDisk.cachingMode = "ReadWrite"
+                volumes[7].azureDisk.diskURI = ""
                 volumes[7].azureDisk.fsType = "ext4"
                 volumes[7].azureDisk.kind = "Shared"
                 volumes[7].azureDisk.readOnly = false
                 volumes[8].rbd.keyring = "/etc/ceph/keyring"
+                volumes[8].rbd.monitors = null
                 volumes[8].rbd.pool = "rbd"
                 volumes[8].rbd.user = "admin"
                 volumes[9].scaleIO.fsType = "xfs"
+                volumes[9].scaleIO.gateway = ""
+                volumes[9].scaleIO.secretRef = null
                 volumes[9].scaleIO.storageMode = "ThinProvisioned""#]],
         );
     }
@@ -625,6 +607,7 @@ mod tests {
             expect![[r#"
                 metadata.labels.a = "b"
                 spec.selector.a = "b"
+                spec.template.spec.containers = null
                 spec.template.spec.restartPolicy = "Always"
                 spec.template.spec.schedulerName = "default-scheduler"
                 spec.template.spec.securityContext = {}
@@ -720,8 +703,17 @@ mod tests {
             expect![[r#"
                 spec.podCIDRs = ["10.0.0.0/24"]
                 status.allocatable.cpu = "4"
-                status.daemonEndpoints.kubeletEndpoint = {}
-                status.nodeInfo = {}"#]],
+                status.daemonEndpoints.kubeletEndpoint.Port = 0
+                status.nodeInfo.architecture = ""
+                status.nodeInfo.bootID = ""
+                status.nodeInfo.containerRuntimeVersion = ""
+                status.nodeInfo.kernelVersion = ""
+                status.nodeInfo.kubeProxyVersion = ""
+                status.nodeInfo.kubeletVersion = ""
+                status.nodeInfo.machineID = ""
+                status.nodeInfo.operatingSystem = ""
+                status.nodeInfo.osImage = ""
+                status.nodeInfo.systemUUID = """#]],
         );
     }
 

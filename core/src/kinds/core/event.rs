@@ -1,9 +1,9 @@
 //! Event: one kind that two groups show, each with its own names for the same fields.
 
 use super::columns;
-use crate::kinds::Kind;
 use crate::kinds::build::{text, text_or};
 use crate::kinds::events::convert::RENAMED;
+use crate::kinds::{Kind, MetadataOnUpdate};
 use crate::object::names::NameRule;
 use serde_json::Value;
 
@@ -18,9 +18,13 @@ pub fn kind() -> Kind {
         .short(["ev"])
         .create_on_update()
         .expires()
+        .independent()
         .columns(columns::of("Event"))
         .names(NameRule::PathSegment)
         .validate(crate::kinds::events::validate::event)
+        .validate_in(["events.k8s.io/v1"], crate::kinds::events::validate::newer_event)
+        .any_finalizers()
+        .metadata_on_update(MetadataOnUpdate::Nothing)
         .select("reason")
         .select("type")
         .select_with(Some(""), "source", &["source.component", "reportingComponent"], source)

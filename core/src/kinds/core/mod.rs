@@ -11,16 +11,18 @@ mod service;
 mod status;
 pub(in crate::kinds) mod validate;
 mod volume;
+pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
-use super::{ApiGroup, Kind, Question};
+use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
+pub use pod::drop_unused;
 pub use service::ServiceRange;
 
 const PACKAGE: &str = "io.k8s.api.core";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules).prioritized(18_000, &[("v1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -54,6 +56,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("LimitRange"))
             .unenforced()
             .validate(validate::limit_range)
+            .metadata_on_update(MetadataOnUpdate::New)
             .create_on_update(),
         namespace::kind(),
         node::kind(),
@@ -63,8 +66,10 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PersistentVolume"))
             .return_deleted_object()
             .validate(validate::persistent_volume)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
-            .prepare_create(volume::prepare_create),
+            .prepare_create(volume::prepare_create)
+            .note(volume::date_phase),
         Kind::namespaced("PersistentVolumeClaim", "persistentvolumeclaims")
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
@@ -80,8 +85,10 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("PodTemplate", "podtemplates")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("PodTemplate"))
+            .pods_at("/template/spec")
             .return_deleted_object()
             .validate(validate::pod_template)
+            .warnings(|_, object, old| warnings::template(object, old, "template"))
             .generation(),
         Kind::namespaced("ReplicationController", "replicationcontrollers")
             .versions("", PACKAGE, ["v1"])
@@ -89,9 +96,11 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
+            .pods_at("/spec/template/spec")
             .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
+            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
             .status()
             .validate_part("status", validate::controller_status)
@@ -113,16 +122,15 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Secret"))
             .glance(&["type", "data.*"])
             .validate(validate::secret)
+            .warnings(warnings::secret)
             .select("type")
-            .prepare_create(secret::prepare_create)
-            .prepare_update(secret::prepare_update),
+            .agree(secret::encode_strings),
         service::kind(),
         Kind::namespaced("ServiceAccount", "serviceaccounts")
             .versions("", PACKAGE, ["v1"])
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
             .return_deleted_object()
-            .validate(validate::service_account)
             .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]
 }

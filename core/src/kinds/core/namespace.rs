@@ -30,7 +30,7 @@ pub fn kind() -> Kind {
 }
 
 /// Labels that ask for checks of pods are kept, but nothing checks.
-fn warnings(_: &Kind, namespace: &Document) -> Vec<String> {
+fn warnings(_: &Kind, namespace: &Document, _: Option<&Document>) -> Vec<String> {
     const PREFIX: &str = "pod-security.kubernetes.io/";
     let labels = metadata(namespace).get("labels").and_then(Value::as_object);
     let asking: Vec<&str> = labels.into_iter().flat_map(|labels| labels.keys()).map(String::as_str).collect();

@@ -1,8 +1,8 @@
 //! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
 
 use super::{PACKAGE, columns, validate};
-use crate::kinds::Kind;
-use crate::kinds::build::{drop_from_spec, keep_old, text};
+use crate::kinds::build::{drop_from_spec, text};
+use crate::kinds::{Asking, Kind};
 use crate::refusal::{Refusal, Unavailable};
 use serde_json::{Value, json};
 
@@ -18,16 +18,24 @@ pub fn kind() -> Kind {
         .validate(validate::node)
         .validate_part("status", validate::node)
         .select_or("spec.unschedulable", "spec.unschedulable", "false")
+        .agree(pair_addresses)
+        .note(drop_configuration)
         // The status stays: a kubelet sends it with the first request.
-        .prepare_create(pair_addresses)
-        .prepare_update(|new, old| {
-            keep_old(new, old, "status");
-            pair_addresses(new);
-        })
-        .unreachable(|node, _| {
+        .prepare_create(|_| ())
+        .unreachable(|node, _, _| {
             Refusal::Unavailable(Unavailable::NodeNotConnected { node: text(node, "/metadata/name") })
         })
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
+}
+
+/// Kubelets once took their configuration from the API: what is left of that stays, and nobody begins with it.
+fn drop_configuration(node: &mut Value, old: Option<&Value>, _: &Asking) {
+    for [part, field] in [["spec", "configSource"], ["status", "config"]] {
+        let is_used = old.is_some_and(|old| !old[part][field].is_null());
+        if let (false, Some(part)) = (is_used, node.get_mut(part).and_then(Value::as_object_mut)) {
+            part.remove(field);
+        }
+    }
 }
 
 /// `podCIDR` is the first of `podCIDRs`. Where the two differ the older name wins: its clients know no other.

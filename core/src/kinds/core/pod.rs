@@ -1,10 +1,12 @@
 //! Pod: many subresources, and a status that starts with what the server itself knows.
 
-use super::{PACKAGE, columns, validate};
+use super::{PACKAGE, columns, validate, warnings};
 use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::object::meta::Document;
-use crate::refusal::{BadRequest, Internal, Refusal, Unavailable};
+use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
+use crate::request::ConnectOptions;
+use crate::schema::defaults::objects;
 use serde_json::{Map, Value, json};
 
 pub fn kind() -> Kind {
@@ -14,6 +16,7 @@ pub fn kind() -> Kind {
         .short(["po"])
         .category("all")
         .columns(columns::of("Pod"))
+        .pods_at("/spec")
         .return_deleted_object()
         // What pods use must stay until they have stopped.
         .deleted_first()
@@ -57,7 +60,9 @@ pub fn kind() -> Kind {
         .select("status.nominatedNodeName")
         .prepare_create(prepare_create)
         .grace_period(grace_period)
+        .warnings(warnings::pod)
         .unreachable(unreachable)
+        .connect_options(connect_options)
         .export(|pod| drop_from_spec(pod, &["nodeName"]))
 }
 
@@ -69,8 +74,62 @@ fn completed(pod: &Value) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// The log's options. Those of the other ways into a pod are never wrong by themselves.
+fn connect_options(name: &str, part: &str, options: &ConnectOptions) -> Result<(), Refusal> {
+    if part != "log" {
+        return Ok(());
+    }
+    let ConnectOptions { limit_bytes, since_seconds, since_time, tail_lines, .. } = options;
+    let mut causes = Vec::new();
+    if let Some(lines) = tail_lines.filter(|lines| *lines < 0) {
+        causes.push(Cause::invalid("tailLines", &lines.into(), "must be greater than or equal to 0"));
+    }
+    if let Some(bytes) = limit_bytes.filter(|bytes| *bytes < 1) {
+        causes.push(Cause::invalid("limitBytes", &bytes.into(), "must be greater than 0"));
+    }
+    match (since_seconds, since_time) {
+        (Some(_), Some(_)) => {
+            let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+            causes.push(Cause::forbidden("", why));
+        }
+        (Some(seconds), None) if *seconds < 1 => {
+            causes.push(Cause::invalid("sinceSeconds", &(*seconds).into(), "must be greater than 0"));
+        }
+        _ => {}
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: Subject::new("", "PodLogOptions", name), causes })
+}
+
+/// The container that is meant is one of the pod's.
+fn check_container(pod: &Value, options: &ConnectOptions) -> Result<(), Refusal> {
+    let of = |field: &str| pod["spec"][field].as_array().map(Vec::as_slice).unwrap_or_default();
+    let all = ["containers", "initContainers", "ephemeralContainers"].map(of).concat();
+    let names: Vec<&str> = all.iter().filter_map(|container| container["name"].as_str()).collect();
+    let pod = || text(pod, "/metadata/name");
+    match (options.container.as_deref(), names.as_slice()) {
+        (None, [_]) => Ok(()),
+        (None, _) => {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Err(Refusal::BadRequest(BadRequest::NoContainer { pod: pod(), names }))
+        }
+        (Some(name), names) if names.contains(&name) => Ok(()),
+        (Some(name), _) => Err(Refusal::BadRequest(BadRequest::OtherContainer { pod: pod(), container: name.into() })),
+    }
+}
+
 /// No node is connected.
-fn unreachable(pod: &Value, part: &str) -> Refusal {
+fn unreachable(pod: &Value, part: &str, options: &ConnectOptions) -> Refusal {
+    if matches!(part, "log" | "exec" | "attach")
+        && let Err(refusal) = check_container(pod, options)
+    {
+        return refusal;
+    }
+    if part == "proxy" && text(pod, "/status/podIP").is_empty() {
+        return Refusal::BadRequest(BadRequest::NoAddress);
+    }
     match text(pod, "/spec/nodeName").as_str() {
         "" => Refusal::BadRequest(BadRequest::NoHost { pod: text(pod, "/metadata/name") }),
         node if part == "proxy" => Refusal::Unavailable(Unavailable::NodeNotConnected { node: node.into() }),
@@ -101,13 +160,38 @@ fn prepare_create(pod: &mut Value) {
         status["conditions"] = json!([{
             "type": "PodScheduled",
             "status": "False",
-            "lastProbeTime": null,
-            "lastTransitionTime": null,
+            "lastTransitionTime": fields.get("metadata").map(|metadata| &metadata["creationTimestamp"]),
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);
     }
     fields.insert("status".into(), status);
+    // Less than no time counts as a second.
+    let grace = fields.get_mut("spec").and_then(|spec| spec.get_mut("terminationGracePeriodSeconds"));
+    if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|seconds| seconds < 0)) {
+        *grace = 1.into();
+    }
+}
+
+/// What of a pod's spec, at this place of an object, is of no use yet: it stays where it is, and nobody begins with it.
+pub fn drop_unused(new: &mut Value, old: Option<&Value>, at: &str) {
+    const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+    let is_used = |spec: &Value| {
+        let containers = LISTS.iter().filter_map(|list| spec[*list].as_array()).flatten();
+        containers.into_iter().any(|container| !container["lifecycle"]["stopSignal"].is_null())
+    };
+    if old.and_then(|old| old.pointer(at)).is_some_and(is_used) {
+        return;
+    }
+    let Some(Value::Object(spec)) = new.pointer_mut(at) else { return };
+    for list in LISTS {
+        for container in objects(spec, list) {
+            let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") else { continue };
+            if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {
+                container.remove("lifecycle");
+            }
+        }
+    }
 }
 
 /// `Guaranteed` when every container limits CPU and memory to just what it requests, `BestEffort` when nothing is

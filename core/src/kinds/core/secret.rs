@@ -4,16 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-pub fn prepare_create(secret: &mut Value) {
-    encode_strings(secret);
-}
-
-pub fn prepare_update(new: &mut Value, _old: &Value) {
-    encode_strings(new);
-}
-
 /// Plain strings win over the encoded values of the same keys.
-fn encode_strings(secret: &mut Value) {
+pub fn encode_strings(secret: &mut Value) {
     let Some(fields) = secret.as_object_mut() else { return };
     let Some(Value::Object(strings)) = fields.remove("stringData") else { return };
     if strings.is_empty() {
@@ -46,7 +38,7 @@ mod tests {
             (json!({ "data": { "a": "Yg==" } }), json!({ "data": { "a": "Yg==" } })),
         ] {
             let mut secret = given.clone();
-            prepare_create(&mut secret);
+            encode_strings(&mut secret);
             assert_eq!(secret, expected, "{given}");
         }
     }

@@ -1,5 +1,6 @@
 //! Volumes and claims start out pending; a claim names its data source in two fields that say the same.
 
+use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
 use serde_json::{Value, json};
 
@@ -9,16 +10,43 @@ pub fn prepare_create(volume: &mut Value) {
     }
 }
 
+/// When the phase last changed, unless whoever reports the phase says so.
+pub fn date_phase(volume: &mut Value, old: Option<&Value>, asking: &Asking) {
+    const FIELD: &str = "lastPhaseTransitionTime";
+    if asking.subresource.is_empty() && old.is_some() {
+        return;
+    }
+    let before = old.map_or(&Value::Null, |old| &old["status"]);
+    let Some(status) = volume.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let same = |field: &str| status.get(field).unwrap_or(&Value::Null) == &before[field];
+    if !same("phase") && (!status.contains_key(FIELD) || same(FIELD)) {
+        status.insert(FIELD.into(), asking.now.into());
+    }
+}
+
 pub fn prepare_claim_create(claim: &mut Value) {
     if let Some(fields) = claim.as_object_mut() {
         fields.insert("status".into(), json!({ "phase": "Pending" }));
     }
+    drop_foreign_source(claim, &Value::Null);
     fill_data_source(claim);
 }
 
 pub fn prepare_claim_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
+    drop_foreign_source(new, old);
     fill_data_source(new);
+}
+
+/// No source is taken from another namespace; a claim that names one keeps it.
+fn drop_foreign_source(claim: &mut Value, old: &Value) {
+    let is_foreign = |claim: &Value| {
+        claim["spec"]["dataSourceRef"]["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty())
+    };
+    if is_foreign(claim) && !is_foreign(old) {
+        let spec = claim.get_mut("spec").and_then(Value::as_object_mut);
+        spec.map(|spec| spec.remove("dataSourceRef"));
+    }
 }
 
 /// Older clients know only `dataSource`, newer ones may write only `dataSourceRef`: each is filled from the other.
@@ -51,7 +79,7 @@ mod tests {
         for (spec, expected) in [
             (json!({ "dataSource": snapshot }), json!({ "dataSource": snapshot, "dataSourceRef": snapshot })),
             (json!({ "dataSourceRef": snapshot }), json!({ "dataSource": snapshot, "dataSourceRef": snapshot })),
-            (json!({ "dataSourceRef": foreign }), json!({ "dataSourceRef": foreign })),
+            (json!({ "dataSourceRef": foreign }), json!({})),
             (json!({}), json!({})),
         ] {
             let mut claim = json!({ "spec": spec });

@@ -18,6 +18,8 @@ mod tests {
             "api.discovery.v1.EndpointSlice",
             json!({"ports": [{"port": 80}, {"port": 53, "protocol": "UDP", "name": "dns"}]}),
             expect![[r#"
+                addressType = ""
+                endpoints = null
                 ports[0].name = ""
                 ports[0].protocol = "TCP""#]],
         );

@@ -5,13 +5,15 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Asking, Kind, MetadataOnUpdate};
+use serde_json::Value;
 
 pub const GROUP: &str = "discovery.k8s.io";
 const PACKAGE: &str = "io.k8s.api.discovery";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_200, &[("v1", 15), ("v1beta1", 12)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -21,6 +23,19 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::TOPOLOGY)
             .columns(columns::of("EndpointSlice"))
             .validate(validate::endpoint_slice)
-            .generation(),
+            .metadata_on_update(MetadataOnUpdate::New)
+            .generation_with(&["labels"])
+            .note(drop_topology),
     ]
+}
+
+/// Only clients of `v1beta1` may write a topology; what is there stays as long as the endpoints do.
+fn drop_topology(slice: &mut Value, old: Option<&Value>, asking: &Asking) {
+    if asking.version.version != "v1" || old.is_some_and(|old| old.get("endpoints") == slice.get("endpoints")) {
+        return;
+    }
+    let endpoints = slice.get_mut("endpoints").and_then(Value::as_array_mut);
+    for endpoint in endpoints.into_iter().flatten().filter_map(Value::as_object_mut) {
+        endpoint.remove("deprecatedTopology");
+    }
 }

@@ -1,6 +1,6 @@
 //! The rules of endpoint slices.
 
-use crate::kinds::rules::{At, PROTOCOLS, distinct, immutable, labels, named, one_of};
+use crate::kinds::rules::{At, PROTOCOLS, distinct, immutable, known, labels, named};
 use crate::kinds::shapes::{at_most, domain_name, need_one_of, qualified};
 use crate::object::names;
 use crate::refusal::{Cause, CauseReason};
@@ -40,7 +40,7 @@ fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
     at_most(addresses, ADDRESSES_MAX, causes);
     for address in addresses.items() {
         match ty {
-            "IPv4" | "IPv6" => ip(address, ty == "IPv4", causes),
+            "IPv4" | "IPv6" => ip(address, addresses, ty == "IPv4", causes),
             "FQDN" => domain_name(address, causes),
             _ => {}
         }
@@ -52,11 +52,8 @@ fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
     at_most(topology, TOPOLOGY_LABELS_MAX, causes);
     labels(topology, causes);
     if topology.key(ZONE).is_set() {
-        causes.push(Cause {
-            reason: CauseReason::Internal,
-            field: topology.key(ZONE).path(),
-            message: "Internal error: reserved key was not removed in conversion".into(),
-        });
+        let message = "Internal error: reserved key was not removed in conversion";
+        causes.push(Cause::told(CauseReason::Internal, topology.key(ZONE).path(), message));
     }
     if endpoint.get("hostname").is_set() {
         named(endpoint.get("hostname"), names::label, causes);
@@ -74,13 +71,15 @@ fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn ip(at: At, v4: bool, causes: &mut Vec<Cause>) {
+/// Kubernetes tells of an address of the other family at the list.
+fn ip(at: At, list: At, v4: bool, causes: &mut Vec<Cause>) {
     let Ok(address) = at.text().parse::<IpAddr>() else {
         causes.push(at.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
         return;
     };
     if address.is_ipv4() != v4 {
-        causes.push(at.invalid(if v4 { "must be an IPv4 address" } else { "must be an IPv6 address" }));
+        let detail = if v4 { "must be an IPv4 address" } else { "must be an IPv6 address" };
+        causes.push(list.holding(at.value).invalid(detail));
         return;
     }
     if let Some(detail) = special(address) {
@@ -124,7 +123,7 @@ fn ports(list: At, causes: &mut Vec<Cause>) {
         if seen.again(&Value::from(name.text())) {
             causes.push(Cause::duplicate(name.path(), &Value::from(name.text())));
         }
-        one_of(port.get("protocol"), PROTOCOLS, causes);
+        known(port.get("protocol"), PROTOCOLS, causes);
         if port.get("appProtocol").is_set() {
             qualified(port.get("appProtocol"), causes);
         }

@@ -8,7 +8,8 @@ pub(in crate::kinds) mod validate;
 use super::{ApiGroup, Kind};
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("events.k8s.io", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new("events.k8s.io", kinds, defaults::rules).prioritized(17_750, &[("v1", 15), ("v1beta1", 5)]);
 
 /// None: Event is one kind with the core group's.
 pub fn kinds() -> Vec<Kind> {

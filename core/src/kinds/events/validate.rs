@@ -1,16 +1,91 @@
 //! The rules of events, whichever group they come through.
 
-use crate::kinds::rules::{At, named};
+use crate::kinds::rules::{At, immutable, named, same};
 use crate::kinds::shapes::qualified;
-use crate::object::names;
+use crate::object::names::{self, NameRule};
+use crate::object::validate;
 use crate::refusal::Cause;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 const WORD_BYTES_MAX: usize = 128;
 const MESSAGE_BYTES_MAX: usize = 1024;
 
+/// What was once said stays said.
+const FIXED: [&str; 12] = [
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingInstance",
+];
+
 /// Only events of the newer form, which have a time of their own, must say everything.
 pub fn event(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+    of_any_version(new, "reportingComponent")
+}
+
+/// Events through the newer group, which has no place for what older clients wrote.
+pub fn newer_event(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = of_any_version(new, "reportingController");
+    let root = At::root(new);
+    let empty = Map::new();
+    let meta = |event: &Value| event["metadata"].as_object().cloned().unwrap_or_default();
+    let Some(old) = old else {
+        causes.extend(validate::metadata(&meta(new), NameRule::Subdomain, true));
+        causes.extend(validate::standard_finalizers(new["metadata"].as_object().unwrap_or(&empty)));
+        series(root.get("series"), &mut causes);
+        newly_said(root, &mut causes);
+        return causes;
+    };
+    causes.extend(validate::metadata_update(&meta(new), &meta(old)));
+    if !same(&new["series"], &old["series"]) {
+        series(root.get("series"), &mut causes);
+    }
+    for field in FIXED {
+        immutable(root.get(field), &old[field], &mut causes);
+    }
+    // Kubernetes looks at this one twice.
+    immutable(root.get("reason"), &old["reason"], &mut causes);
+    let reporter = root.get("reportingController");
+    immutable(reporter.holding(&new["reportingComponent"]), &old["reportingComponent"], &mut causes);
+    causes
+}
+
+fn newly_said(root: At, causes: &mut Vec<Cause>) {
+    if root.get("eventTime").is_empty() {
+        causes.push(root.get("eventTime").required(""));
+    }
+    let ty = root.get("type");
+    if !matches!(ty.text(), "Normal" | "Warning") {
+        causes.push(ty.invalid_unshown(&format!("has invalid value: {}", ty.text())));
+    }
+    for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+        if !same(root.get(field).value, &Value::Null) {
+            causes.push(root.get(field).invalid_unshown("needs to be unset"));
+        }
+    }
+}
+
+fn series(series: At, causes: &mut Vec<Cause>) {
+    if !series.is_set() {
+        return;
+    }
+    if series.get("count").number_or_zero() < 2 {
+        causes.push(series.get("count").invalid_unshown("should be at least 2"));
+    }
+    if series.get("lastObservedTime").is_empty() {
+        causes.push(series.get("lastObservedTime").required(""));
+    }
+}
+
+fn of_any_version(new: &Value, reporting: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let metadata = root.get("metadata");
@@ -27,7 +102,7 @@ pub fn event(new: &Value, _: Option<&Value>) -> Vec<Cause> {
         causes.push(Cause::invalid(about.path(), &Value::from(about.text()), "does not match event.namespace"));
     }
     if newer {
-        let reporter = root.get("reportingComponent");
+        let reporter = root.get(reporting).holding(&new["reportingComponent"]);
         if reporter.is_empty() {
             causes.push(reporter.required(""));
         }
@@ -95,11 +170,11 @@ mod tests {
         check_rows(
             &new,
             &[
-                ("/reportingController", json!(""), "reportingComponent: Required value"),
+                ("/reportingController", json!(""), "reportingController: Required value"),
                 (
                     "/reportingController",
                     json!("a b"),
-                    "reportingComponent: Invalid value: \"a b\": name part must cons",
+                    "reportingController: Invalid value: \"a b\": name part must cons",
                 ),
                 ("/reportingInstance", json!(""), "reportingInstance: Required value"),
                 (

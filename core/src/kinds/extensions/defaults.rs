@@ -59,6 +59,7 @@ mod tests {
                 spec.strategy.rollingUpdate.maxSurge = 1
                 spec.strategy.rollingUpdate.maxUnavailable = 1
                 spec.strategy.type = "RollingUpdate"
+                spec.template.spec.containers = null
                 status = {}"#]],
         );
     }
@@ -72,6 +73,7 @@ mod tests {
                 metadata.labels.a = "b"
                 spec.revisionHistoryLimit = 10
                 spec.selector.matchLabels.a = "b"
+                spec.template.spec.containers = null
                 spec.updateStrategy.type = "OnDelete"
                 status.currentNumberScheduled = 0
                 status.desiredNumberScheduled = 0
@@ -88,6 +90,7 @@ mod tests {
             expect![[r#"
                 metadata.labels.a = "b"
                 spec.replicas = 1
+                spec.template.spec.containers = null
                 status.replicas = 0"#]],
         );
     }

@@ -9,7 +9,7 @@ use super::{ApiGroup, Kind};
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[["v1beta1", "Scale", "io.k8s.api.extensions.v1beta1.Scale"]],
     behind_custom: true,
-    ..ApiGroup::new("extensions", kinds, defaults::rules)
+    ..ApiGroup::new("extensions", kinds, defaults::rules).prioritized(1, &[("v1beta1", 1)])
 };
 
 /// None: each of these kinds is one with that of its later group.

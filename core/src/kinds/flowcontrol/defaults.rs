@@ -70,7 +70,7 @@ mod tests {
             expect![[r#"
                 spec.limited.assuredConcurrencyShares = 30
                 spec.limited.lendablePercent = 0
-                spec.limited.limitResponse = {}
+                spec.limited.limitResponse.type = ""
                 status = {}"#]],
         );
     }

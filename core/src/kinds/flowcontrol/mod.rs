@@ -6,13 +6,14 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const PACKAGE: &str = "io.k8s.api.flowcontrol";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
+    .prioritized(16_100, &[("v1", 21), ("v1beta3", 18), ("v1beta2", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -21,6 +22,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta3", "v1beta2", "v1beta1"])
             .columns(columns::of("FlowSchema"))
             .validate(validate::schema)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::status)
@@ -32,6 +34,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::ASSURED_SHARES)
             .columns(columns::of("PriorityLevelConfiguration"))
             .validate(validate::level)
+            .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", validate::status)

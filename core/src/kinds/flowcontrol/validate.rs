@@ -159,7 +159,7 @@ pub fn level(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let (ty, limited, exempt) = (spec.get("type"), spec.get("limited"), spec.get("exempt"));
     if (new["metadata"]["name"] == "exempt") != (ty.text() == "Exempt") {
         let text = Value::from(ty.text());
-        causes.push(ty.holding(&text).invalid("type must be 'Exempt' if and only if name is 'exempt'"));
+        causes.push(ty.holding(&text).invalid("must be 'Exempt' if and only if `name` is 'exempt'"));
     }
     match ty.text() {
         "Exempt" => {
@@ -407,11 +407,7 @@ mod tests {
         check_rows(
             &good,
             &[
-                (
-                    "/spec/type",
-                    json!("Exempt"),
-                    "spec.type: Invalid value: \"Exempt\": type must be 'Exempt' if and only",
-                ),
+                ("/spec/type", json!("Exempt"), "spec.type: Invalid value: \"Exempt\": must be 'Exempt' if and only"),
                 (
                     "/spec/type",
                     json!("Free"),

@@ -8,7 +8,8 @@ use super::{ApiGroup, Kind};
 use crate::object::names::NameRule;
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("internal.apiserver.k8s.io", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new("internal.apiserver.k8s.io", kinds, defaults::rules).prioritized(16_000, &[("v1alpha1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -18,6 +19,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("StorageVersion"))
             .names(NameRule::PathSegment)
             .validate(validate::storage_version)
+            .any_finalizers()
             .conditional_update()
             .status()
             .validate_part("status", validate::status),

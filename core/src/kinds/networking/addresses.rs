@@ -13,10 +13,12 @@ pub fn ip_address(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let parent = spec.get("parentRef");
     if let Some(old) = old {
         immutable(parent, &old["spec"]["parentRef"], &mut causes);
-        return causes;
     }
     if !parent.is_set() {
         causes.push(parent.required(""));
+        return causes;
+    }
+    if old.is_some() {
         return causes;
     }
     if !parent.get("group").is_empty() {

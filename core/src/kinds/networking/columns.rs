@@ -52,6 +52,7 @@ pub fn of(kind: &str) -> Vec<Column> {
             column("ParentRef", "string", 0, "The object that uses the address.", |doc, _| {
                 at(doc, "spec.parentRef").map_or_else(|| NONE.into(), parent).into()
             }),
+            age_column(),
         ],
         _ => Vec::new(),
     }
@@ -133,12 +134,12 @@ mod tests {
             (
                 "IPAddress",
                 json!({"spec": {"parentRef": {"resource": "services", "namespace": "default", "name": "web"}}}),
-                "x | services/default/web",
+                "x | services/default/web | 5m",
             ),
             (
                 "IPAddress",
                 json!({"spec": {"parentRef": {"group": "g.io", "resource": "Gateways", "name": "g"}}}),
-                "x | gateways.g.io/g",
+                "x | gateways.g.io/g | 5m",
             ),
         ];
         for (kind, mut doc, expected) in cases {

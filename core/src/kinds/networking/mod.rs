@@ -6,7 +6,9 @@ mod convert;
 pub mod defaults;
 mod validate;
 
+use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind};
+use crate::object::meta::{Document, metadata};
 use crate::object::names::NameRule;
 
 const GROUP: &str = "networking.k8s.io";
@@ -14,7 +16,8 @@ const PACKAGE: &str = "io.k8s.api.networking";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_200, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -27,6 +30,7 @@ pub fn kinds() -> Vec<Kind> {
             .storage("ingress")
             .columns(columns::of("Ingress"))
             .validate(validate::ingress)
+            .warnings(ingress_warnings)
             .status()
             .validate_part("status", validate::ingress_status)
             .generation(),
@@ -53,8 +57,18 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ServiceCIDR"))
             .validate(addresses::service_cidr)
             .status()
-            // Kubernetes lets both the object and its status subresource write the status.
-            .prepare_create(|_| ())
-            .prepare_update(|_, _| ()),
+            .status_resets(STATUS_RESETS_METADATA),
+    ]
+}
+
+/// The class of a new ingress was an annotation once.
+fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Vec<String> {
+    let annotations = metadata(ingress).get("annotations");
+    if old.is_some() || annotations.is_none_or(|annotations| annotations["kubernetes.io/ingress.class"].is_null()) {
+        return Vec::new();
+    }
+    vec![
+        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+            .to_owned(),
     ]
 }

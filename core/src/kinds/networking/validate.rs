@@ -1,6 +1,6 @@
 //! The rules of ways in: ingresses, their classes, and walls between pods.
 
-use crate::kinds::rules::{At, PROTOCOLS, cidr, immutable, named, need_name, network, one_of, port, selector};
+use crate::kinds::rules::{At, cidr, immutable, known, named, need_name, network, port, selector};
 use crate::kinds::shapes::{at_most, domain_prefixed_path, first_of, host, local_reference, need_segment, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -20,7 +20,10 @@ pub fn ingress(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let (default, rules) = (spec.get("defaultBackend"), spec.get("rules"));
     if !default.is_set() && rules.is_empty() {
         let detail = "either `defaultBackend` or `rules` must be specified";
-        causes.push(Cause::invalid(spec.path(), rules.value, detail));
+        causes.push(match rules.is_set() {
+            true => Cause::invalid(spec.path(), rules.value, detail),
+            false => spec.invalid_null(detail),
+        });
     }
     if default.is_set() {
         backend(default, &mut causes);
@@ -173,7 +176,7 @@ pub fn network_policy(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     for (rules, side) in [("ingress", "from"), ("egress", "to")] {
         for rule in spec.get(rules).items() {
             for entry in rule.get("ports").items() {
-                one_of(entry.get("protocol"), PROTOCOLS, &mut causes);
+                known(entry.get("protocol"), &["TCP", "UDP", "SCTP"], &mut causes);
                 port_range(entry, &mut causes);
             }
             for from in rule.get(side).items() {
@@ -201,10 +204,10 @@ fn port_range(entry: At, causes: &mut Vec<Cause>) {
         return;
     }
     match first.number() {
-        None if first.is_set() => causes.push(last.forbidden("may not be specified when `port` is non-numeric")),
-        None => causes.push(last.forbidden("may not be specified when `port` is not specified")),
-        Some(first) if last.number().is_some_and(|last| last < first) => {
-            causes.push(last.invalid("must be greater than or equal to `port`"));
+        None if first.is_set() => causes.push(last.invalid("may not be specified when `port` is non-numeric")),
+        None => causes.push(last.invalid("may not be specified when `port` is not specified")),
+        Some(number) if last.number().is_some_and(|last| last < number) => {
+            causes.push(last.invalid_as(number, "must be greater than or equal to `port`"));
         }
         Some(_) => port(last, causes),
     }

@@ -11,7 +11,8 @@ const GROUP: &str = "node.k8s.io";
 const PACKAGE: &str = "io.k8s.api.node";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

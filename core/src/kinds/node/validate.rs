@@ -1,7 +1,7 @@
 //! The rules of runtime classes.
 
-use crate::kinds::core::validate::tolerations;
-use crate::kinds::rules::{At, Seen, immutable, labels, named, quantities};
+use crate::kinds::core::validate::{container_amounts, tolerations};
+use crate::kinds::rules::{At, Seen, immutable, labels, need_name};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::{Value, json};
@@ -10,18 +10,10 @@ pub fn runtime_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let handler = root.get("handler");
-    let text = Value::from(handler.text());
-    named(handler.holding(&text), names::label, &mut causes);
+    need_name(handler, names::label, &mut causes);
     let overhead = root.get("overhead");
-    let fixed = overhead.get("podFixed");
-    for (resource, amount) in fixed.entries() {
-        causes.extend(
-            names::qualified_name(resource)
-                .iter()
-                .map(|message| Cause::invalid(amount.path(), &Value::from(resource), message)),
-        );
-    }
-    quantities(fixed, &mut causes);
+    // Kubernetes judges and names what a pod needs in addition as the limits of a container.
+    container_amounts(overhead.get("limits").holding(&overhead.value["podFixed"]), &mut causes);
     let scheduling = root.get("scheduling");
     labels(scheduling.get("nodeSelector"), &mut causes);
     let tolerated = scheduling.get("tolerations");
@@ -54,13 +46,13 @@ mod tests {
         check_rows(
             &good,
             &[
-                ("/handler", json!(""), "handler: Invalid value: \"\": a lowercase RFC 1123 label must consist of"),
+                ("/handler", json!(""), "handler: Required value"),
                 (
                     "/handler",
                     json!("Run"),
                     "handler: Invalid value: \"Run\": a lowercase RFC 1123 label must consist of",
                 ),
-                ("/overhead/podFixed/cpu", json!("-1"), "overhead.podFixed[cpu]: Invalid value: \"-1\": must be great"),
+                ("/overhead/podFixed/cpu", json!("-1"), "overhead.limits[cpu]: Invalid value: \"-1\": must be greater"),
                 (
                     "/scheduling/nodeSelector/a",
                     json!("b c"),

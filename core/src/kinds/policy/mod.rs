@@ -5,7 +5,7 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
 use crate::object::names::NameRule;
 
 pub const GROUP: &str = "policy";
@@ -17,7 +17,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
         ["v1", "Eviction", "io.k8s.api.policy.v1.Eviction"],
         ["v1beta1", "Eviction", "io.k8s.api.policy.v1beta1.Eviction"],
     ],
-    ..ApiGroup::new(GROUP, kinds, defaults::rules)
+    ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_100, &[("v1", 15), ("v1beta1", 9)])
 };
 
 /// The kinds of this group.
@@ -30,6 +30,8 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PodDisruptionBudget"))
             .names(NameRule::PathSegment)
             .validate(validate::budget)
+            .any_finalizers()
+            .metadata_on_update(MetadataOnUpdate::Nothing)
             .conditional_update()
             .status()
             .validate_part("status", validate::status)

@@ -58,6 +58,8 @@ mod tests {
             json!({"subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s"}]}),
             expect![[r#"
                 roleRef.apiGroup = "rbac.authorization.k8s.io"
+                roleRef.kind = ""
+                roleRef.name = ""
                 subjects[0].apiVersion = "rbac.authorization.k8s.io/v1alpha1"
                 subjects[1].apiVersion = "v1""#]],
         );

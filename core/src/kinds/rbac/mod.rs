@@ -15,7 +15,8 @@ use crate::object::names::NameRule;
 const PACKAGE: &str = "io.k8s.api.rbac";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_000, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

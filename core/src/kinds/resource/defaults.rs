@@ -52,6 +52,7 @@ mod tests {
                 spec.devices.requests[0].exactly.allocationMode = "ExactCount"
                 spec.devices.requests[0].exactly.count = 1
                 spec.devices.requests[0].exactly.tolerations[0].operator = "Equal"
+                spec.devices.requests[1].firstAvailable[0].deviceClassName = ""
                 status = {}"#]],
         );
     }
@@ -73,8 +74,10 @@ mod tests {
             expect![[r#"
                 spec.devices.requests[0].allocationMode = "ExactCount"
                 spec.devices.requests[0].count = 1
+                spec.devices.requests[1].deviceClassName = ""
                 spec.devices.requests[1].firstAvailable[0].allocationMode = "ExactCount"
                 spec.devices.requests[1].firstAvailable[0].count = 1
+                spec.devices.requests[1].firstAvailable[0].deviceClassName = ""
                 status = {}"#]],
         );
     }

@@ -9,13 +9,24 @@ mod status;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Asking, Kind};
+use crate::schema::defaults::{objects, set_absent};
+use serde_json::Value;
 
 const GROUP: &str = "resource.k8s.io";
 const PACKAGE: &str = "io.k8s.api.resource";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
+    .prioritized(16_200, &[("v1", 20), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]);
+
+/// A taint without a time has just been added.
+fn date_taints(slice: &mut Value, _: Option<&Value>, asking: &Asking) {
+    let Some(spec) = slice.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for device in objects(spec, "devices") {
+        objects(device, "taints").for_each(|taint| set_absent(taint, "timeAdded", asking.now));
+    }
+}
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -32,6 +43,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ResourceClaim"))
             .return_deleted_object()
             .validate(validate::claim)
+            .validate_in_namespace(validate::claim_in_namespace)
             .status()
             .status_resets(STATUS_RESETS_METADATA)
             .validate_part("status", status::claim),
@@ -40,13 +52,15 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)
             .columns(columns::of("ResourceClaimTemplate"))
             .return_deleted_object()
-            .validate(validate::claim_template),
+            .validate(validate::claim_template)
+            .validate_in_namespace(validate::claim_template_in_namespace),
         Kind::cluster("ResourceSlice", "resourceslices")
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::SLICE)
             .columns(columns::of("ResourceSlice"))
             .return_deleted_object()
             .validate(validate::slice)
+            .note(date_taints)
             .generation()
             .select("spec.nodeName")
             .select("spec.driver"),

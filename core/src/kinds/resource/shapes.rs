@@ -1,10 +1,11 @@
 //! Names and small parts that claims, classes and slices share.
 
 use super::validate::LIST_MAX;
+use crate::kinds::expressions::device_selector;
 use crate::kinds::rules::{At, named};
 use crate::kinds::shapes::{at_most, driver_name, identifier, need_one_of, not_longer, qualified};
 use crate::object::names;
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::Cause;
 use serde_json::Value;
 
 const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
@@ -62,10 +63,10 @@ pub(super) fn attribute_name(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn word(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn word(at: At, causes: &mut Vec<Cause>) {
     not_longer(at, IDENTIFIER_BYTES_MAX, causes);
     for message in identifier(at.text()) {
-        causes.push(Cause { reason: CauseReason::TypeInvalid, ..at.invalid(&message) });
+        causes.push(Cause::type_invalid(at.path(), at.value, &message));
     }
 }
 
@@ -73,7 +74,12 @@ pub(super) fn cel_selectors(list: At, causes: &mut Vec<Cause>) {
     for selector in list.items() {
         let cel = selector.get("cel");
         if cel.is_set() {
-            not_longer(cel.get("expression"), EXPRESSION_BYTES_MAX, causes);
+            let expression = cel.get("expression");
+            if expression.text().len() > EXPRESSION_BYTES_MAX {
+                not_longer(expression, EXPRESSION_BYTES_MAX, causes);
+            } else {
+                device_selector(expression, causes);
+            }
         } else {
             causes.push(cel.required(""));
         }
@@ -99,7 +105,7 @@ pub(super) fn parameters(at: At, bytes_max: usize, causes: &mut Vec<Cause>) {
         causes.push(Cause::too_long(at.path(), bytes_max));
     } else if !at.value.is_object() {
         let hidden = Value::from("<value omitted>");
-        causes.push(at.holding(&hidden).invalid("parameters must be a valid JSON object"));
+        causes.push(at.holding(&hidden).invalid("must be a valid JSON object"));
     }
 }
 

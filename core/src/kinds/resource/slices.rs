@@ -2,7 +2,7 @@
 
 use super::shapes::{attribute_name, device_name, taint};
 use crate::kinds::core::validate::node_selector;
-use crate::kinds::rules::{At, distinct, named, quantities};
+use crate::kinds::rules::{At, Seen, distinct, named, need_name, quantities};
 use crate::kinds::shapes::{at_most, count, not_longer, qualified, semantic_version};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -66,7 +66,10 @@ pub(super) fn devices(spec: At, causes: &mut Vec<Cause>) {
         one(device, spec.get("perDeviceNodeSelection").is_true(), causes);
     }
     at_most(list, most, causes);
-    distinct(list, "name", causes);
+    let mut seen = Seen::default();
+    for device in list.items().filter(|device| seen.again(device.get("name").value)) {
+        causes.push(Cause::duplicate(device.path(), device.get("name").value));
+    }
     let sets = spec.get("sharedCounters");
     for set in sets.items() {
         if set.get("name").is_empty() {
@@ -104,9 +107,7 @@ fn one(device: At, placed: bool, causes: &mut Vec<Cause>) {
     at_most(consumed, CONSUMED_MAX, causes);
     distinct(consumed, "counterSet", causes);
     for set in consumed.items() {
-        if set.get("counterSet").is_empty() {
-            causes.push(set.get("counterSet").required(""));
-        }
+        need_name(set.get("counterSet"), names::label, causes);
         counters(set.get("counters"), causes);
     }
     for field in ["bindingConditions", "bindingFailureConditions"] {
@@ -114,6 +115,10 @@ fn one(device: At, placed: bool, causes: &mut Vec<Cause>) {
         for condition in device.get(field).items() {
             qualified(condition, causes);
         }
+    }
+    if device.get("bindingConditions").is_empty() && !device.get("bindingFailureConditions").is_empty() {
+        let detail = "bindingConditions are required to use bindingFailureConditions";
+        causes.push(device.get("bindingConditions").invalid_null(detail));
     }
     place(device, placed, causes);
 }
@@ -134,9 +139,11 @@ fn place(device: At, placed: bool, causes: &mut Vec<Cause>) {
             one_term(selector, causes);
         }
     } else {
-        for field in [name, selector, all].into_iter().filter(At::is_set) {
-            let detail = "should only be set if `perDeviceNodeSelection` is set to true in the spec";
-            causes.push(Cause::invalid(field.path(), &Value::Null, detail));
+        if [name, selector, all].iter().any(At::is_set) {
+            causes.push(device.invalid_null(
+                "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in \
+                 the ResourceSlice spec",
+            ));
         }
     }
 }

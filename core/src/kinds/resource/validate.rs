@@ -2,9 +2,7 @@
 
 use super::shapes::{cel_selectors, configuration, device_class, device_name, pool_name, toleration};
 use crate::kinds::rules::{At, distinct, immutable, labels, named};
-use crate::kinds::shapes::{
-    at_least, at_most, conditions, count, distinct_items, driver_name, qualified, without_value,
-};
+use crate::kinds::shapes::{at_least, at_most, conditions, count, distinct_items, driver_name, without_value};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::Value;
@@ -57,11 +55,12 @@ fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     for constraint in constraints.items() {
         references(constraint.get("requests"), &known, causes);
         let (same, apart) = (constraint.get("matchAttribute"), constraint.get("distinctAttribute"));
-        if !same.is_set() && !apart.is_set() {
-            causes.push(same.required(""));
-        }
-        for attribute in [same, apart].into_iter().filter(At::is_set) {
-            full_name(attribute, causes);
+        // Kubernetes looks at the second only where the first is not there.
+        match [same, apart].into_iter().find(At::is_set) {
+            Some(attribute) => full_name(attribute, causes),
+            None => causes.push(constraint.required(
+                "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+            )),
         }
     }
     at_most(constraints, LIST_MAX, causes);
@@ -80,11 +79,31 @@ pub(super) fn requests(devices: &Value) -> Requests {
     all.iter().map(|one| (name(one), list(&one["firstAvailable"]).iter().map(name).collect())).collect()
 }
 
+/// Devices that somebody else uses are for those who look after the cluster.
+pub fn claim_in_namespace(new: &Value, labels: &Value) -> Vec<Cause> {
+    admin_access(&new["spec"]["devices"], labels)
+}
+
+pub fn claim_template_in_namespace(new: &Value, labels: &Value) -> Vec<Cause> {
+    admin_access(&new["spec"]["spec"]["devices"], labels)
+}
+
+fn admin_access(devices: &Value, labels: &Value) -> Vec<Cause> {
+    const LABEL: &str = "resource.kubernetes.io/admin-access";
+    let requests = devices["requests"].as_array().map_or(&[][..], Vec::as_slice);
+    let asking = requests.iter().enumerate().filter(|(_, request)| request["exactly"]["adminAccess"] == true);
+    let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
+    // Kubernetes names the field of a claim in its first form.
+    let cause =
+        |(index, _): (usize, &Value)| Cause::forbidden(format!("spec.devices.requests[{index}].adminAccess"), &detail);
+    if labels[LABEL] == "true" { Vec::new() } else { asking.map(cause).collect() }
+}
+
 fn device_request(request: At, causes: &mut Vec<Cause>) {
     let text = Value::from(request.get("name").text());
     named(request.get("name").holding(&text), names::label, causes);
     let (exactly, first) = (request.get("exactly"), request.get("firstAvailable"));
-    if !first.is_empty() {
+    if !first.is_empty() && !exactly.is_set() {
         for sub in first.items() {
             let text = Value::from(sub.get("name").text());
             named(sub.get("name").holding(&text), names::label, causes);
@@ -93,7 +112,7 @@ fn device_request(request: At, causes: &mut Vec<Cause>) {
         at_most(first, ALTERNATIVES_MAX, causes);
         distinct(first, "name", causes);
     }
-    if exactly.is_set() {
+    if exactly.is_set() && first.is_empty() {
         exact(exactly, causes);
     }
     match (exactly.is_set(), !first.is_empty()) {
@@ -102,7 +121,7 @@ fn device_request(request: At, causes: &mut Vec<Cause>) {
         }
         (true, true) => {
             let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            causes.push(Cause::invalid(request.path(), &Value::Null, detail));
+            causes.push(request.invalid_null(detail));
         }
         _ => {}
     }
@@ -160,9 +179,13 @@ pub(super) fn reference(name: At, known: &Requests, causes: &mut Vec<Cause>) {
 }
 
 fn full_name(at: At, causes: &mut Vec<Cause>) {
-    super::shapes::attribute_name(at, causes);
-    if !at.is_empty() && !at.text().contains('/') {
-        causes.push(at.invalid("must include a domain"));
+    if at.is_empty() {
+        super::shapes::word(at, causes);
+    } else {
+        super::shapes::attribute_name(at, causes);
+    }
+    if !at.text().contains('/') {
+        causes.push(at.invalid("a fully qualified name must be a domain and a name separated by a slash"));
     }
 }
 
@@ -178,9 +201,9 @@ pub fn class(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     at_most(configs, LIST_MAX, &mut causes);
     let extended = spec.get("extendedResourceName");
     if extended.is_set() {
-        qualified(extended, &mut causes);
+        let is_misnamed = !names::qualified_name(extended.text()).is_empty();
         let native = !extended.text().contains('/') || extended.text().contains("kubernetes.io/");
-        if native || extended.text().starts_with("requests.") {
+        if is_misnamed || native || extended.text().starts_with("requests.") {
             causes.push(extended.invalid("must be a valid extended resource name"));
         }
     }
@@ -325,7 +348,7 @@ pub(super) mod tests {
                 (
                     "/spec/devices/constraints/0/matchAttribute",
                     json!("a"),
-                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": must include a domain",
+                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": a fully qualified name must be a domain",
                 ),
                 ("/spec/devices/config/0/opaque", Value::Null, "spec.devices.config[0].opaque: Required value"),
                 (

@@ -170,7 +170,11 @@ mod tests {
                     "spec.podGroups[0].policy: Invalid value: must specify one of:",
                 ),
                 ("/spec/podGroups/0/policy/basic", json!({}), "spec.podGroups[0].policy: Invalid value: \"{basic, gan"),
-                ("/spec/podGroups/0/policy/gang/minCount", json!(0), "spec.podGroups[0].policy.gang.minCount: Invalid"),
+                (
+                    "/spec/podGroups/0/policy/gang/minCount",
+                    json!(-1),
+                    "spec.podGroups[0].policy.gang.minCount: Invalid",
+                ),
                 (
                     "/spec/controllerRef",
                     json!({"kind": "Job"}),

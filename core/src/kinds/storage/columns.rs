@@ -1,7 +1,7 @@
 //! Columns of the storage kinds.
 
 use crate::kinds::cells::{
-    NONE, UNSET, age_column, annotation, at, column, count, items, joined, name, plain, text, text_or, truth,
+    NONE, UNSET, age_column, annotation, at, column, count, items, joined, name, text, text_or, truth,
 };
 use crate::kinds::{Cell, Column};
 use serde_json::Value;
@@ -58,15 +58,6 @@ pub fn of(kind: &str) -> Vec<Column> {
                 count(doc, "spec.drivers").into()
             }),
             age_column(),
-        ],
-        "CSIStorageCapacity" => vec![
-            name(),
-            column("StorageClassName", "string", 0, "The class that the capacity is for.", |doc, _| {
-                text(doc, "storageClassName").into()
-            }),
-            column("Capacity", "string", 0, "Space left.", |doc, _| {
-                at(doc, "capacity").map_or_else(|| UNSET.into(), plain).into()
-            }),
         ],
         _ => Vec::new(),
     }
@@ -163,12 +154,6 @@ mod tests {
                 "x | false | true | true | a,b | true | Persistent,Ephemeral | <unknown>",
             ),
             ("CSINode", json!({"metadata": {"name": "x"}, "spec": {"drivers": [{}, {}]}}), "x | 2 | <unknown>"),
-            (
-                "CSIStorageCapacity",
-                json!({"metadata": {"name": "x"}, "storageClassName": "fast", "capacity": "1Ti"}),
-                "x | fast | 1Ti",
-            ),
-            ("CSIStorageCapacity", json!({"metadata": {"name": "x"}}), "x |  | <unset>"),
         ];
         for (kind, doc, expected) in cases {
             assert_eq!(shown(&of(kind), &doc), expected, "{kind}");

@@ -5,13 +5,15 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Kind, MetadataOnUpdate};
+use crate::object::meta::Document;
 
 const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_800, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -27,6 +29,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("VolumeAttachment"))
             .return_deleted_object()
             .validate(validate::volume_attachment)
+            .metadata_on_update(MetadataOnUpdate::New)
             .conditional_update()
             .status()
             .status_resets(STATUS_RESETS_METADATA)
@@ -36,13 +39,15 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("CSIDriver"))
             .return_deleted_object()
             .validate(validate::driver)
+            .warnings(driver_warnings)
             .conditional_update()
-            .generation(),
+            .generation_of_changes(),
         Kind::cluster("CSINode", "csinodes")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSINode"))
             .return_deleted_object()
             .validate(validate::node)
+            .metadata_on_update(MetadataOnUpdate::New)
             .conditional_update(),
         Kind::namespaced("CSIStorageCapacity", "csistoragecapacities")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
@@ -55,5 +60,18 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("VolumeAttributesClass"))
             .return_deleted_object()
             .validate(validate::attributes_class),
+    ]
+}
+
+fn driver_warnings(_: &Kind, driver: &Document, _: Option<&Document>) -> Vec<String> {
+    let Some(spec) = driver.get("spec") else { return Vec::new() };
+    let requests = spec["tokenRequests"].as_array().is_some_and(|requests| !requests.is_empty());
+    if !requests || !spec["serviceAccountTokenInSecrets"].is_null() {
+        return Vec::new();
+    }
+    vec![
+        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible \
+         logging of tokens in volume attributes"
+            .to_owned(),
     ]
 }

@@ -1,8 +1,7 @@
 //! The rules of storage: classes, what is attached where, and drivers.
 
-use crate::kinds::rules::{
-    At, Seen, distinct, immutable, is_less, named, not_negative, one_of, quantities, same, selector,
-};
+use crate::kinds::core::validate::inline_volume;
+use crate::kinds::rules::{At, Seen, distinct, immutable, is_less, named, not_negative, one_of, same, selector};
 use crate::kinds::shapes::{
     at_least, count, distinct_items, driver_name, entries_fit, exactly_one_of, no_more_than, not_longer, parameters,
     qualified, texts,
@@ -24,7 +23,6 @@ pub fn storage_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             immutable(root.get(field), &old[field], &mut causes);
         }
-        return causes;
     }
     provisioner(root.get("provisioner"), &mut causes);
     parameters(root.get("parameters"), &mut causes);
@@ -45,6 +43,8 @@ fn provisioner(at: At, causes: &mut Vec<Cause>) {
 
 fn topologies(list: At, causes: &mut Vec<Cause>) {
     let mut seen = Seen::default();
+    // A term that says nothing is one too many.
+    seen.again(&json!({}));
     for term in list.items() {
         let expressions = term.get("matchLabelExpressions");
         // What a term says, whatever the order in which it does.
@@ -82,7 +82,7 @@ pub fn volume_attachment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             causes.push(volume.required("must specify non empty persistentVolumeName"));
         }
         (false, true) => named(volume, names::subdomain, &mut causes),
-        (true, false) => quantities(inline.get("capacity"), &mut causes),
+        (true, false) => inline_volume(inline, &mut causes),
     }
     named(spec.get("nodeName"), names::subdomain, &mut causes);
     if let Some(old) = old {
@@ -213,10 +213,8 @@ pub fn capacity(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 pub fn attributes_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
-    // The kind has no spec, but Kubernetes reports its fields as if they were in one.
-    let spec = root.get("spec").holding(new);
-    provisioner(spec.get("driverName"), &mut causes);
-    let settings = spec.get("parameters");
+    provisioner(root.get("driverName"), &mut causes);
+    let settings = root.get("parameters");
     parameters(settings, &mut causes);
     if count(settings) == 0 {
         causes.push(settings.required("must contain at least one key/value pair"));
@@ -296,8 +294,8 @@ mod tests {
         check_rows(
             &attributes,
             &[
-                ("/driverName", json!(""), "spec.driverName: Required value"),
-                ("/parameters", json!({}), "spec.parameters: Required value: must contain at least one key/value pair"),
+                ("/driverName", json!(""), "driverName: Required value"),
+                ("/parameters", json!({}), "parameters: Required value: must contain at least one key/value pair"),
             ],
         );
         check_updates(

@@ -7,7 +7,8 @@ mod validate;
 use super::{ApiGroup, Kind};
 
 /// This group, for the list of all.
-pub const API_GROUP: ApiGroup = ApiGroup::new("storagemigration.k8s.io", kinds, defaults::rules);
+pub const API_GROUP: ApiGroup =
+    ApiGroup::new("storagemigration.k8s.io", kinds, defaults::rules).prioritized(15_800, &[("v1beta1", 9)]);
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {

@@ -10,7 +10,8 @@ use crate::merge::field_set::FieldSet;
 /// Whether a struct is there even when nothing is left in it. The metadata of a custom resource is: what of it nobody
 /// owns, such as the name, is not anybody's to take away.
 fn stays(node: Node, key: &str) -> bool {
-    super::is_always_written(node, key) || key == "metadata" && matches!(node, Node::Object { resource: true, .. })
+    super::always_written(node, key).is_some()
+        || key == "metadata" && matches!(node, Node::Object { resource: true, .. })
 }
 
 /// `live` with all that `config` says. What `config` sets to null goes away, but for what may be null.

@@ -53,11 +53,17 @@ fn differences() {
         json!({"f:spec": {"f:tolerations": {}}}),
         json!({}),
     );
-    // An empty struct that is always written is the same as none.
+    // An empty struct that is always written is the same as none, as is the null that stands for an empty list.
     check_difference(
         Some(json!({"status": {}})),
-        json!({"spec": {"strategy": {}, "containers": []}}),
+        json!({"spec": {"strategy": {}, "containers": null}}),
         json!({}),
+        json!({}),
+    );
+    check_difference(
+        Some(json!({"spec": {}})),
+        json!({"spec": {"containers": []}}),
+        json!({"f:spec": {"f:containers": {}}}),
         json!({}),
     );
     // Unknown maps are entered, unknown lists are not.

@@ -403,9 +403,12 @@ fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
         return DecodeError(text[at..].split(" at line ").next().unwrap_or_default().to_string());
     }
     let message = text.split(" at line ").next().unwrap_or_default();
-    // Go counts lines from nought for the parser's complaints, unlike the scanner's.
-    let line = error.location().map_or(0, |place| place.line());
-    let line = if message.starts_with("did not find expected") { line.saturating_sub(1) } else { line };
+    // Go counts lines from nought for the parser's complaints, unlike the scanner's, and names no first line.
+    let line = match error.location().map_or(0, |place| place.line()) {
+        line if message.starts_with("did not find expected") => line.saturating_sub(1),
+        1 => 0,
+        line => line,
+    };
     match line {
         0 => DecodeError(format!("yaml: {message}")),
         _ => DecodeError(format!("yaml: line {line}: {message}")),
@@ -464,7 +467,7 @@ mod tests {
     #[test]
     fn complaints() {
         let cases: [(&[u8], &str); 5] = [
-            (b"a: b: c", "yaml: line 1: mapping values are not allowed in this context"),
+            (b"a: b: c", "yaml: mapping values are not allowed in this context"),
             (b"a: [1\nb: 2", "yaml: line 1: did not find expected ',' or ']'"),
             (b"a: .inf", "json: unsupported value: +Inf"),
             (b"\xff", "yaml: invalid leading UTF-8 octet"),

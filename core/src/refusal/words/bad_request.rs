@@ -4,6 +4,9 @@ use std::fmt::{self, Display, Formatter};
 
 use super::super::*;
 
+/// What Kubernetes calls the list of its own kinds.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+
 impl Display for BadRequest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -36,13 +39,19 @@ impl Display for BadRequest {
             Self::Directive(what) => write!(f, "invalid patch format of {what}"),
             Self::NotAnObjectToMerge => f.write_str("invalid JSON document"),
             Self::Apply(fault) => write!(f, "{fault}"),
-            Self::UnselectableField { field, only_metadata: true } => {
+            Self::UnselectableField { field, kind: Some(kind), .. } => {
+                write!(f, "field label {} not supported for {kind}", quoted(field))
+            }
+            Self::UnselectableField { field, only_metadata: true, .. } => {
                 write!(f, "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             }
-            Self::UnselectableField { field, only_metadata: false } => {
+            Self::UnselectableField { field, only_metadata: false, .. } => {
                 write!(f, "field label not supported: {field}")
             }
-            Self::Continue(fault) => write!(f, "continue key is not valid: {fault}"),
+            Self::Continue(fault) => write!(f, "invalid continue token: continue key is not valid: {fault}"),
+            Self::NotAVersion(text) => {
+                write!(f, "invalid resource version: {}", Unreasoned::NotAVersionToRead(text.clone()))
+            }
             Self::VersionWithContinue => f.write_str("specifying resource version is not allowed when using continue"),
             Self::NoNamespace => f.write_str("no namespace on request"),
             Self::NoToken => f.write_str("token is required for TokenReview in authentication"),
@@ -52,6 +61,11 @@ impl Display for BadRequest {
             ),
             Self::NotBindable { kind } => write!(f, "cannot bind token to object of type {kind}"),
             Self::NoHost { pod } => write!(f, "pod {pod} does not have a host assigned"),
+            Self::NoContainer { pod, names } => {
+                write!(f, "a container name must be specified for pod {pod}, choose one of: [{}]", names.join(" "))
+            }
+            Self::OtherContainer { pod, container } => write!(f, "container {container} is not valid for pod {pod}"),
+            Self::NoAddress => f.write_str("address not allowed"),
             Self::BrokenBody(fault) => write!(f, "the body cannot be read: {fault}"),
             Self::OtherNameInEviction => f.write_str("name in URL does not match name in Eviction object"),
             Self::OtherOptions { wanted, version, kind } => {
@@ -63,7 +77,12 @@ impl Display for BadRequest {
                  struct field DeleteOptions.{field}"
             ),
             Self::DryRunDisabled => f.write_str("the dryRun feature is disabled"),
-            Self::UnknownIncludeObject(value) => write!(f, "unrecognized includeObject value: {value:?}"),
+            Self::UnknownIncludeObject(value) => write!(
+                f,
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', \
+                 'Object', 'None', or empty",
+                quoted(value)
+            ),
             Self::NotANumber(text) => write!(f, "strconv.ParseInt: parsing \"{text}\": invalid syntax"),
             Self::MissingParameter(name) => write!(f, "the parameter {name} is missing"),
             Self::NoCount { parameter, text } => write!(f, "{parameter}: {text:?} is no number"),
@@ -112,7 +131,7 @@ impl Display for KindFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unregistered { kind, api_version } => {
-                write!(f, "no kind \"{kind}\" is registered for version \"{api_version}\"")
+                write!(f, "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"{SCHEME}\"")
             }
             Self::NoConversion { from: (version, kind), to: (group, wanted) } => {
                 write!(f, "converting ({version}.{kind}) to ({group}.{wanted}): unknown conversion")
@@ -133,7 +152,7 @@ impl Display for PatchFault {
 impl Display for ApplyFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Undecodable(fault) => write!(f, "error decoding YAML: {fault}"),
+            Self::Undecodable(fault) => write!(f, "error decoding YAML: error converting YAML to JSON: {fault}"),
             Self::Unmarshal(fault) => {
                 write!(f, "error decoding YAML: error unmarshaling JSON: while decoding JSON: {fault}")
             }
@@ -151,12 +170,11 @@ impl Display for ApplyFault {
 
 impl Display for ContinueFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotBase64 => "it is not base64",
-            Self::TooShort => "it is too short",
-            Self::Unreadable => "its content cannot be read",
-            Self::OtherRelease => "it is of another release",
-        })
+        match self {
+            Self::NotBase64 { at } => write!(f, "illegal base64 data at input byte {at}"),
+            Self::NotJson(fault) => write!(f, "{fault}"),
+            Self::OtherRelease => f.write_str("it is of another release"),
+        }
     }
 }
 
@@ -174,12 +192,16 @@ impl Display for ForkFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Undecodable(fault) => {
-                write!(f, "expected {{\"folder\": \"/abs/path\", \"at\": \"MOMENT\"}}: {fault}")
+                write!(f, "expected {{\"at\": \"MOMENT\", \"idleSeconds\": 60}}, or a \"folder\" beside \"at\": {fault}")
             }
             Self::RelativeFolder(folder) => {
                 write!(f, "{folder} is no absolute path: the server has a folder of its own")
             }
             Self::Folder(fault) => write!(f, "{fault}"),
+            Self::NoneInMemory => f.write_str(
+                "this server makes no forks in memory: start it with --forks-max, or name the folder of a fork on its disk",
+            ),
+            Self::TooDeep { depth_max } => write!(f, "this fork is one of {depth_max} made of one another: fork an earlier one"),
         }
     }
 }

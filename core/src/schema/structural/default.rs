@@ -60,6 +60,22 @@ fn walk(schema: &Structural, value: &mut Value, room: &mut usize) {
     }
 }
 
+/// A whole number is one however it was written: `2.0` is `2`, as it would be after a round through YAML.
+pub fn whole_numbers(value: &mut Value) {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX);
+            if let Some(whole) = whole {
+                *value = (whole as i64).into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Structural;
@@ -73,6 +89,8 @@ mod tests {
             (object(json!({"a": one})), json!({}), json!({"a": 1})),
             (object(json!({"a": one})), json!({"a": 2}), json!({"a": 2})),
             (object(json!({"a": one})), json!({"a": null}), json!({"a": 1})),
+            (object(json!({"a": {"type": "number", "default": -0.0}})), json!({}), json!({"a": 0})),
+            (object(json!({"a": {"type": "array", "default": [2.0, 2.5]}})), json!({}), json!({"a": [2, 2.5]})),
             (
                 object(json!({"a": {"type": "integer", "default": 1, "nullable": true}})),
                 json!({"a": null}),

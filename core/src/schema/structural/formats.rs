@@ -143,29 +143,42 @@ fn is_date_time(text: &str) -> bool {
 
 /// Go's, or numbers with units by name: `3 weeks`.
 fn is_duration(text: &str) -> bool {
-    const UNITS: &[&str] = &["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
-    const WORDS: &[&str] = &["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
-    if check_duration(text).is_ok() {
-        return true;
-    }
-    let mut known = false;
+    check_duration(text).is_ok() || worded_duration(text).is_some()
+}
+
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3_600 * SECOND;
+/// Units by their spellings, and by the word that they may begin with; in nanoseconds.
+const UNITS: &[(&[&str], &str, i64)] = &[
+    (&["ns"], "nano", 1),
+    (&["us", "µs"], "micro", 1_000),
+    (&["ms"], "milli", 1_000_000),
+    (&["s"], "sec", SECOND),
+    (&["m"], "min", 60 * SECOND),
+    (&["h", "hr"], "hour", HOUR),
+    (&["d"], "day", 24 * HOUR),
+    (&["w", "wk"], "week", 7 * 24 * HOUR),
+];
+
+/// A duration in words, `2 days 3hours`, in nanoseconds; where there is some known unit, others say nothing.
+pub(crate) fn worded_duration(text: &str) -> Option<i64> {
+    let mut nanos: Option<i64> = None;
     let mut rest = text.trim_matches(|c: char| c.is_ascii_whitespace());
-    if rest.is_empty() {
-        return false;
-    }
     while !rest.is_empty() {
         let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
         let number = &rest[..rest.len() - after.len()];
         let after = after.trim_start_matches(|c: char| c.is_ascii_whitespace());
         let behind = after.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
         let unit = after[..after.len() - behind.len()].to_lowercase();
-        if number.is_empty() || number.parse::<i64>().is_err() || unit.is_empty() {
-            return false;
+        let number: i64 = number.parse().ok().filter(|_| !unit.is_empty())?;
+        let known = UNITS.iter().find(|(short, word, _)| short.contains(&unit.as_str()) || unit.starts_with(word));
+        if let Some((_, _, size)) = known {
+            // What is too long is what Go's arithmetic leaves of it.
+            nanos = Some(nanos.unwrap_or(0).wrapping_add(number.wrapping_mul(*size)));
         }
-        known |= UNITS.contains(&unit.as_str()) || WORDS.iter().any(|word| unit.starts_with(word));
         rest = behind.trim_start_matches(|c: char| c.is_ascii_whitespace());
     }
-    known
+    nanos
 }
 
 /// `a@b`, or with a name: `Jo <a@b>`.

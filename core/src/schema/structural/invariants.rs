@@ -116,9 +116,12 @@ fn embedded(at: At, causes: &mut Complaints<Cause>) {
         fields.insert("name".into(), "fakename".into());
     }
     let namespaced = fields.get("namespace").and_then(Value::as_str).is_some_and(|namespace| !namespace.is_empty());
-    for cause in metadata(&fields, NameRule::PathSegment, namespaced) {
+    for mut cause in metadata(&fields, NameRule::PathSegment, namespaced) {
         let path = at.path();
         let dot = if path.is_empty() { "" } else { "." };
-        causes.add(|| Cause { field: format!("{path}{dot}{}", cause.field), ..cause });
+        causes.add(|| {
+            cause.field = format!("{path}{dot}{}", cause.field);
+            cause
+        });
     }
 }

@@ -6,7 +6,7 @@
 //! A schema within `allOf`, `anyOf`, `oneOf` or `not` is of the same type; it only has fewer fields in use.
 
 mod correlate;
-mod default;
+pub(super) mod default;
 pub(crate) mod field_path;
 pub(crate) mod formats;
 mod invariants;

@@ -1,6 +1,7 @@
 //! Compiles a definition's `openAPIV3Schema`. Values of the wrong type count as unset: types are the schema table's
 //! business.
 
+use super::default::whole_numbers;
 use super::formats::Format;
 use super::pattern::Pattern;
 use super::rules::Rules;
@@ -34,7 +35,9 @@ fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
     let mut one = |at: At| parse(at, depth + 1, causes);
     let additional = at.get("additionalProperties");
     let items = at.get("items");
-    let default = at.get("default").value;
+    let mut default = at.get("default").value.clone();
+    // What is filled in looks as if it had been sent.
+    whole_numbers(&mut default);
     let ty = at.get("type").text();
     let mut schema = Structural {
         ty: Type::ALL.into_iter().find(|known| known.as_str() == ty),
@@ -60,7 +63,7 @@ fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
         rules: Rules::parse(at.get("x-kubernetes-validations")),
         has_rules: false,
         default_bytes: if default.is_null() { 0 } else { default.to_string().len() },
-        default: Some(default).filter(|default| !default.is_null()).cloned(),
+        default: Some(default).filter(|default| !default.is_null()),
         checks: checks(at, &mut one),
     };
     let additional = schema.additional_properties.as_ref().and_then(Additional::schema);

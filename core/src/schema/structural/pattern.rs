@@ -92,6 +92,8 @@ fn go_words(error: &regex_syntax::Error) -> String {
 /// Go lets nothing be repeated more often.
 const REPEAT_MAX: u32 = 1000;
 
+const UNCLOSED: &str = "missing closing ]";
+
 struct Rewriter<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
@@ -240,7 +242,15 @@ impl Rewriter<'_> {
 
     /// A class in brackets. Whatever Rust would read as an operation on sets is text.
     fn class(&mut self) -> Result<(), String> {
-        let unclosed = || "missing closing ]".to_owned();
+        let behind = self.rest.clone();
+        self.class_until_closed().map_err(|error| match error.as_str() {
+            UNCLOSED => format!("{UNCLOSED}: `[{}`", behind.collect::<String>()),
+            _ => error,
+        })
+    }
+
+    fn class_until_closed(&mut self) -> Result<(), String> {
+        let unclosed = || UNCLOSED.to_owned();
         self.out.push('[');
         if self.rest.next_if_eq(&'^').is_some() {
             self.out.push('^');
@@ -290,7 +300,7 @@ impl Rewriter<'_> {
         }
         match self.rest.next() {
             Some(c) => self.character_escape(c),
-            None => Err("missing closing ]".into()),
+            None => Err(UNCLOSED.into()),
         }
     }
 
@@ -378,7 +388,7 @@ mod tests {
         for (pattern, expected) in [
             ("(", "missing closing ): `(`"),
             (")", "unexpected ): `)`"),
-            ("[a", "missing closing ]"),
+            ("[a", "missing closing ]: `[a`"),
             ("*a", "missing argument to repetition operator"),
             ("a**", "invalid nested repetition operator: `**`"),
             ("a{1001}", "invalid repeat count: `{1001}`"),

@@ -307,7 +307,7 @@ impl Walk<'_> {
         if let Some(each) = schema.items.as_deref() {
             let old = OldItems::of(schema, old);
             for (index, item) in items.iter().enumerate() {
-                tally.add(self.value(each, item, old.get(index, item), &path.then(Step::Index(index))));
+                tally.add(self.value(each, item, old.same(item), &path.then(Step::Index(index))));
             }
         }
         tally.matches += 1;

@@ -24,6 +24,14 @@ const UNSERVED: [(&str, &str); 3] =
 const REQUIRED: [(&str, &str); 2] =
     [("io.k8s.api.core.v1.EphemeralContainer", "name"), ("io.k8s.api.core.v1.Event", "metadata")];
 
+/// What Kubernetes says of single fields, and means nothing to apply or to patches. Message, field, extension, value.
+const MARKERS: [(&str, &str, &str, &str); 4] = [
+    ("APIServiceSpec", "caBundle", "x-kubernetes-list-type", "atomic"),
+    ("PersistentVolumeClaimStatus", "allocatedResourceStatuses", "x-kubernetes-map-type", "granular"),
+    ("PersistentVolumeSpec", "claimRef", "x-kubernetes-map-type", "granular"),
+    ("PodDisruptionBudgetSpec", "selector", "x-kubernetes-patch-strategy", "replace"),
+];
+
 /// Writes definitions in one form. Made for one document and dropped with it.
 pub(super) struct Definitions<'a> {
     form: Form,
@@ -64,7 +72,7 @@ impl<'a> Definitions<'a> {
                 let (kind, message) = (&served.kind.kind, &served.version.message);
                 let own = GroupVersionKind::new(&gv.group, &gv.version, kind);
                 kinds.entry(message.clone()).or_default().push(own);
-                if served.kind.stored {
+                if served.kind.verbs.contains(&"list") {
                     let list = GroupVersionKind::new(&gv.group, &gv.version, &format!("{kind}List"));
                     kinds.entry(format!("{message}List")).or_default().push(list);
                     let of = ListOf { item: message.clone(), plural: served.kind.resource.clone() };
@@ -190,10 +198,16 @@ impl<'a> Definitions<'a> {
         if !text.is_empty() {
             beside.insert("description".into(), json!(text));
         }
-        if let Some(default) = self.default_of(field, values) {
+        if let Some(default) = self.default_of(field) {
             beside.insert("default".into(), default);
         }
-        insert_extensions(field, &mut beside);
+        // The items of a list of objects are nothing that anybody applies.
+        let is_list = message.typed && bare.ends_with("List") && field.json == "items";
+        if !is_list {
+            insert_extensions(field, &mut beside);
+        }
+        let markers = MARKERS.iter().filter(|(owner, name, ..)| (*owner, *name) == (bare, field.json.as_str()));
+        beside.extend(markers.map(|(.., key, value)| ((*key).to_owned(), json!(value))));
         self.add_beside(&mut property, beside);
         property
     }
@@ -210,37 +224,30 @@ impl<'a> Definitions<'a> {
         let mut element = self.single(owner, ty);
         let mut beside = Map::new();
         beside.extend(values.map(|values| ("enum".to_owned(), json!(values))));
-        beside.extend(self.zero_of(ty, values).map(|zero| ("default".to_owned(), zero)));
+        beside.extend(self.zero_of(ty).map(|zero| ("default".to_owned(), zero)));
         self.add_beside(&mut element, beside);
         element
     }
 
     /// Kubernetes shows a default where the field has one, and where Go always writes the field. Only in version 3.
-    fn default_of(&self, field: &Field, values: Option<&[&str]>) -> Option<Value> {
+    fn default_of(&self, field: &Field) -> Option<Value> {
         if let Some(default) = field.default.as_ref().filter(|_| self.form == Form::V3) {
             return serde_json::from_str(default).ok();
         }
-        let always = match field.ty {
-            Type::Message(_) => field.zero == Zero::Always,
-            _ => field.zero == Zero::Always || field.required,
-        };
-        if field.shape == Shape::Single && always { self.zero_of(&field.ty, values) } else { None }
+        let always = field.shape == Shape::Single && field.zero == Zero::Always;
+        if always { self.zero_of(&field.ty) } else { None }
     }
 
-    /// What Go writes for nothing. Left out where the type itself forbids it: Kubernetes shows it there as well, but
-    /// a default that breaks its own schema makes the document invalid.
-    fn zero_of(&self, ty: &Type, values: Option<&[&str]>) -> Option<Value> {
+    /// What Go writes for nothing, though the type itself may forbid it.
+    fn zero_of(&self, ty: &Type) -> Option<Value> {
         if self.form == Form::V2 {
             return None;
         }
         match ty {
-            Type::String => values.is_none_or(|values| values.contains(&"")).then(|| json!("")),
+            Type::String => Some(json!("")),
             Type::Bool => Some(json!(false)),
             Type::Int32 | Type::Int64 | Type::Double => Some(json!(0)),
-            Type::Message(id) => {
-                let may_be_empty = required(self.schema.message(*id)).next().is_none();
-                may_be_empty.then(|| json!({}))
-            }
+            Type::Message(_) => Some(json!({})),
             _ => None,
         }
     }
@@ -453,18 +460,23 @@ fn special(name: &str, form: Form) -> Option<Value> {
         "Time" | "MicroTime" => json!({"type": "string", "format": "date-time"}),
         "Duration" => json!({"type": "string"}),
         "RawExtension" | "FieldsV1" => json!({"type": "object"}),
-        "Info" => version_info(),
+        "Info" => version_info(form),
         _ => return None,
     })
 }
 
 /// What `/version` answers: no message of the table.
-fn version_info() -> Value {
+fn version_info(form: Form) -> Value {
     const REQUIRED: [&str; 9] =
         ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
     const OPTIONAL: [&str; 4] = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
-    let names = REQUIRED.iter().chain(&OPTIONAL);
-    let properties: Map<String, Value> = names.map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+    let always = match form {
+        Form::V2 => json!({"type": "string"}),
+        Form::V3 => json!({"type": "string", "default": ""}),
+    };
+    let always = REQUIRED.iter().map(|name| ((*name).to_owned(), always.clone()));
+    let optional = OPTIONAL.iter().map(|name| ((*name).to_owned(), json!({"type": "string"})));
+    let properties: Map<String, Value> = always.chain(optional).collect();
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 

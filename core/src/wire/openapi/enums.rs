@@ -22,12 +22,12 @@ pub(super) fn unions(definition: &str) -> Option<Value> {
 
 type Values = &'static [&'static str];
 
+const ALLOCATION_MODES: Values = &["All", "ExactCount"];
 const ACCESS_MODES: Values = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const EXPRESSION: Values = &["DoesNotExist", "Exists", "In", "NotIn"];
 const FAILURE_POLICIES: Values = &["Fail", "Ignore"];
 const HONOR_OR_IGNORE: Values = &["Honor", "Ignore"];
 const MATCH_POLICIES: Values = &["Equivalent", "Exact"];
-const METRIC_SOURCES: Values = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 const NONE_OR_CLIENT_IP: Values = &["ClientIP", "None"];
 const ON_DELETE_OR_ROLLING: Values = &["OnDelete", "RollingUpdate"];
 const OPERATIONS: Values = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
@@ -52,6 +52,17 @@ const TERMINATION_MESSAGES: Values = &["FallbackToLogsOnError", "File"];
 const TRAFFIC: Values = &["Cluster", "Local"];
 const VOLUME_MODES: Values = &["Block", "Filesystem"];
 #[rustfmt::skip]
+const SIGNALS: Values = &[
+    "SIGABRT", "SIGALRM", "SIGBUS", "SIGCHLD", "SIGCLD", "SIGCONT", "SIGFPE", "SIGHUP", "SIGILL", "SIGINT", "SIGIO",
+    "SIGIOT", "SIGKILL", "SIGPIPE", "SIGPOLL", "SIGPROF", "SIGPWR", "SIGQUIT", "SIGRTMAX", "SIGRTMAX-1",
+    "SIGRTMAX-10", "SIGRTMAX-11", "SIGRTMAX-12", "SIGRTMAX-13", "SIGRTMAX-14", "SIGRTMAX-2", "SIGRTMAX-3",
+    "SIGRTMAX-4", "SIGRTMAX-5", "SIGRTMAX-6", "SIGRTMAX-7", "SIGRTMAX-8", "SIGRTMAX-9", "SIGRTMIN", "SIGRTMIN+1",
+    "SIGRTMIN+10", "SIGRTMIN+11", "SIGRTMIN+12", "SIGRTMIN+13", "SIGRTMIN+14", "SIGRTMIN+15", "SIGRTMIN+2",
+    "SIGRTMIN+3", "SIGRTMIN+4", "SIGRTMIN+5", "SIGRTMIN+6", "SIGRTMIN+7", "SIGRTMIN+8", "SIGRTMIN+9", "SIGSEGV",
+    "SIGSTKFLT", "SIGSTOP", "SIGSYS", "SIGTERM", "SIGTRAP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGUSR1",
+    "SIGUSR2", "SIGVTALRM", "SIGWINCH", "SIGXCPU", "SIGXFSZ",
+];
+#[rustfmt::skip]
 const USAGES: Values = &[
     "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
     "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
@@ -71,23 +82,28 @@ const VALUES: &[(&str, &str, Values)] = &[
     ("Container", "imagePullPolicy", PULL_POLICIES),
     ("Container", "terminationMessagePolicy", TERMINATION_MESSAGES),
     ("ContainerPort", "protocol", PROTOCOLS),
+    ("ContainerStatus", "stopSignal", SIGNALS),
     ("CronJobSpec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"]),
     ("DaemonSetUpdateStrategy", "type", ON_DELETE_OR_ROLLING),
     ("DeploymentStrategy", "type", &["Recreate", "RollingUpdate"]),
+    ("DeviceAllocationConfiguration", "source", &["FromClaim", "FromClass"]),
+    ("DeviceSubRequest", "allocationMode", ALLOCATION_MODES),
     ("DeviceTaint", "effect", &["NoExecute", "NoSchedule", "None"]),
+    ("DeviceToleration", "effect", &["NoExecute", "NoSchedule", "None"]),
+    ("DeviceToleration", "operator", &["Equal", "Exists"]),
     ("EndpointPort", "protocol", PROTOCOLS),
     ("EndpointSlice", "addressType", &["FQDN", "IPv4", "IPv6"]),
     ("EphemeralContainer", "imagePullPolicy", PULL_POLICIES),
     ("EphemeralContainer", "terminationMessagePolicy", TERMINATION_MESSAGES),
+    ("ExactDeviceRequest", "allocationMode", ALLOCATION_MODES),
     ("HTTPGetAction", "scheme", &["HTTP", "HTTPS"]),
     ("HTTPIngressPath", "pathType", &["Exact", "ImplementationSpecific", "Prefix"]),
     ("HostPathVolumeSource", "type", &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"]),
     ("ImageVolumeSource", "pullPolicy", PULL_POLICIES),
     ("JobSpec", "completionMode", &["Indexed", "NonIndexed"]),
     ("JobSpec", "podReplacementPolicy", &["Failed", "TerminatingOrFailed"]),
+    ("Lifecycle", "stopSignal", SIGNALS),
     ("MatchResources", "matchPolicy", MATCH_POLICIES),
-    ("MetricSpec", "type", METRIC_SOURCES),
-    ("MetricStatus", "type", METRIC_SOURCES),
     ("ModifyVolumeStatus", "status", &["InProgress", "Infeasible", "Pending"]),
     ("MutatingAdmissionPolicySpec", "failurePolicy", FAILURE_POLICIES),
     ("MutatingAdmissionPolicySpec", "reinvocationPolicy", REINVOCATION),
@@ -106,6 +122,7 @@ const VALUES: &[(&str, &str, Values)] = &[
     ("PersistentVolumeClaimSpec", "accessModes", ACCESS_MODES),
     ("PersistentVolumeClaimSpec", "volumeMode", VOLUME_MODES),
     ("PersistentVolumeClaimStatus", "accessModes", ACCESS_MODES),
+    ("PersistentVolumeClaimStatus", "allocatedResourceStatuses", &["ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress", "NodeResizeInfeasible", "NodeResizePending"]),
     ("PersistentVolumeClaimStatus", "phase", &["Bound", "Lost", "Pending"]),
     ("PersistentVolumeSpec", "accessModes", ACCESS_MODES),
     ("PersistentVolumeSpec", "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),
@@ -139,6 +156,7 @@ const VALUES: &[(&str, &str, Values)] = &[
     ("ServiceSpec", "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]),
     ("StatefulSetSpec", "podManagementPolicy", &["OrderedReady", "Parallel"]),
     ("StatefulSetUpdateStrategy", "type", ON_DELETE_OR_ROLLING),
+    ("StorageClass", "reclaimPolicy", &["Delete", "Recycle", "Retain"]),
     ("StorageClass", "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
     ("Taint", "effect", TAINT_EFFECTS),
     ("Toleration", "effect", TAINT_EFFECTS),

@@ -88,7 +88,7 @@ pub(super) struct Parameter {
     pub(super) shared: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Path,
     Query,

@@ -397,9 +397,24 @@ impl Writer<'_> {
 }
 
 fn push(paths: &mut Vec<PathItem>, path: String, parameters: Vec<Parameter>, operations: Vec<Operation>) {
-    if !operations.is_empty() {
-        paths.push(PathItem { path, parameters, operations });
+    if operations.is_empty() {
+        return;
     }
+    let (mut parameters, mut operations) = (parameters, operations);
+    // What all operations share stands above them.
+    let has = |operation: &Operation, name: &str| operation.parameters.iter().any(|known| known.name == name);
+    let common: Vec<Parameter> = operations[0]
+        .parameters
+        .iter()
+        .filter(|parameter| operations.iter().all(|operation| has(operation, &parameter.name)))
+        .cloned()
+        .collect();
+    for operation in &mut operations {
+        operation.parameters.retain(|known| common.iter().all(|common| common.name != known.name));
+    }
+    parameters.extend(common);
+    parameters.sort_by(|one, other| (&one.name, one.place).cmp(&(&other.name, other.place)));
+    paths.push(PathItem { path, parameters, operations });
 }
 
 fn delete_options() -> Option<Body> {

@@ -189,7 +189,7 @@ impl<'c, 's> Decoder<'c, 's> {
         reader: &mut Reader<'_>,
         target: &mut Target<'_>,
     ) -> Result<()> {
-        let shows_zero = matches!(field.zero, Zero::Kept | Zero::Always);
+        let shows_zero = !matches!(field.zero, Zero::Plain | Zero::Dropped);
         match field.ty {
             // Most strings of a message are empty: nothing is allocated for them.
             Type::String => {

@@ -174,7 +174,7 @@ fn is_value(message: &Message, field: &Field) -> bool {
         return false;
     }
     match field.ty {
-        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero != Zero::Kept,
+        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => !field.zero.is_explicit(),
         Type::Message(_)
         | Type::IntOrString
         | Type::Quantity

@@ -6,8 +6,8 @@ use crate::object::device::{
     Allocated, Allocation, Ask, Attribute, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
 };
 use crate::object::node::Node;
-use crate::object::terms::{NodeSelector, NodeTerm, untolerated};
 use crate::object::selector::{Operator, Requirement};
+use crate::object::terms::{NodeSelector, NodeTerm, untolerated};
 use crate::snapshot::Snapshot;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -107,9 +107,10 @@ impl Allocator {
         let mut sum = 0;
         for (claim, allocation) in self.claims.iter().zip(allocations) {
             for request in claim.requests.iter().filter(|request| request.prioritized) {
-                let chosen = request.alternatives.iter().position(|ask| {
-                    allocation.devices.iter().any(|one| one.request == result_name(request, ask))
-                });
+                let chosen = request
+                    .alternatives
+                    .iter()
+                    .position(|ask| allocation.devices.iter().any(|one| one.request == result_name(request, ask)));
                 sum += chosen.and_then(|at| i64::try_from(at).ok()).map_or(0, |at| 8 - at);
             }
         }
@@ -409,7 +410,12 @@ fn result_name(request: &Request, ask: &Ask) -> Text {
 
 fn attribute<'a>(candidate: Candidate<'a>, name: &str) -> Option<&'a Attribute> {
     let (domain, id) = name.split_once('/').unwrap_or((&candidate.slice.driver, name));
-    candidate.device.attributes.iter().find(|((own, name), _)| **own == *domain && **name == *id).map(|(_, value)| value)
+    candidate
+        .device
+        .attributes
+        .iter()
+        .find(|((own, name), _)| **own == *domain && **name == *id)
+        .map(|(_, value)| value)
 }
 
 fn capacity(device: &Device, name: &str) -> Option<i128> {
@@ -424,7 +430,8 @@ fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
     let mut consumed = Vec::new();
     for ((_, name), there) in &device.capacity {
         let all = holdfast_core::schema::quantity::whole(&there.value).unwrap_or(0);
-        let asked = ask.capacity.iter().find(|(own, _)| own.rsplit('/').next() == Some(&**name)).map(|(_, amount)| *amount);
+        let asked =
+            ask.capacity.iter().find(|(own, _)| own.rsplit('/').next() == Some(&**name)).map(|(_, amount)| *amount);
         let amount = match &there.policy {
             None => asked.map_or(all, |_| all),
             Some(policy) => {
@@ -434,7 +441,8 @@ fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
                     (Some((least, most, step)), true) => {
                         let over = (wanted - least).max(0);
                         let step = step.filter(|step| *step > 0).unwrap_or(1);
-                        let amount = least + over.div_euclid(step) * step + if over.rem_euclid(step) > 0 { step } else { 0 };
+                        let amount =
+                            least + over.div_euclid(step) * step + if over.rem_euclid(step) > 0 { step } else { 0 };
                         (most.is_none_or(|most| amount <= most)).then_some(amount)?
                     }
                     (None, true) => wanted,

@@ -22,9 +22,7 @@ pub struct Expression {
 impl Expression {
     pub fn compile(source: &str) -> Result<Self, String> {
         let environment = Environment::kubernetes().variable("device", Type::map(Type::String, Type::Dyn));
-        let faults = |faults: Vec<cel::Fault>| {
-            faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        };
+        let faults = |faults: Vec<cel::Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let program = cel::compile(source, &environment).map_err(faults)?;
         Ok(Expression { program, domains: literals(source) })
     }

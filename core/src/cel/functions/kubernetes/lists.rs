@@ -45,10 +45,10 @@ pub static TABLE: &[Overload] = &[
 const WALK: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| walk_cost(&arguments[0]),
     estimate: |arguments| {
-        let is_text = match arguments.arguments.first().map(|list| list.ty.plain()) {
-            Some(Type::List(item)) => matches!(item.plain(), Type::String | Type::Bytes),
-            _ => false,
+        let Some(item) = arguments.arguments.first().and_then(|list| list.item_type) else {
+            return CallEstimate { cost: arguments.size(0).traversal(), result: None };
         };
+        let is_text = matches!(item.plain(), Type::String | Type::Bytes);
         let texts = if is_text { arguments.item_size(0).traversal() } else { Range::ZERO };
         CallEstimate { cost: arguments.size(0).mul(Range::ONE.add(texts)), result: None }
     },
@@ -76,7 +76,7 @@ fn is_sorted<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     for item in arguments[0].items() {
         let item = item?;
         if let Some(before) = &before
-            && compare(before, &item)? == Some(Ordering::Greater)
+            && compare(before, &item) == Some(Ordering::Greater)
         {
             return Ok(Value::Bool(false));
         }
@@ -85,8 +85,9 @@ fn is_sorted<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     Ok(Value::Bool(true))
 }
 
-fn compare(a: &Value, b: &Value) -> Result<Option<Ordering>, EvalError> {
-    order(a, b).ok_or_else(EvalError::no_such_overload)
+/// What has no order beats nothing.
+fn compare(a: &Value, b: &Value) -> Option<Ordering> {
+    order(a, b).flatten()
 }
 
 fn sum<'a>(arguments: &[Value<'a>], zero: Value<'a>) -> Result<Value<'a>, EvalError> {
@@ -120,7 +121,7 @@ fn best<'a>(arguments: &[Value<'a>], name: &str, worse: Ordering) -> Result<Valu
     for item in arguments[0].items() {
         let item = item?;
         let wins = match &best {
-            Some(best) => compare(best, &item)? == Some(worse),
+            Some(best) => compare(best, &item) == Some(worse),
             None => true,
         };
         if wins {

@@ -2,6 +2,7 @@
 //! table that binds it.
 
 mod address;
+mod authorizer;
 mod format;
 mod lists;
 mod quantity;
@@ -13,8 +14,16 @@ use super::{Cost, CustomCost, Overload};
 use crate::cel::value::{EvalError, Value};
 
 /// The tables of all libraries.
-pub static TABLES: &[&[Overload]] =
-    &[address::TABLE, format::TABLE, lists::TABLE, quantity::TABLE, regex::TABLE, semver::TABLE, url::TABLE];
+pub static TABLES: &[&[Overload]] = &[
+    address::TABLE,
+    authorizer::TABLE,
+    format::TABLE,
+    lists::TABLE,
+    quantity::TABLE,
+    regex::TABLE,
+    semver::TABLE,
+    url::TABLE,
+];
 
 /// Of functions that read a text.
 const READS_TEXT: Cost = Cost::Traverse(&[0]);

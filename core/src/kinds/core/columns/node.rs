@@ -26,7 +26,13 @@ pub fn columns() -> Vec<Column> {
             text_or(node, "status.nodeInfo.osImage", UNKNOWN)
         }),
         column("Kernel-Version", "string", 1, "Version of the kernel.", |node, _| {
-            text_or(node, "status.nodeInfo.kernelVersion", UNKNOWN)
+            let (version, architecture) =
+                (text(node, "status.nodeInfo.kernelVersion"), text(node, "status.nodeInfo.architecture"));
+            match (version, architecture) {
+                ("", _) => UNKNOWN.into(),
+                (version, "") => version.into(),
+                (version, architecture) => format!("{version} ({architecture})").into(),
+            }
         }),
         column("Container-Runtime", "string", 1, "Container runtime and its version.", |node, _| {
             text_or(node, "status.nodeInfo.containerRuntimeVersion", UNKNOWN)

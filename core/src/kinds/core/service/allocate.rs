@@ -65,7 +65,39 @@ pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value)
 /// What the client is told when everything has been handed out.
 fn exhausted(field: impl Into<String>, what: &str) -> Cause {
     let message = format!("failed to allocate a {what}: range is full");
-    Cause { reason: CauseReason::Internal, field: field.into(), message }
+    Cause::told(CauseReason::Internal, field, message)
+}
+
+/// What a new service says of its addresses must fit together, and what the cluster has.
+fn contradiction(spec: &Document) -> Option<Cause> {
+    let count = |field: &str| spec.get(field).and_then(Value::as_array).map_or(0, Vec::len);
+    let (single, list) = (text(spec, "clusterIP"), spec.get("clusterIPs").unwrap_or(&Value::Null));
+    let first = list[0].as_str().unwrap_or_default();
+    if count("clusterIPs") > 0 && single.is_empty() {
+        let why = "must be empty when `clusterIP` is not specified";
+        return Some(Cause::invalid("spec.clusterIPs", list, why));
+    }
+    if count("clusterIPs") > 0 && first != single {
+        return Some(Cause::invalid("spec.clusterIPs", list, "first value must match `clusterIP`"));
+    }
+    // Both families together are what whoever runs the cluster sets up, and this one has a single range.
+    let policy = match text(spec, "ipFamilyPolicy") {
+        "" => "SingleStack",
+        policy => policy,
+    };
+    let is_headless = first == "None" || single == "None";
+    let wrong = |why: &str| Some(Cause::invalid("spec.ipFamilyPolicy", &policy.into(), why));
+    let families = spec.get("ipFamilies").unwrap_or(&Value::Null);
+    if policy == "SingleStack" && count("ipFamilies") == 2 && families[0] != families[1] {
+        return wrong("must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified");
+    }
+    if policy == "SingleStack" && count("clusterIPs") > 1 {
+        return wrong("must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified");
+    }
+    if policy == "RequireDualStack" && !is_headless {
+        return wrong("this cluster is not configured for dual-stack services");
+    }
+    None
 }
 
 struct Allocation<'a>(&'a Allocator<'a>);
@@ -74,6 +106,10 @@ impl Allocation<'_> {
     fn address(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
         let range = self.0.service_range;
         let mut wanted = text(spec, "clusterIP").to_owned();
+        if let Some(cause) = contradiction(spec).filter(|_| old.is_null()) {
+            causes.push(cause);
+            return;
+        }
         if wanted.is_empty() {
             wanted = spec.get("clusterIPs").and_then(|ips| ips[0].as_str()).unwrap_or("").to_owned();
         }
@@ -94,6 +130,12 @@ impl Allocation<'_> {
                 causes.push(Cause::invalid("spec.clusterIPs[0]", &wanted.into(), why));
                 return;
             };
+            let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+            if family != range.family() {
+                let why = format!("{family} is not configured on this cluster");
+                causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([wanted]), &why));
+                return;
+            }
             let fault = match address {
                 address if !range.contains(address) => Some(format!(
                     "failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range. The range \

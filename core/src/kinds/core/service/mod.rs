@@ -5,7 +5,7 @@ mod range;
 
 pub use range::ServiceRange;
 
-use super::{PACKAGE, columns, status, validate};
+use super::{PACKAGE, columns, status, validate, warnings};
 use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, keep_old, text};
 use crate::object::meta::Document;
@@ -23,10 +23,11 @@ pub fn kind() -> Kind {
         .return_deleted_object()
         .names(NameRule::Label1035)
         .validate(validate::service)
+        .warnings(warnings::service)
         .claims(allocate::claims)
         .allocate(allocate::allocate)
         .export(export)
-        .unreachable(|service, _| {
+        .unreachable(|service, _, _| {
             Refusal::Unavailable(Unavailable::NoEndpoints { service: text(service, "/metadata/name") })
         })
         .create_on_update()

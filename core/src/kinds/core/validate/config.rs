@@ -1,6 +1,5 @@
 //! ConfigMaps and Secrets: keys, size, and what the types of secrets promise.
 
-use super::checked;
 use crate::kinds::rules::{At, config_key, immutable, need};
 use crate::refusal::Cause;
 use base64::Engine;
@@ -12,7 +11,6 @@ const BYTES_MAX: usize = 1024 * 1024;
 
 pub fn config_map(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = frozen(new, old);
-    causes.extend(checked(new));
     let root = At::root(new);
     let (data, binary) = (root.get("data"), root.get("binaryData"));
     keys(data, &mut causes);
@@ -40,7 +38,6 @@ fn frozen(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 pub fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = frozen(new, old);
-    causes.extend(checked(new));
     let root = At::root(new);
     if let Some(old) = old {
         immutable(root.get("type"), &old["type"], &mut causes);

@@ -16,6 +16,7 @@ const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const NOT_IN_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 const NOT_IN_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 /// What only a container that the pod was made with can have.
+const RESTART_ACTIONS: &[&str] = &["Restart", "RestartAllContainers"];
 const LASTING: &[&str] = &[
     "ports",
     "resources",
@@ -103,7 +104,8 @@ fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, cause
         }
         for field in LASTING {
             let at = container.get(field);
-            if !at.is_empty() {
+            // An empty list is one, but resources that say nothing are none.
+            if at.is_set() && (!at.is_empty() || field != &"resources") {
                 causes.push(at.forbidden(NOT_IN_EPHEMERAL));
             }
         }
@@ -207,13 +209,10 @@ fn host_network_ports(spec: At, is_pod: bool, causes: &mut Vec<Cause>) {
 /// What a container does when it ends, and rules that depend on how it ended.
 fn restart_policy(container: At, causes: &mut Vec<Cause>) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
-    if !policy.is_set() {
-        if !rules.is_empty() {
-            causes.push(policy.required("must specify restartPolicy when restart rules are used"));
-        }
-        return;
+    if !policy.is_set() && !rules.is_empty() {
+        causes.push(policy.required("must specify restartPolicy when restart rules are used"));
     }
-    if !matches!(policy.text(), "Always" | "Never" | "OnFailure") {
+    if policy.is_set() && !matches!(policy.text(), "Always" | "Never" | "OnFailure") {
         causes.push(policy.not_supported(&["Always", "Never", "OnFailure"]));
     }
     if rules.len() > RESTART_RULES_MAX {
@@ -221,8 +220,8 @@ fn restart_policy(container: At, causes: &mut Vec<Cause>) {
     }
     for rule in rules.items() {
         let (action, codes) = (rule.get("action"), rule.get("exitCodes"));
-        if action.text() != "Restart" {
-            causes.push(action.not_supported(&["Restart"]));
+        if !RESTART_ACTIONS.contains(&action.text()) {
+            causes.push(action.not_supported(RESTART_ACTIONS));
         }
         if !codes.is_set() {
             causes.push(codes.required("must be specified"));

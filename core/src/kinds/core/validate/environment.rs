@@ -68,8 +68,8 @@ fn value_from(variable: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cau
     }
     let count = source.value.as_object().map_or(0, |sources| sources.values().filter(|value| !value.is_null()).count());
     if count == 0 {
-        let detail = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or \
-                      `secretKeyRef`";
+        let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or \
+                      `fileKeyRef`";
         causes.push(source.invalid_unshown(detail));
     } else if !variable.get("value").is_empty() {
         causes.push(source.invalid_unshown("may not be specified when `value` is not empty"));
@@ -85,7 +85,6 @@ fn file_reference(file: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cau
     file_path(path, causes);
     need_name(volume, names::label, causes);
     match volumes.get(volume.text()) {
-        _ if volume.is_empty() => {}
         None => causes.push(volume.not_found()),
         Some(source) if *source != "emptyDir" => {
             causes.push(volume.invalid("referenced volume must be of type emptyDir"));

@@ -26,21 +26,14 @@ mod volume;
 pub use config::{config_map, secret};
 pub use endpoints::endpoints;
 pub use node::node;
-pub use object::{namespace, namespace_finalize, namespace_status, service_account};
+pub use object::{namespace, namespace_finalize, namespace_status};
 pub use persistent::{claim, claim_status, volume as persistent_volume};
+pub(in crate::kinds) use persistent::{claim_spec, inline_volume};
 pub(in crate::kinds) use placement::{node_selector, tolerations};
 pub(in crate::kinds) use pod::template;
 pub use pod::{pod, pod_template};
 pub use pod_parts::{ephemeral_containers, resize, status as pod_status};
 pub use quota::{limit_range, resource_quota, resource_quota_status};
 pub use replication::controller_status;
+pub(in crate::kinds) use resources::container_amounts;
 pub use service::{service, service_status};
-
-use crate::object::validate;
-use crate::refusal::Cause;
-use serde_json::Value;
-
-/// What Kubernetes' own kinds ask of metadata beyond what all objects do, to begin a kind's causes with.
-fn checked(object: &Value) -> Vec<Cause> {
-    object["metadata"].as_object().map_or_else(Vec::new, validate::standard_finalizers)
-}

@@ -1,6 +1,5 @@
 //! Nodes: what they offer, what keeps pods away, and what never changes.
 
-use super::checked;
 use super::placement::taints;
 use super::resources::amount;
 use crate::kinds::rules::{At, Seen, cidr, is_dual_stack};
@@ -8,11 +7,13 @@ use crate::refusal::Cause;
 use serde_json::Value;
 
 const RANGES_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
+const FEATURE_RULE: &str = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., \
+                            MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes";
 const PROVIDER_FIXED: &str = "node updates may not change providerID except from \"\" to valid";
 
 /// Also the rules for a write to the status.
 pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
     // Kubernetes tells of taints as if they were metadata, and of resources as if they were fields.
@@ -21,11 +22,28 @@ pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let list = status.get(list);
         list.entries().for_each(|(name, _)| amount(name, list.get(name), &mut causes));
     }
+    let info = status.get("nodeInfo");
+    let swap = info.get("swap");
+    let size = metadata.get("nodeSwapStatus");
+    let size = size.get("capacity");
+    if swap.get("capacity").number().is_some_and(|number| number <= 0) {
+        causes.push(size.holding(swap.get("capacity").value).invalid("must be greater than zero"));
+    }
+    for feature in status.get("declaredFeatures").items().filter(|feature| !is_feature(feature.text())) {
+        let name = Value::from(feature.text());
+        causes.push(feature.invalid(&format!("invalid feature name {name}: {FEATURE_RULE}")));
+    }
     match old {
         None => ranges(spec.get("podCIDRs"), &mut causes),
         Some(old) => update(spec, status, &old["spec"], &mut causes),
     }
     causes
+}
+
+/// `Feature` or `Feature/part`.
+fn is_feature(name: &str) -> bool {
+    let word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    name.starts_with(|first: char| first.is_ascii_uppercase()) && name.split('/').all(word)
 }
 
 /// Networks of the node's pods: one of each family.

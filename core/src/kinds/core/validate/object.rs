@@ -1,6 +1,5 @@
 //! Kinds with few rules: namespaces, events and service accounts.
 
-use super::checked;
 use crate::kinds::rules::{At, named};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -10,7 +9,7 @@ const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// Finalizers of the spec change through a subresource of their own.
 pub fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     if old.is_some() {
         return causes;
     }
@@ -25,7 +24,7 @@ pub fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 pub fn namespace_finalize(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
     spec.get("finalizers").items().for_each(|finalizer| finalizer_name(finalizer, &mut causes));
@@ -51,10 +50,6 @@ pub fn namespace_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     }
     let detail = format!("may only be '{expected}' if `deletionTimestamp` is {state}");
     vec![status.get("Phase").invalid_as(phase.text(), &detail)]
-}
-
-pub fn service_account(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    checked(new)
 }
 
 #[cfg(test)]

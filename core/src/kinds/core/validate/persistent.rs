@@ -1,14 +1,14 @@
 //! Persistent volumes, and claims of them.
 
-use super::checked;
 use super::placement::{node_selector, same_but_for_old_labels};
 use super::resources::{amount, positive, text};
 use super::source::{Owner, PERSISTENT, check};
 use crate::kinds::rules::{
-    At, compare, immutable, is_less, labels, named_if_any, need, need_one_of, one_of, same, selector,
+    At, compare, immutable, is_less, known, labels, named_if_any, need, need_one_of, one_of, same, selector,
+    twice_on_update,
 };
 use crate::object::{names, validate};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, CauseReason};
 use crate::schema::quantity;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
@@ -27,11 +27,13 @@ const RESIZE_STATES: &[&str] = &[
 ];
 
 pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let metadata = root.get("metadata");
     let spec = root.get("spec");
     volume_spec(spec, metadata.get("name").text(), &mut causes);
+    mount_options(metadata, spec, &mut causes);
+    twice_on_update(old, &mut causes);
     let Some(old) = old else { return causes };
     let old = &old["spec"];
     let mut source = sources_of(spec.value);
@@ -42,7 +44,8 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
     }
     if !same(&source, &sources_of(old)) {
-        causes.push(spec.get("persistentvolumesource").forbidden(SOURCE_FIXED));
+        let path = spec.get("persistentvolumesource").path();
+        causes.push(Cause::changed(path, SOURCE_FIXED, &sources_of(old), &source));
     }
     // Kubernetes leaves `spec` out of the paths of these two.
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old["volumeMode"], &mut causes);
@@ -61,17 +64,50 @@ fn sources_of(spec: &Value) -> Value {
     PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
 }
 
+/// Options of the older form, which some volumes are not mounted with.
+fn mount_options(metadata: At, spec: At, causes: &mut Vec<Cause>) {
+    const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+    const WITHOUT: [&str; 8] =
+        ["hostPath", "local", "fc", "flexVolume", "flocker", "portworxVolume", "scaleIO", "storageos"];
+    let annotations = metadata.get("annotations");
+    let options = annotations.get(OPTIONS);
+    if options.is_set() && WITHOUT.iter().any(|source| spec.get(source).is_set()) {
+        causes.push(options.forbidden("may not specify mount options for this volume type"));
+    }
+}
+
+/// A volume that stands in an attachment: bound to no claim, and of a driver.
+pub fn inline_volume(spec: At, causes: &mut Vec<Cause>) {
+    for field in ["claimRef", "capacity"] {
+        let at = spec.get(field);
+        if !at.is_empty() {
+            causes.push(at.forbidden("may not be specified in the context of inline volumes"));
+        }
+    }
+    if !spec.get("csi").is_set() {
+        causes.push(spec.get("csi").required("has to be specified in the context of inline volumes"));
+    }
+    of_any_volume(spec, "", causes);
+}
+
 fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
-    access_modes(spec.get("accessModes"), "", causes);
-    let capacity = spec.get("capacity");
+    capacity(spec.get("capacity"), causes);
+    of_any_volume(spec, name, causes);
+}
+
+fn capacity(capacity: At, causes: &mut Vec<Cause>) {
     need(capacity, causes);
     if capacity.value["storage"].is_null() || capacity.len() > 1 {
-        causes.push(capacity.not_supported(&["storage"]));
+        causes.push(Cause::not_supported(capacity.path(), capacity.value, &["storage"]));
     }
     for (_, size) in capacity.entries() {
         not_less_than_nothing(size, causes);
         positive(size, causes);
     }
+}
+
+fn of_any_volume(spec: At, name: &str, causes: &mut Vec<Cause>) {
+    access_modes(spec.get("accessModes"), "", causes);
     let policy = spec.get("persistentVolumeReclaimPolicy");
     one_of(policy, &["Delete", "Recycle", "Retain"], causes);
     let affinity = spec.get("nodeAffinity");
@@ -94,7 +130,7 @@ fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
         causes.push(policy.forbidden("may not be 'recycle' for a hostPath mount of '/'"));
     }
     named_if_any(spec.get("storageClassName"), names::subdomain, causes);
-    one_of(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
+    known(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
     let class = spec.get("volumeAttributesClassName");
     if class.is_set() {
         if class.is_empty() {
@@ -135,7 +171,7 @@ fn access_modes(list: At, detail: &str, causes: &mut Vec<Cause>) {
 }
 
 pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     claim_spec(root.get("spec"), &mut causes);
     if let Some(old) = old {
@@ -161,7 +197,7 @@ pub(super) fn claim_template(template: At, causes: &mut Vec<Cause>) {
     claim_spec(template.get("spec"), causes);
 }
 
-fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
+pub fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     access_modes(spec.get("accessModes"), "at least 1 access mode is required", causes);
     selector(spec.get("selector"), causes);
     let resources = spec.get("resources");
@@ -172,7 +208,7 @@ fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
         causes.push(size.required(""));
     }
     named_if_any(spec.get("storageClassName"), names::subdomain, causes);
-    one_of(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
+    known(spec.get("volumeMode"), &["Block", "Filesystem"], causes);
     let (source, reference) = (spec.get("dataSource"), spec.get("dataSourceRef"));
     for source in [source, reference] {
         if source.is_set() {
@@ -181,12 +217,13 @@ fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     }
     let namespace = reference.get("namespace");
     named_if_any(namespace, names::label, causes);
-    let told = source.path();
+    // Kubernetes shows the path, which has nothing to show.
+    let elsewhere =
+        |detail: &str| Cause::told(CauseReason::Invalid, spec.path(), format!("Invalid value: {{}}: {detail}"));
     if source.is_set() && !namespace.is_empty() {
-        let detail = "may not be specified when dataSourceRef.namespace is specified";
-        causes.push(spec.invalid_as(told, detail));
+        causes.push(elsewhere("may not be specified when dataSourceRef.namespace is specified"));
     } else if source.is_set() && reference.is_set() && !same(source.value, reference.value) {
-        causes.push(spec.invalid_as(told, "must match dataSourceRef"));
+        causes.push(elsewhere("must match dataSourceRef"));
     }
     named_if_any(spec.get("volumeAttributesClassName"), names::subdomain, causes);
 }
@@ -234,8 +271,10 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
         }
     }
     if !same(&kept, old_spec) {
-        causes.push(spec.forbidden(CLAIM_FIXED));
+        causes.push(Cause::changed(spec.path(), CLAIM_FIXED, old_spec, &kept));
     }
+    let nothing = json!("0");
+    let size = if size.is_null() { &nothing } else { size };
     if is_less(size, old_size) {
         // What has grown in vain may be asked for with less, but not with what there is already.
         let there = &old["status"]["capacity"]["storage"];
@@ -248,9 +287,7 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
     }
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old_spec["volumeMode"], causes);
     if !old_spec["volumeAttributesClassName"].is_null() {
-        if !class.is_set() {
-            causes.push(class.forbidden("update from non-nil value to nil is forbidden"));
-        } else if class.is_empty() {
+        if class.is_set() && class.is_empty() {
             causes.push(class.forbidden("update from non-nil value to an empty string is forbidden"));
         }
     }

@@ -1,6 +1,6 @@
 //! Where pods may run: tolerations, affinity and spread.
 
-use crate::kinds::rules::{At, Seen, named, named_if_any, need_one_of, one_of, same, selector};
+use crate::kinds::rules::{At, Seen, known, named, named_if_any, need_one_of, one_of, same, selector};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::Value;
@@ -61,9 +61,8 @@ pub(super) fn taints(list: At, causes: &mut Vec<Cause>) {
         }
         need_one_of(effect, EFFECTS, causes);
         if seen.again(&Value::from(vec![key.text(), effect.text()])) {
-            let cause = taint.duplicate();
-            let message = format!("{}: taints must be unique by key and effect pair", cause.message);
-            causes.push(Cause { message, ..cause });
+            let detail = "taints must be unique by key and effect pair";
+            causes.push(Cause::duplicate_of(taint.path(), taint.value, detail));
         }
     }
 }
@@ -242,7 +241,7 @@ pub(super) fn spread(list: At, causes: &mut Vec<Cause>) {
             causes.push(domains.invalid(&detail));
         }
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            one_of(constraint.get(policy), &["Honor", "Ignore"], causes);
+            known(constraint.get(policy), &["Honor", "Ignore"], causes);
         }
         let (keys, labels) = (constraint.get("matchLabelKeys"), constraint.get("labelSelector"));
         if !keys.is_empty() && !labels.is_set() {

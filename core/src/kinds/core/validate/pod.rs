@@ -1,6 +1,5 @@
 //! Pods, and the templates that they are made from.
 
-use super::checked;
 use super::container::{Surroundings, containers};
 use super::resources::{container_resource, pod_requirements, requirements};
 use super::volume::volumes;
@@ -40,7 +39,7 @@ pub fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 /// What holds for a pod at any time.
 pub(super) fn pod_itself(pod: &Value) -> Vec<Cause> {
-    let mut causes = checked(pod);
+    let mut causes = Vec::new();
     let root = At::root(pod);
     let (metadata, spec) = (root.get("metadata"), root.get("spec"));
     annotations::check(metadata.get("annotations"), spec, &mut causes);
@@ -60,7 +59,7 @@ pub(super) fn pod_itself(pod: &Value) -> Vec<Cause> {
 }
 
 pub fn pod_template(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     template(At::root(new).get("template"), &mut causes);
     causes
 }
@@ -136,7 +135,6 @@ fn names_of(spec: At, causes: &mut Vec<Cause>) {
         ("nodeName", names::subdomain),
         ("hostname", names::label),
         ("subdomain", names::label),
-        ("hostnameOverride", names::subdomain),
         ("priorityClassName", names::subdomain),
     ] {
         named_if_any(spec.get(field), check, causes);
@@ -146,9 +144,10 @@ fn names_of(spec: At, causes: &mut Vec<Cause>) {
         named(class, names::subdomain, causes);
     }
     let whole = spec.get("hostnameOverride");
-    if whole.is_empty() {
+    if !whole.is_set() {
         return;
     }
+    named(whole, names::subdomain, causes);
     if whole.text().len() > HOSTNAME_BYTES_MAX {
         causes.push(Cause::too_long(whole.path(), HOSTNAME_BYTES_MAX));
     }

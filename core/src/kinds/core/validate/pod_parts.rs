@@ -140,8 +140,11 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
     annotations::update(metadata.get("annotations"), &old["metadata"]["annotations"], &mut causes);
     annotations::check(metadata.get("annotations"), spec, &mut causes);
-    // Kubernetes tells of conditions as if they were metadata.
-    let conditions = metadata.get("conditions").holding(&status.value["conditions"]);
+    let conditions = status.get("conditions");
+    let generation = status.get("observedGeneration");
+    if generation.number_or_zero() < 0 {
+        causes.push(generation.invalid("must be a non-negative integer"));
+    }
     for condition in conditions.items() {
         let ty = condition.value["type"].as_str().unwrap_or_default();
         let messages = names::qualified_name(ty);
@@ -358,7 +361,7 @@ pub(super) mod tests {
                 (
                     "/status/conditions",
                     json!([{"type": "a b", "status": "True"}]),
-                    "metadata.conditions[0].Type: Invalid value: \"a b\": name part must consist of",
+                    "status.conditions[0].Type: Invalid value: \"a b\": name part must consist of",
                 ),
                 (
                     "/status/containerStatuses/0/state",

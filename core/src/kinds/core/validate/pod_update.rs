@@ -35,8 +35,9 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Vec<Cause>) {
         causes.push(tolerations.forbidden("existing toleration can not be modified except its tolerationSeconds"));
     }
     only_fewer_gates(spec.get("schedulingGates"), &old["schedulingGates"], causes);
-    if !same(&with_changeable_restored(spec, old, causes), old) {
-        causes.push(spec.forbidden(FIXED));
+    let kept = with_changeable_restored(spec, old, causes);
+    if !same(&kept, old) {
+        causes.push(Cause::changed(spec.path(), FIXED, old, &kept));
     }
 }
 

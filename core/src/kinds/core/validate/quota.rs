@@ -1,6 +1,5 @@
 //! Bounds on what a namespace may hold: quotas, and limits of single objects.
 
-use super::checked;
 use super::resources::{
     NameRule, amount, canonical, container_resource, is_quota_resource, may_overcommit, quota_resource, resource_name,
     text,
@@ -30,7 +29,7 @@ const UNSUITED: &str = "unsupported scope applied to resource";
 const LIMIT_TYPES: &[&str] = &["Container", "PersistentVolumeClaim", "Pod"];
 
 pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
     let (hard, scopes) = (spec.get("hard"), spec.get("scopes"));
@@ -40,7 +39,7 @@ pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     if named.iter().any(|scope| fitting(scope).is_none()) {
         causes.push(scopes.invalid("unsupported scope"));
     }
-    if named.iter().any(|scope| !suits(scope, hard)) {
+    for _ in 0..named.iter().map(|scope| unsuited(scope, hard)).sum() {
         causes.push(scopes.invalid(UNSUITED));
     }
     no_opposites(&named, scopes, scopes.value, &mut causes);
@@ -77,10 +76,10 @@ fn fitting(scope: &str) -> Option<&'static [&'static str]> {
     SCOPES.iter().find(|(known, _)| *known == scope).map(|(_, resources)| *resources)
 }
 
-/// Whether the scope, if it exists, can narrow every resource that is counted.
-fn suits(scope: &str, hard: At) -> bool {
-    let Some(resources) = fitting(scope) else { return true };
-    hard.entries().all(|(name, _)| !is_quota_resource(name) || resources.contains(&name))
+/// How many resources are counted that the scope, if it exists, cannot narrow.
+fn unsuited(scope: &str, hard: At) -> usize {
+    let Some(resources) = fitting(scope) else { return 0 };
+    hard.entries().filter(|(name, _)| is_quota_resource(name) && !resources.contains(name)).count()
 }
 
 fn no_opposites(scopes: &BTreeSet<&str>, at: At, shown: &Value, causes: &mut Vec<Cause>) {
@@ -94,7 +93,7 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
     let list = selector.get("matchExpressions");
     let named: BTreeSet<&str> =
         list.items().map(|expression| expression.value["scopeName"].as_str().unwrap_or_default()).collect();
-    if named.iter().any(|scope| !suits(scope, spec.get("hard"))) {
+    for _ in 0..named.iter().map(|scope| unsuited(scope, spec.get("hard"))).sum() {
         causes.push(Cause::invalid(list.path(), selector.value, UNSUITED));
     }
     for expression in list.items() {
@@ -119,14 +118,14 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(list.get("values").path(), values.value, detail));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => causes.push(told.invalid("not a valid selector operator")),
+            _ => causes.push(told.invalid_as(told.text(), "not a valid selector operator")),
         }
     }
     no_opposites(&named, list, &spec.value["scopes"], causes);
 }
 
 pub fn limit_range(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = checked(new);
+    let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
     let mut seen = Seen::default();

@@ -125,12 +125,20 @@ pub(super) fn container_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Amounts of what a container can have, and no less than nothing of each.
+pub(in crate::kinds) fn container_amounts(map: At, causes: &mut Vec<Cause>) {
+    for (name, at) in map.entries() {
+        container_resource(name, at, causes);
+        amount(name, at, causes);
+    }
+}
+
 pub(super) fn pod_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
     let before = causes.len();
     resource_name(name, at, causes);
     if causes.len() == before && !is_huge(name) && !matches!(name, "cpu" | "memory") {
         let shown = Value::from(name);
-        causes.push(at.holding(&shown).not_supported(&["cpu", "memory"]));
+        causes.push(at.holding(&shown).not_supported(&["cpu", "hugepages-", "memory"]));
     }
 }
 
@@ -200,9 +208,9 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
         *whole |= request.is_empty();
         if !claims.contains(name) {
             let end = if known.is_empty() { " which is empty".to_owned() } else { format!(": {known}") };
-            let cause = Cause::not_found(claim.path(), &shown);
-            let message = format!("{}: must be one of the names in pod.spec.resourceClaims{end}", cause.message);
-            causes.push(Cause { message, ..cause });
+            let mut cause = Cause::not_found(claim.path(), &shown);
+            cause.message += &format!(": must be one of the names in pod.spec.resourceClaims{end}");
+            causes.push(cause);
         }
     }
 }
@@ -221,9 +229,13 @@ pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut
     let requests = at.get("requests");
     for (resource, sum) in container_requests(spec.value) {
         let own = &requests.value[&resource];
-        let own_nanos = if own.is_null() { Some(0) } else { quantity::nanos(&text(own)) };
+        // What is not asked for is what the containers ask for.
+        if own.is_null() {
+            continue;
+        }
+        let own_nanos = quantity::nanos(&text(own));
         if own_nanos.is_some_and(|own| sum.nanos > own) {
-            let shown = if own.is_null() { "0".to_owned() } else { canonical(own) };
+            let shown = canonical(own);
             let detail = format!("must be greater than or equal to aggregate container requests of {}", sum.shown());
             causes.push(requests.key(&resource).invalid_as(shown, &detail));
         }

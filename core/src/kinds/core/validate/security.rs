@@ -1,6 +1,6 @@
 //! Security contexts of pods and containers: users, profiles, kernel parameters, and what each system knows.
 
-use crate::kinds::rules::{At, Seen, between, descending_path, named_if_any, one_of};
+use crate::kinds::rules::{At, Seen, between, descending_path, known, named, one_of};
 use crate::object::names;
 use crate::refusal::Cause;
 
@@ -62,12 +62,13 @@ pub(super) fn pod_context(spec: At, causes: &mut Vec<Cause>) {
         causes.push(context.get("shareProcessNamespace").invalid_as(true, detail));
     }
     sysctls(spec, context.get("sysctls"), causes);
-    one_of(context.get("fsGroupChangePolicy"), &["Always", "OnRootMismatch"], causes);
+    known(context.get("fsGroupChangePolicy"), &["Always", "OnRootMismatch"], causes);
     seccomp(context.get("seccompProfile"), causes);
     windows_options(context.get("windowsOptions"), causes);
     app_armor(context.get("appArmorProfile"), causes);
-    one_of(context.get("supplementalGroupsPolicy"), &["Merge", "Strict"], causes);
-    one_of(context.get("seLinuxChangePolicy"), &["MountOption", "Recursive"], causes);
+    known(context.get("supplementalGroupsPolicy"), &["Merge", "Strict"], causes);
+    // Another policy is a feature that is off.
+    known(context.get("seLinuxChangePolicy"), &["Recursive"], causes);
 }
 
 pub(super) fn container_context(context: At, host_users: bool, causes: &mut Vec<Cause>) {
@@ -191,7 +192,10 @@ fn kernel_namespace(name: &str) -> Option<&'static str> {
 }
 
 fn windows_options(options: At, causes: &mut Vec<Cause>) {
-    named_if_any(options.get("gmsaCredentialSpecName"), names::subdomain, causes);
+    let name = options.get("gmsaCredentialSpecName");
+    if name.is_set() {
+        named(name, names::subdomain, causes);
+    }
     let credential = options.get("gmsaCredentialSpec");
     if credential.is_set() && credential.is_empty() {
         causes.push(credential.invalid("gmsaCredentialSpec cannot be an empty string"));
@@ -288,7 +292,7 @@ pub(super) fn host_users(spec: At, causes: &mut Vec<Cause>) {
     }
     for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if spec.get(field).is_true() {
-            causes.push(spec.get(shown).forbidden("when `pod.Spec.HostUsers` is false"));
+            causes.push(spec.get(shown).forbidden("when `hostUsers` is false"));
         }
     }
 }
@@ -307,7 +311,7 @@ pub(super) fn operating_system(spec: At, causes: &mut Vec<Cause>) {
         }
     };
     match name.text() {
-        "" => causes.push(name.required("cannot be empty")),
+        "" => causes.push(name.required("")),
         "linux" => {
             let mut check = |context: At| {
                 let options = context.get("windowsOptions");
@@ -435,7 +439,7 @@ mod tests {
                 (
                     "/spec",
                     json!({"hostUsers": false, "hostPID": true, "containers": [{"name": "a", "image": "a"}]}),
-                    "spec.HostPID: Forbidden: when `pod.Spec.HostUsers` is false",
+                    "spec.HostPID: Forbidden: when `hostUsers` is false",
                 ),
                 (
                     "/spec",

@@ -28,12 +28,14 @@ pub(super) struct Source {
     /// What a `secretRef` must hold.
     secret: &'static [&'static str],
     rule: Option<fn(At, &Owner, &mut Vec<Cause>)>,
+    /// Kubernetes lets it stand beside another.
+    beside: bool,
 }
 
 type Rule = fn(At, &Owner, &mut Vec<Cause>);
 
 const fn source(field: &'static str, needs: &'static [&'static str], rule: Option<Rule>) -> Source {
-    Source { field, names: (field, field), needs, secret: &[], rule }
+    Source { field, names: (field, field), needs, secret: &[], rule, beside: false }
 }
 
 const fn misnamed(source: Source, wrong: &'static str, surplus: &'static str) -> Source {
@@ -112,7 +114,7 @@ pub(super) const PERSISTENT: &[Source] = &[
     secret(source("iscsi", &["targetPortal"], Some(persistent_iscsi)), LOCAL),
     secret(CINDER, REMOTE),
     FIBRE_CHANNEL,
-    FLEX,
+    Source { beside: true, ..FLEX },
     source("azureFile", &["secretName", "shareName"], Some(persistent_azure_file)),
     VSPHERE,
     PHOTON,
@@ -132,11 +134,11 @@ pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &m
         if !value.is_set() {
             continue;
         }
-        if found.is_some() {
+        if found.is_some() && !source.beside {
             causes.push(at.get(source.names.1).forbidden("may not specify more than 1 volume type"));
             continue;
         }
-        found = Some(source);
+        found = found.or(Some(source));
         let value = at.get(source.names.0).holding(value.value);
         for needed in source.needs {
             need(value.get(needed), causes);

@@ -2,7 +2,7 @@
 
 use super::Rule;
 use super::declared::{REQUEST_BYTES_MAX, declared};
-use crate::cel::{self, Environment, Fault, Program, Type};
+use crate::cel::{self, Environment, Fault, Program, Stage, Type};
 use crate::schema::structural::Structural;
 use crate::schema::structural::field_path::FieldPath;
 
@@ -31,7 +31,8 @@ pub const OLD_SELF: &str = "oldSelf";
 /// None for a schema that expressions cannot see.
 pub fn compile(schema: &Structural, is_resource: bool) -> Option<Compiled> {
     let sized = declared(schema, is_resource)?;
-    let environment = |old: Type| Environment::kubernetes().variable("self", sized.ty.clone()).variable(OLD_SELF, old);
+    let this = Environment::kubernetes().variable("self", sized.ty.clone()).computed_like(sized.ty.clone());
+    let environment = |old: Type| this.clone().variable(OLD_SELF, old);
     let plain = environment(sized.ty.clone());
     let optional = environment(Type::optional(sized.ty.clone()));
     let rules = schema.rules.iter().flat_map(|rules| &rules.all);
@@ -64,8 +65,13 @@ fn compile_rule(schema: &Structural, rule: &Rule, environment: &Environment) -> 
 
 fn typed(source: &str, environment: &Environment, ty: &Type, what: &str, failed: &str) -> Result<Program, String> {
     let words = |faults: Vec<Fault>| {
+        let stage = match faults.first().map(|fault| fault.stage) {
+            Some(Stage::Instantiation) if what.is_empty() => "program instantiation",
+            Some(Stage::Instantiation) => "instantiation",
+            _ => "compilation",
+        };
         let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
-        format!("{what}compilation failed: {}", faults.join("\n"))
+        format!("{what}{stage} failed: {}", faults.join("\n"))
     };
     let program = cel::compile(source, environment).map_err(words)?;
     if program.result() == ty { Ok(program) } else { Err(failed.to_owned()) }

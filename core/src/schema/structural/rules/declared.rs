@@ -26,12 +26,42 @@ pub struct Sized {
 
 /// The type of a schema. None for what expressions cannot see: what says no type, and lists and maps of such.
 pub fn declared(schema: &Structural, is_resource: bool) -> Option<Sized> {
-    one(schema, is_resource, &mut 0)
+    one(schema, is_resource, &mut Names { path: ROOT.to_owned(), count: 0 })
 }
 
-/// `objects` counts them, for their names: types are the same by name, and names of fields may be long.
-fn one(schema: &Structural, is_resource: bool, objects: &mut u32) -> Option<Sized> {
-    let (ty, bytes_min, max_size) = plain(schema, is_resource, objects)?;
+/// Types are the same by name, and an object's is its path: `selfType.spec.ports.@idx`.
+struct Names {
+    path: String,
+    /// How many objects there were: names of fields may be long, and where a path becomes longer than anybody reads,
+    /// the number of the object stands for it.
+    count: u32,
+}
+
+const ROOT: &str = "selfType";
+const PATH_BYTES_MAX: usize = 500;
+
+impl Names {
+    fn below<T>(&mut self, step: &str, read: impl FnOnce(&mut Names) -> T) -> T {
+        let length = self.path.len();
+        if length < PATH_BYTES_MAX && step.len() < PATH_BYTES_MAX {
+            self.path.push('.');
+            self.path.push_str(step);
+        } else if length < 2 * PATH_BYTES_MAX {
+            self.path.push_str(&".".repeat(2 * PATH_BYTES_MAX - length));
+        }
+        let read = read(self);
+        self.path.truncate(length);
+        read
+    }
+
+    fn next(&mut self) -> String {
+        self.count += 1;
+        if self.path.len() < 2 * PATH_BYTES_MAX { self.path.clone() } else { format!("{ROOT}{}", self.count) }
+    }
+}
+
+fn one(schema: &Structural, is_resource: bool, names: &mut Names) -> Option<Sized> {
+    let (ty, bytes_min, max_size) = plain(schema, is_resource, names)?;
     let list = match &schema.list_type {
         Some(ListType::Set) => ListKind::Set,
         Some(ListType::Map(keys)) => ListKind::Map(keys.clone()),
@@ -41,7 +71,7 @@ fn one(schema: &Structural, is_resource: bool, objects: &mut u32) -> Option<Size
     Some(Sized { ty, bytes_min })
 }
 
-fn plain(schema: &Structural, is_resource: bool, objects: &mut u32) -> Option<(Seen, u64, Option<u64>)> {
+fn plain(schema: &Structural, is_resource: bool, names: &mut Names) -> Option<(Seen, u64, Option<u64>)> {
     let checks = schema.checks.as_deref();
     let length_max = checks.and_then(|checks| checks.length.max).map(not_negative);
     let characters_max = length_max.map(|max| max.saturating_mul(CHARACTER_BYTES_MAX));
@@ -51,19 +81,19 @@ fn plain(schema: &Structural, is_resource: bool, objects: &mut u32) -> Option<(S
     Some(match schema.ty? {
         Type::Array => {
             let items = schema.items.as_deref()?;
-            let item = one(items, items.embedded_resource, objects)?;
+            let item = names.below("@idx", |names| one(items, items.embedded_resource, names))?;
             let max = checks.and_then(|checks| checks.items.max).map(not_negative);
             let max = max.unwrap_or((REQUEST_BYTES_MAX - 2) / (item.bytes_min + 1));
             (Seen::list(item.ty), 2, Some(max))
         }
         Type::Object => match &schema.additional_properties {
             Some(Additional::Like(each)) => {
-                let value = one(each, each.embedded_resource, objects)?;
+                let value = names.below("@elem", |names| one(each, each.embedded_resource, names))?;
                 let max = checks.and_then(|checks| checks.properties.max).map(not_negative);
                 let max = max.unwrap_or((REQUEST_BYTES_MAX - 2) / (value.bytes_min + 6));
                 (Seen::map(Seen::String.sized(NO_SIZE), value.ty), 2, Some(max))
             }
-            _ => object(schema, is_resource, objects),
+            _ => object(schema, is_resource, names),
         },
         Type::Boolean => (Seen::Bool, 4, Some(NO_SIZE)),
         Type::Integer => (Seen::Int, 1, Some(NO_SIZE)),
@@ -82,7 +112,7 @@ fn plain(schema: &Structural, is_resource: bool, objects: &mut u32) -> Option<(S
     })
 }
 
-fn object(schema: &Structural, is_resource: bool, objects: &mut u32) -> (Seen, u64, Option<u64>) {
+fn object(schema: &Structural, is_resource: bool, names: &mut Names) -> (Seen, u64, Option<u64>) {
     let checks = schema.checks.as_deref();
     let required: BTreeSet<&str> =
         checks.map(|checks| checks.required.iter().map(String::as_str).collect()).unwrap_or_default();
@@ -101,23 +131,21 @@ fn object(schema: &Structural, is_resource: bool, objects: &mut u32) -> (Seen, u
         if implied && super::super::is_meta(json) {
             continue;
         }
-        if let Some(field) = one(property, property.embedded_resource, objects) {
+        let step = escape(json).unwrap_or_else(|| json.clone());
+        if let Some(field) = names.below(&step, |names| one(property, property.embedded_resource, names)) {
             add(json, field, property.default.is_some());
         }
     }
     if implied {
         let text = || Seen::String.sized(REQUEST_BYTES_MAX - 2);
-        let metadata = Seen::object(&next_name(objects), [("name", text()), ("generateName", text())]).sized(NO_SIZE);
+        let metadata =
+            Seen::object(&names.below("metadata", Names::next), [("name", text()), ("generateName", text())])
+                .sized(NO_SIZE);
         add("apiVersion", Sized { ty: text(), bytes_min: 2 }, false);
         add("kind", Sized { ty: text(), bytes_min: 2 }, false);
         add("metadata", Sized { ty: metadata, bytes_min: 2 }, false);
     }
-    (Seen::Object(Arc::new(ObjectType::new(next_name(objects), fields))), bytes_min, Some(NO_SIZE))
-}
-
-fn next_name(objects: &mut u32) -> String {
-    *objects += 1;
-    format!("selfType{objects}")
+    (Seen::Object(Arc::new(ObjectType::new(names.next(), fields))), bytes_min, Some(NO_SIZE))
 }
 
 /// Whether a resource's schema speaks of all the names that expressions see of any resource.

@@ -120,7 +120,7 @@ impl<'p> Run<'p> {
         let olds = OldItems::of(schema, place.old);
         let kept = OldItems::of(schema, place.kept.pair.filter(|_| place.kept.is_own).map(|(_, _, old)| old));
         for (index, value) in items.iter().enumerate() {
-            let kept = place.kept.below(each, value, kept.get(index, value).filter(|old| !old.is_null()));
+            let kept = place.kept.below(each, value, kept.same(value).filter(|old| !old.is_null()));
             let (old, path) = (olds.same(value), &place.path.then(Step::Index(index)));
             self.walk(each, Place { value, old, kept, path, is_resource: each.embedded_resource });
         }
@@ -191,7 +191,11 @@ impl<'n> Node<'n, '_, '_, '_> {
                     Ok(Seen::String(text)) => as_message(&text),
                     Ok(_) | Err(Stop::Error(EvalError::Message(_))) => None,
                     Err(stop) => {
-                        self.tell(compiled, CauseReason::Invalid, &words(&stop, &rule.message_expression));
+                        let detail = words(&stop, &rule.message_expression);
+                        let ty = Value::from(self.ty);
+                        if !self.is_old_news(compiled) {
+                            self.add(&compiled.field, |field| Cause::invalid(field, &ty, &detail));
+                        }
                         self.run.left = None;
                         return;
                     }
@@ -221,16 +225,24 @@ impl<'n> Node<'n, '_, '_, '_> {
 
     /// Tells that the rule is broken, if that is news.
     fn tell(&mut self, compiled: &CompiledRule, reason: CauseReason, detail: &str) {
-        if !compiled.uses_old_self && self.place.kept.is_unchanged() {
+        if self.is_old_news(compiled) {
             return;
         }
-        let ty = Value::from(self.ty);
-        self.add(&compiled.field, |field| match reason {
-            CauseReason::Forbidden => Cause::forbidden(field, detail),
-            CauseReason::Required => Cause::required(field, detail),
-            CauseReason::Duplicate => Cause::duplicate(field, &ty),
-            _ => Cause::invalid(field, &ty, detail),
+        let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
+        self.add(&compiled.field, |field| match (reason, value) {
+            (CauseReason::Forbidden, _) => Cause::forbidden(field, detail),
+            (CauseReason::Required, _) => Cause::required(field, detail),
+            (CauseReason::Duplicate, Some(value)) => Cause::duplicate(field, value),
+            (CauseReason::Duplicate, None) => Cause::told(CauseReason::Duplicate, field, "Duplicate value"),
+            (_, Some(value)) => Cause::invalid(field, value, detail),
+            // What is large is not repeated.
+            (_, None) => Cause::told(CauseReason::Invalid, field, format!("Invalid value: {detail}")),
         });
+    }
+
+    /// Whether the rule was broken before, and is not about the change.
+    fn is_old_news(&self, compiled: &CompiledRule) -> bool {
+        !compiled.uses_old_self && self.place.kept.is_unchanged()
     }
 
     fn fail(&mut self, detail: &str) {

@@ -89,7 +89,7 @@ impl Walk<'_> {
         let Some(compiled) = compile(parsed, context.is_resource) else {
             let message = "Internal error: internal error: failed to construct type information for \
                            x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
-            self.say(|| Cause { reason: CauseReason::Internal, field: list.path(), message: message.into() });
+            self.say(|| Cause::told(CauseReason::Internal, list.path(), message));
             return;
         };
         let count = context.count_max.unwrap_or(compiled.count_max);
@@ -180,11 +180,18 @@ fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
     .into_iter()
     .map(|(name, field, unset)| {
         let at = rule.get(field);
-        format!("\"{name}\":{}", if at.is_set() { at.value } else { &unset })
+        format!("\"{name}\":{}", as_go_writes(&if at.is_set() { at.value } else { &unset }.to_string()))
     })
     .collect();
     let message = format!("Invalid value: {{{}}}: {detail}", shown.join(","));
-    Cause { reason: CauseReason::Invalid, field: path, message }
+    Cause::told(CauseReason::Invalid, path, message)
+}
+
+/// JSON as Go writes it: fit for a page of HTML.
+fn as_go_writes(json: &str) -> String {
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    escapes.iter().fold(json.to_owned(), |json, (character, escape)| json.replace(*character, escape))
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Fa
         for rule in rules.items() {
             let path = rule.get("fieldPath");
             if !path.is_empty() && FieldPath::parse(path.text(), &parsed, true).is_err() {
-                say(path.invalid("fieldPath must be a valid path"));
+                say(path.invalid("must be a valid path"));
             }
         }
     }
@@ -236,9 +236,9 @@ fn validation_rule(at: At, say: &mut impl FnMut(Cause)) {
     if rule.text().trim().is_empty() {
         say(rule.required("rule is not specified"));
     } else if !message.is_empty() && message.text().trim().is_empty() {
-        say(message.invalid("message must be non-empty if specified"));
+        say(message.invalid("must be non-empty if specified"));
     } else if has_breaks(message.text()) {
-        say(message.invalid("message must not contain line breaks"));
+        say(message.invalid("must not contain line breaks"));
     } else if has_breaks(rule.text()) && message.is_empty() {
         say(message.required("message must be specified if rule contains line breaks"));
     }
@@ -250,9 +250,9 @@ fn validation_rule(at: At, say: &mut impl FnMut(Cause)) {
         say(reason.not_supported(REASONS));
     }
     if !path.is_empty() && path.text().trim().is_empty() {
-        say(path.invalid("fieldPath must be non-empty if specified"));
+        say(path.invalid("must be non-empty if specified"));
     }
     if path.text().contains(['\n', '\r']) {
-        say(path.invalid("fieldPath must not contain line breaks"));
+        say(path.invalid("must not contain line breaks"));
     }
 }

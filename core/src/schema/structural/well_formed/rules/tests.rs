@@ -72,7 +72,7 @@ fn bad_rules() {
         ),
         (
             text(json!({"rule": "true", "fieldPath": ".y"})),
-            format!("{AT}.fieldPath: Invalid value: \".y\": fieldPath must be a valid path"),
+            format!("{AT}.fieldPath: Invalid value: \".y\": must be a valid path"),
         ),
         (
             text(json!({"rule": "true", "optionalOldSelf": true})),

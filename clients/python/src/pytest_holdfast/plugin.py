@@ -1,0 +1,93 @@
+"""The fixtures. ``holdfast`` is the one that tests ask for; ``holdfast_prepared`` is the one that projects override."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import pytest
+
+from .cluster import Cluster
+from .server import Server
+
+SCOPES = ("test", "session")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("holdfast", "Kubernetes clusters for tests")
+    group.addoption("--holdfast-binary", metavar="FILE", help="the program holdfast [default: HOLDFAST_BINARY, or PATH]")
+    group.addoption("--holdfast-from", metavar="DIR", help="begin as the cluster in this data folder")
+    group.addoption(
+        "--holdfast-scope",
+        choices=SCOPES,
+        help="a cluster for every test [default], or one for the session; @pytest.mark.holdfast(scope=...) says otherwise",
+    )
+    parser.addini("holdfast_binary", "as --holdfast-binary")
+    parser.addini("holdfast_from", "as --holdfast-from")
+    parser.addini("holdfast_scope", "as --holdfast-scope")
+    parser.addini("holdfast_args", "more arguments of the server", type="args")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "holdfast(scope): whose the cluster is, a 'test' alone's or the 'session's")
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    return config.getoption(f"--holdfast-{name}") or str(config.getini(f"holdfast_{name}") or "")
+
+
+@pytest.fixture(scope="session")
+def holdfast_server(pytestconfig: pytest.Config) -> Iterator[Server]:
+    """The server of this process; with pytest-xdist each worker has its own."""
+    server = Server(
+        _option(pytestconfig, "binary") or None,
+        from_folder=_option(pytestconfig, "from") or None,
+        arguments=pytestconfig.getini("holdfast_args"),
+    )
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def holdfast_prepared(holdfast_server: Server) -> Cluster:
+    """What every test begins with. Override it in a ``conftest.py`` to put something there::
+
+        @pytest.fixture(scope="session")
+        def holdfast_prepared(holdfast_prepared):
+            subprocess.run(["kubectl", "apply", "-f", "crds/"], env=holdfast_prepared.env, check=True)
+            return holdfast_prepared
+
+    A module or a package may prepare more for itself, in a fork of this one.
+    """
+    return holdfast_server.cluster
+
+
+@pytest.fixture(scope="session")
+def _holdfast_of_session(holdfast_prepared: Cluster) -> Iterator[Cluster]:
+    with holdfast_prepared.fork(idle_seconds=24 * 3600) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def holdfast(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster of this test's own, which begins as ``holdfast_prepared`` is; with the scope ``session`` one that the
+    tests of that scope share."""
+    marker = request.node.get_closest_marker("holdfast")
+    scope = marker.kwargs.get("scope") if marker else None
+    scope = scope or _option(request.config, "scope") or SCOPES[0]
+    if scope not in SCOPES:
+        raise pytest.UsageError(f"the scope of a holdfast cluster is one of {', '.join(SCOPES)}, and not {scope!r}")
+    if scope == "session":
+        yield request.getfixturevalue("_holdfast_of_session")
+        return
+    prepared: Cluster = request.getfixturevalue("holdfast_prepared")
+    with prepared.fork() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def holdfast_env(holdfast: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """The same, where the test and the programs that it starts find it through ``KUBECONFIG``."""
+    monkeypatch.setenv("KUBECONFIG", holdfast.kubeconfig)
+    monkeypatch.setenv("HOLDFAST_URL", holdfast.url)
+    monkeypatch.setenv("USE_EXISTING_CLUSTER", "true")
+    return holdfast

@@ -1,0 +1,203 @@
+//! A Kubernetes cluster for every test, in the process of the test: no socket, no file, no other program.
+//!
+//! ```no_run
+//! # use holdfast_testing::Cluster;
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use kube::Api;
+//! #[tokio::test]
+//! async fn it_works() {
+//!     let cluster = Cluster::start().await;
+//!     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
+//!     assert!(maps.get_opt("mine").await.unwrap().is_none());
+//! }
+//! ```
+//!
+//! [`Cluster::start`] gives an empty cluster, [`Cluster::fork`] one that begins with everything that is in another: what
+//! takes long is prepared once, and every test goes on from there by itself. Both take less than a millisecond, after
+//! the first one of the process. A cluster ends when its last clone is dropped, and its watches with it.
+//!
+//! It is the API server whole: roles, custom resources, server-side apply, watches, history, service account tokens.
+//! There is no controller of workloads and no scheduler in it: pods stay pending, as with envtest.
+
+use holdfast_core::authz::bootstrap::bootstrap_policy;
+use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
+use holdfast_core::authz::chain::Mode;
+use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::Settings;
+use holdfast_core::stamp::Stamp;
+use holdfast_engine::forked::Room;
+use holdfast_engine::volatile::VolatileLog;
+use holdfast_engine::{Clock, Engine, Options};
+use holdfast_service::housekeeping::{self, bootstrap};
+use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::tokens::ServiceAccountTokens;
+use holdfast_transport_http::{Builder, Transport, memory};
+use http::Uri;
+use http::uri::PathAndQuery;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+
+/// Who signs service account tokens.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const SERVICE_RANGE: &str = "10.0.0.0/24";
+/// How long Events are kept, as with every server that nobody tells.
+const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
+/// Where the cluster says it is: an address of those for documentation.
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const PORT: u16 = 6443;
+
+/// What clusters do by themselves they do here: a test's own runtime ends with the test, and a cluster may be shared.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).thread_name("holdfast").enable_all().build().expect("threads for clusters")
+});
+
+/// What every cluster begins with. Nobody writes to it.
+static EMPTY: OnceCell<Cluster> = OnceCell::const_new();
+
+/// One cluster. Cloning gives the same one.
+#[derive(Clone)]
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    transport: Arc<Transport>,
+    /// What the cluster does by itself. Ends with it.
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// An empty cluster.
+    ///
+    /// # Panics
+    ///
+    /// Where the first one of the process cannot be made.
+    pub async fn start() -> Cluster {
+        let make = || async { RUNTIME.spawn(Cluster::empty()).await.expect("the first cluster") };
+        EMPTY.get_or_init(make).await.fork().await
+    }
+
+    /// Another cluster, which begins with everything that is in this one; from then on the two see nothing of each
+    /// other. It shares what the two have in common, and takes no time to speak of.
+    pub async fn fork(&self) -> Cluster {
+        self.fork_at(None).await
+    }
+
+    /// One that begins as this one was at a version (`"42"`), a time (`"2026-11-21T10:00:00Z"`) or a time ago (`"-15m"`).
+    ///
+    /// # Panics
+    ///
+    /// Where the cluster was not there yet.
+    pub async fn fork_of(&self, moment: &str) -> Cluster {
+        let found = self.engine().moment(moment).await;
+        let at = found.unwrap_or_else(|refusal| panic!("{moment} is no moment of this cluster: {refusal:?}"));
+        self.fork_at(Some(at)).await
+    }
+
+    async fn fork_at(&self, at: Option<holdfast_core::event::Offset>) -> Cluster {
+        // The process bounds its memory itself.
+        let room = Room::new(u64::MAX);
+        let transport = self.inner.transport.fork(at, &room).await.expect("what is in memory can be read");
+        let mut tasks = JoinSet::new();
+        let entered = RUNTIME.enter();
+        transport.keep_fork(&mut tasks);
+        drop(entered);
+        Cluster { inner: Arc::new(Inner { transport, _tasks: tasks }) }
+    }
+
+    /// A client of the administrator. It belongs to the runtime in which this is called; each test makes its own.
+    pub fn client(&self) -> kube::Client {
+        self.client_as("kubernetes-admin", &[PRIVILEGED_GROUP])
+    }
+
+    /// A client whom the cluster takes for this user, without any credential, and whose roles say what it may do:
+    /// `("jane", &["developers"])`, or `("system:serviceaccount:shop:clerk", &[])`.
+    pub fn client_as(&self, user: &str, groups: &[&str]) -> kube::Client {
+        kube::Client::new(memory::service(self.inner.transport.clone(), user_of(user, groups)), "default")
+    }
+
+    /// A client of the administrator who reads the cluster as it was at a version, a time or a time ago.
+    pub fn client_at(&self, moment: &str) -> kube::Client {
+        let user = user_of("kubernetes-admin", &[PRIVILEGED_GROUP]);
+        let service = memory::service(self.inner.transport.clone(), user);
+        let before = format!("/at/{}", moment.replace('%', "%25").replace('/', "%2F").replace('+', "%2B"));
+        let past = service.map_request(move |mut request: http::Request<kube::client::Body>| {
+            let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+            // Both parts were paths, or the server finds nothing there.
+            *request.uri_mut() = format!("{before}{path}").parse::<Uri>().unwrap_or_default();
+            request
+        });
+        kube::Client::new(past, "default")
+    }
+
+    /// The newest version, as objects show it in `resourceVersion`.
+    pub fn version(&self) -> u64 {
+        self.engine().snapshot().offset.0
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        self.inner.transport.service().engine()
+    }
+
+    async fn empty() -> Cluster {
+        let settings = Settings { modes: vec![Mode::Rbac], event_ttl: Some(EVENT_TTL), ..Settings::default() };
+        let options = Options { settings, clock: Arc::new(SystemClock) };
+        let log = Arc::new(VolatileLog::default());
+        let engine = Engine::open(log, Arc::new(registry().clone()), options).expect("an empty log in memory");
+        let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+        let tokens = ServiceAccountTokens::new(vec![ISSUER.into()], Vec::new(), Some(&key), &[]);
+        let authenticator = Authenticator {
+            anonymous: true,
+            service_accounts: Some(Arc::new(tokens.expect("a key that signs"))),
+            ..Authenticator::default()
+        };
+        let address = format!("{ADDRESS}:{PORT}");
+        let transport = Builder { authenticator, address, ..Builder::new(engine) }.build();
+        let service = transport.service();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(housekeeping::run(service.clone()));
+        let mut objects = bootstrap_objects();
+        objects.extend(kubernetes_service(&[SERVICE_RANGE], ADDRESS, PORT).expect("a range of addresses"));
+        bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
+        transport.keep_registered(&mut tasks).await.expect("the APIServices of what is served");
+        transport.be_ready();
+        Cluster { inner: Arc::new(Inner { transport, _tasks: tasks }) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.transport.stop();
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster at version {}", self.version())
+    }
+}
+
+fn user_of(name: &str, groups: &[&str]) -> Arc<User> {
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    let mut user = match account {
+        Some((namespace, account)) => User::service_account(namespace, account, ""),
+        None => User::new(name, &["system:authenticated"]),
+    };
+    user.groups.extend(groups.iter().map(|group| (*group).to_owned()));
+    Arc::new(user)
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn stamp(&self) -> Stamp {
+        Stamp { time: jiff::Timestamp::now(), seed: rand::random() }
+    }
+}

@@ -1,0 +1,159 @@
+//! Expressions in documents of admission and of devices: what they may use, and what is wrong with one.
+//!
+//! Only compiled here; nothing evaluates them.
+
+use super::rules::At;
+use crate::cel::types::{Field, ObjectType};
+use crate::cel::{Environment, Program, Type, compile, names};
+use crate::refusal::Cause;
+use std::sync::Arc;
+
+/// Functions of the authorizer are none that expressions are compiled with.
+const AUTHORIZER: &str = "authorizer";
+
+/// What expressions about a request see, and the variables that a policy gives names to.
+pub(super) struct Admission {
+    has_parameters: bool,
+    variables: Vec<Field>,
+}
+
+impl Admission {
+    pub fn new(has_parameters: bool) -> Self {
+        Self { has_parameters, variables: Vec::new() }
+    }
+
+    /// Those after it may use the variable.
+    pub fn variable(&mut self, name: &str, expression: At, causes: &mut Vec<Cause>) {
+        let ty = self.compile(expression, causes).map_or(Type::Dyn, |program| program.result().clone());
+        let Some(escaped) = names::escape(name) else { return };
+        self.variables.push(Field { name: escaped, json: name.to_owned(), ty });
+    }
+
+    /// An expression that gives one of a few types.
+    pub fn expression(&self, at: At, types: &[Type], causes: &mut Vec<Cause>) {
+        let Some(program) = self.compile(at, causes) else { return };
+        let found = program.result();
+        if types.contains(found) {
+            return;
+        }
+        let wanted = match types {
+            [one] => one.value_name().to_owned(),
+            all => format!("one of [{}]", all.iter().map(Type::value_name).collect::<Vec<_>>().join(" ")),
+        };
+        causes.push(at.invalid(&format!("must evaluate to {wanted} but got {found}")));
+    }
+
+    fn compile(&self, at: At, causes: &mut Vec<Cause>) -> Option<Program> {
+        if at.text().trim().is_empty() || at.text().contains(AUTHORIZER) {
+            return None;
+        }
+        compiled(at, &self.environment(), causes)
+    }
+
+    fn environment(&self) -> Environment {
+        let environment = Environment::kubernetes()
+            .variable("object", Type::Dyn)
+            .variable("oldObject", Type::Dyn)
+            .variable("request", request())
+            .variable("namespaceObject", namespace());
+        let environment = match self.has_parameters {
+            true => environment.variable("params", Type::Dyn),
+            false => environment,
+        };
+        let variables = ObjectType::new("kubernetes.variables", self.variables.clone());
+        environment.variable("variables", Type::Object(Arc::new(variables)))
+    }
+}
+
+/// An expression that tells whether a device is wanted.
+pub(super) fn device_selector(at: At, causes: &mut Vec<Cause>) {
+    let by_domain = |ty: Type| Type::map(Type::String, Type::map(Type::String, ty));
+    let device = Type::object(
+        "kubernetes.DRADevice",
+        [
+            ("driver", Type::String),
+            ("attributes", by_domain(Type::Dyn)),
+            ("capacity", by_domain(Type::Opaque("kubernetes.Quantity"))),
+            ("allowMultipleAllocations", Type::Bool),
+        ],
+    );
+    let environment = Environment::kubernetes().variable("device", device);
+    let Some(program) = compiled(at, &environment, causes) else { return };
+    let found = program.result();
+    if found != &Type::Bool && !found.is_dyn() {
+        causes.push(at.invalid(&format!("must evaluate to bool or the unknown type, not {found}")));
+    }
+    if program.estimate().max > DEVICE_COST_MAX {
+        causes.push(at.forbidden("too complex, exceeds cost limit"));
+    }
+}
+
+/// What the evaluation of one selector may cost.
+const DEVICE_COST_MAX: u64 = 1_000_000;
+
+fn compiled(at: At, environment: &Environment, causes: &mut Vec<Cause>) -> Option<Program> {
+    match compile(at.text(), environment) {
+        Ok(program) => Some(program),
+        Err(faults) => {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            causes.push(at.invalid_as(at.text(), &format!("compilation failed: {}", faults.join("\n"))));
+            None
+        }
+    }
+}
+
+fn request() -> Type {
+    let texts = |name: &str, fields: [&'static str; 3]| Type::object(name, fields.map(|field| (field, Type::String)));
+    let kind = texts("kubernetes.GroupVersionKind", ["group", "version", "kind"]);
+    let resource = texts("kubernetes.GroupVersionResource", ["group", "version", "resource"]);
+    let user = Type::object(
+        "kubernetes.UserInfo",
+        [
+            ("username", Type::String),
+            ("uid", Type::String),
+            ("groups", Type::list(Type::String)),
+            ("extra", Type::map(Type::String, Type::list(Type::String))),
+        ],
+    );
+    Type::object(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", Type::String),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", Type::String),
+            ("name", Type::String),
+            ("namespace", Type::String),
+            ("operation", Type::String),
+            ("userInfo", user),
+            ("dryRun", Type::Bool),
+            ("options", Type::Dyn),
+        ],
+    )
+}
+
+fn namespace() -> Type {
+    let texts = || Type::map(Type::String, Type::String);
+    let metadata = Type::object(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", Type::String),
+            ("generateName", Type::String),
+            ("namespace", Type::String),
+            ("labels", texts()),
+            ("annotations", texts()),
+            ("UID", Type::String),
+            ("creationTimestamp", Type::Timestamp),
+            ("deletionGracePeriodSeconds", Type::Int),
+            ("deletionTimestamp", Type::Timestamp),
+            ("generation", Type::Int),
+            ("resourceVersion", Type::String),
+            ("finalizers", Type::list(Type::String)),
+        ],
+    );
+    let spec = Type::object("kubernetes.NamespaceSpec", [("finalizers", Type::list(Type::String))]);
+    let status = Type::object("kubernetes.NamespaceStatus", [("phase", Type::String)]);
+    Type::object("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
+}

@@ -1,0 +1,622 @@
+//! Values as refusals show them.
+//!
+//! Kubernetes shows what a document was decoded into: a structure with the names of its Go fields, in the order of
+//! their declaration, with nothing for what is unset. A rule names the value as JSON has it, and this module writes it
+//! by the type that the schema has for the field.
+
+use super::unified::difference;
+use crate::refusal::Cause;
+use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Rewrites the values of causes whose fields the message has.
+pub fn show(root: MessageId, causes: &mut [Cause]) {
+    for cause in causes {
+        let path = told_elsewhere(&cause.field).into_owned();
+        if let Some(change) = cause.take_change() {
+            cause.message.push_str(&told_change(root, &path, &change));
+        }
+        let Some(value) = cause.value().cloned() else { continue };
+        if let Some(place) = Place::of(root, &path, &value) {
+            cause.show(&place.text(&value));
+        }
+    }
+}
+
+/// How two structures differ, line by line.
+fn told_change(root: MessageId, path: &str, (old, new): &(Value, Value)) -> String {
+    let (path, only_sources) = match path.strip_suffix(".persistentvolumesource") {
+        Some(path) => (path, true),
+        None => (path, false),
+    };
+    let Some(place) = Place::of(root, path, old) else { return String::new() };
+    let text = |value: &Value| indented(&Place { only_sources, ..place }.text(value));
+    let difference = difference(&text(old), &text(new));
+    if difference.is_empty() { difference } else { format!("\n{difference}") }
+}
+
+/// JSON with each field and item on a line of its own.
+fn indented(json: &str) -> String {
+    let (mut out, mut depth, mut in_text, mut escaped) = (String::new(), 0, false, false);
+    let mut rest = json.chars().peekable();
+    while let Some(c) = rest.next() {
+        let line = |out: &mut String, depth: usize| {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', depth));
+        };
+        match c {
+            _ if in_text => {
+                in_text = escaped || c != '"';
+                escaped = !escaped && c == '\\';
+                out.push(c);
+            }
+            '"' => {
+                in_text = true;
+                out.push(c);
+            }
+            '{' | '[' if rest.peek().is_some_and(|next| matches!(next, '}' | ']')) => {
+                out.push(c);
+                out.extend(rest.next());
+            }
+            '{' | '[' => {
+                depth += 1;
+                out.push(c);
+                line(&mut out, depth);
+            }
+            '}' | ']' => {
+                depth -= 1;
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c => out.push(c),
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// Where a field is that Kubernetes tells of under another name.
+fn told_elsewhere(path: &str) -> Cow<'_, str> {
+    const NAMES: [(&str, &str); 3] =
+        [("metadata.taints", "spec.taints"), ("nodeAffinity", "spec.nodeAffinity"), ("volumeMode", "spec.volumeMode")];
+    let found = NAMES.iter().find_map(|(told, name)| path.strip_prefix(told).map(|rest| format!("{name}{rest}")));
+    found.map_or(Cow::Borrowed(path), Cow::Owned)
+}
+
+/// The type of one value.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    ty: Type,
+    shape: Shape,
+    /// Kubernetes tells unset from zero.
+    is_pointer: bool,
+    /// The structure is one of the API machinery, which Kubernetes decodes into as JSON has it.
+    is_plain: bool,
+    field: Option<&'a Field>,
+    /// Of the structure only what it embeds, such as the source of a volume.
+    only_sources: bool,
+}
+
+impl Place<'static> {
+    /// What the path leads to. A structure may be shown at one of its own fields.
+    fn of(root: MessageId, path: &str, value: &Value) -> Option<Self> {
+        let (mut parent, mut place) = (None, Self::structure(root));
+        for step in (Steps { rest: path }) {
+            let next = match (step, place.shape) {
+                (Step::Field(name), Shape::Single) => {
+                    let Type::Message(id) = place.ty else { return None };
+                    Self::field(schema().message(id), schema().message(id).field(name)?)
+                }
+                (Step::Index, Shape::List) | (Step::Index, Shape::Map) => place.item(),
+                _ => return None,
+            };
+            parent = Some(std::mem::replace(&mut place, next));
+        }
+        let is_scalar = matches!(place.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
+        match value {
+            Value::Object(_) if place.shape == Shape::List || (is_scalar && place.shape == Shape::Single) => parent,
+            _ => Some(place),
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    fn structure(id: MessageId) -> Self {
+        Self {
+            ty: Type::Message(id),
+            shape: Shape::Single,
+            is_pointer: false,
+            is_plain: false,
+            field: None,
+            only_sources: false,
+        }
+    }
+
+    fn field(message: &Message, field: &'a Field) -> Self {
+        Self {
+            ty: field.ty,
+            shape: field.shape,
+            is_pointer: is_pointer(message, field),
+            is_plain: is_plain(message),
+            field: Some(field),
+            only_sources: false,
+        }
+    }
+
+    fn item(self) -> Self {
+        Self { shape: Shape::Single, is_pointer: false, ..self }
+    }
+
+    fn text(self, value: &Value) -> String {
+        let mut out = String::new();
+        self.write(value, &mut out);
+        out
+    }
+
+    fn write(self, value: &Value, out: &mut String) {
+        match (self.shape, value) {
+            (Shape::List, Value::Array(items)) => {
+                list(items.iter(), |item, out| self.item().write(item, out), ['[', ']'], out);
+            }
+            (Shape::Map, Value::Object(map)) => {
+                let entry = |(key, value): (&String, &Value), out: &mut String| {
+                    json(&Value::from(key.as_str()), out);
+                    out.push(':');
+                    self.item().write(value, out);
+                };
+                list(map.iter(), entry, ['{', '}'], out);
+            }
+            (Shape::Single, Value::Object(_) | Value::Null) => self.write_single(value, out),
+            _ => json(value, out),
+        }
+    }
+
+    fn write_single(self, value: &Value, out: &mut String) {
+        match (self.ty, value) {
+            (_, Value::Null) if self.is_pointer => out.push_str("null"),
+            (Type::Message(id), _) => structure(schema().message(id), value, self.only_sources, out),
+            (Type::String, Value::Null) => out.push_str("\"\""),
+            (Type::Bool, Value::Null) => out.push_str("false"),
+            (Type::Int32 | Type::Int64 | Type::IntOrString, Value::Null) => out.push('0'),
+            (Type::Quantity, Value::Null) => out.push_str("\"0\""),
+            _ => json(value, out),
+        }
+    }
+
+    fn is_omitted(self, value: &Value) -> bool {
+        let always = self.field.is_some_and(|field| field.zero == Zero::Always);
+        let empty = match value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => map.is_empty() && self.shape == Shape::Map,
+            _ => false,
+        };
+        empty && !always
+    }
+}
+
+fn structure(message: &Message, value: &Value, only_sources: bool, out: &mut String) {
+    out.push('{');
+    let mut fields = Fields { out, is_first: true, only_sources };
+    fields.of(message, value);
+    out.push('}');
+}
+
+/// Writes the fields of one structure.
+struct Fields<'a> {
+    out: &'a mut String,
+    is_first: bool,
+    only_sources: bool,
+}
+
+impl Fields<'_> {
+    fn of(&mut self, message: &Message, value: &Value) {
+        let only_sources = std::mem::take(&mut self.only_sources);
+        for field in in_order(message).into_iter().filter(|field| !only_sources || !field.inline.is_empty()) {
+            let inner = &value[field.json.as_str()];
+            let place = Place::field(message, field);
+            match field.ty {
+                // Embedded in the structure, whose fields they become.
+                Type::Message(id) if field.json == "metadata" && is_plain(schema().message(id)) => {
+                    self.of(schema().message(id), inner);
+                }
+                // The host's namespaces stand with the rest of what is about security.
+                Type::Message(id) if field.json == "securityContext" && short(message) == "PodSpec" => {
+                    self.one("SecurityContext", |out| pod_security(message, value, schema().message(id), inner, out));
+                }
+                _ if place.is_plain && place.is_omitted(inner) => {}
+                _ if place.is_plain => self.one(&field.json, |out| place.write(inner, out)),
+                _ => self.one(&go_name(&field.json), |out| place.write(inner, out)),
+            }
+        }
+    }
+
+    fn one(&mut self, name: &str, write: impl FnOnce(&mut String)) {
+        if !std::mem::take(&mut self.is_first) {
+            self.out.push(',');
+        }
+        json(&Value::from(name), self.out);
+        self.out.push(':');
+        write(self.out);
+    }
+}
+
+const OF_THE_HOST: [&str; 5] = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"];
+
+fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, out: &mut String) {
+    out.push('{');
+    let mut fields = Fields { out, is_first: true, only_sources: false };
+    for field in OF_THE_HOST.iter().filter_map(|name| pod.field(name)) {
+        let place = Place::field(pod, field);
+        fields.one(&go_name(&field.json), |out| place.write(&spec[field.json.as_str()], out));
+    }
+    fields.of(message, value);
+    out.push('}');
+}
+
+/// Fields as Go declares them: by number, but for a few structures.
+pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
+    if let Some((_, order)) = ORDERS.iter().find(|(name, _)| *name == short(message)) {
+        return order.iter().filter_map(|name| message.field(name)).collect();
+    }
+    let mut fields: Vec<&Field> = message.fields.iter().collect();
+    fields.sort_by_key(|field| (field.inline.first().copied().unwrap_or(field.number), field.number));
+    fields
+}
+
+/// Structures whose fields Kubernetes declares in another order than that of their numbers.
+const ORDERS: &[(&str, &[&str])] = &[
+    (
+        "PodSpec",
+        &[
+            "volumes",
+            "initContainers",
+            "containers",
+            "ephemeralContainers",
+            "restartPolicy",
+            "terminationGracePeriodSeconds",
+            "activeDeadlineSeconds",
+            "dnsPolicy",
+            "nodeSelector",
+            "serviceAccountName",
+            "automountServiceAccountToken",
+            "nodeName",
+            "securityContext",
+            "imagePullSecrets",
+            "hostname",
+            "subdomain",
+            "setHostnameAsFQDN",
+            "affinity",
+            "schedulerName",
+            "tolerations",
+            "hostAliases",
+            "priorityClassName",
+            "priority",
+            "preemptionPolicy",
+            "dnsConfig",
+            "readinessGates",
+            "runtimeClassName",
+            "overhead",
+            "enableServiceLinks",
+            "topologySpreadConstraints",
+            "os",
+            "schedulingGates",
+            "resourceClaims",
+            "resources",
+            "hostnameOverride",
+            "workloadRef",
+        ],
+    ),
+    (
+        "PodSecurityContext",
+        &[
+            "seLinuxOptions",
+            "windowsOptions",
+            "runAsUser",
+            "runAsGroup",
+            "runAsNonRoot",
+            "supplementalGroups",
+            "supplementalGroupsPolicy",
+            "fsGroup",
+            "fsGroupChangePolicy",
+            "sysctls",
+            "seccompProfile",
+            "appArmorProfile",
+            "seLinuxChangePolicy",
+        ],
+    ),
+    (
+        "Container",
+        &[
+            "name",
+            "image",
+            "command",
+            "args",
+            "workingDir",
+            "ports",
+            "envFrom",
+            "env",
+            "resources",
+            "resizePolicy",
+            "restartPolicy",
+            "restartPolicyRules",
+            "volumeMounts",
+            "volumeDevices",
+            "livenessProbe",
+            "readinessProbe",
+            "startupProbe",
+            "lifecycle",
+            "terminationMessagePath",
+            "terminationMessagePolicy",
+            "imagePullPolicy",
+            "securityContext",
+            "stdin",
+            "stdinOnce",
+            "tty",
+        ],
+    ),
+    (
+        "SecurityContext",
+        &[
+            "capabilities",
+            "privileged",
+            "seLinuxOptions",
+            "windowsOptions",
+            "runAsUser",
+            "runAsGroup",
+            "runAsNonRoot",
+            "readOnlyRootFilesystem",
+            "allowPrivilegeEscalation",
+            "procMount",
+            "seccompProfile",
+            "appArmorProfile",
+        ],
+    ),
+    (
+        "PersistentVolumeSpec",
+        &[
+            "capacity",
+            "gcePersistentDisk",
+            "awsElasticBlockStore",
+            "hostPath",
+            "glusterfs",
+            "nfs",
+            "rbd",
+            "quobyte",
+            "iscsi",
+            "flexVolume",
+            "cinder",
+            "cephfs",
+            "fc",
+            "flocker",
+            "azureFile",
+            "vsphereVolume",
+            "azureDisk",
+            "photonPersistentDisk",
+            "portworxVolume",
+            "scaleIO",
+            "local",
+            "storageos",
+            "csi",
+            "accessModes",
+            "claimRef",
+            "persistentVolumeReclaimPolicy",
+            "storageClassName",
+            "mountOptions",
+            "volumeMode",
+            "nodeAffinity",
+            "volumeAttributesClassName",
+        ],
+    ),
+    ("ServicePort", &["name", "protocol", "appProtocol", "port", "targetPort", "nodePort"]),
+    ("PolicyRule", &["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"]),
+    (
+        "PersistentVolumeClaimSpec",
+        &[
+            "accessModes",
+            "selector",
+            "resources",
+            "volumeName",
+            "storageClassName",
+            "volumeMode",
+            "dataSource",
+            "dataSourceRef",
+            "volumeAttributesClassName",
+        ],
+    ),
+    (
+        "CustomResourceDefinitionVersion",
+        &[
+            "name",
+            "served",
+            "storage",
+            "deprecated",
+            "deprecationWarning",
+            "schema",
+            "subresources",
+            "additionalPrinterColumns",
+            "selectableFields",
+        ],
+    ),
+    (
+        "JSONSchemaProps",
+        &[
+            "id",
+            "$schema",
+            "$ref",
+            "description",
+            "type",
+            "nullable",
+            "format",
+            "title",
+            "default",
+            "maximum",
+            "exclusiveMaximum",
+            "minimum",
+            "exclusiveMinimum",
+            "maxLength",
+            "minLength",
+            "pattern",
+            "maxItems",
+            "minItems",
+            "uniqueItems",
+            "multipleOf",
+            "enum",
+            "maxProperties",
+            "minProperties",
+            "required",
+            "items",
+            "allOf",
+            "oneOf",
+            "anyOf",
+            "not",
+            "properties",
+            "additionalProperties",
+            "patternProperties",
+            "dependencies",
+            "additionalItems",
+            "definitions",
+            "externalDocs",
+            "example",
+            "x-kubernetes-preserve-unknown-fields",
+            "x-kubernetes-embedded-resource",
+            "x-kubernetes-int-or-string",
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-list-type",
+            "x-kubernetes-map-type",
+            "x-kubernetes-validations",
+        ],
+    ),
+    ("OwnerReference", &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]),
+];
+
+/// The type's own name: `PodSpec`.
+fn short(message: &Message) -> &str {
+    message.name.rsplit('.').next().unwrap_or_default()
+}
+
+/// The API machinery's types are what JSON has, in one form for all versions.
+fn is_plain(message: &Message) -> bool {
+    message.name.contains(".apimachinery.pkg.apis.meta.")
+}
+
+/// Whether Kubernetes keeps the field behind a pointer, which may lead to nothing.
+fn is_pointer(message: &Message, field: &Field) -> bool {
+    if field.shape != Shape::Single {
+        return true;
+    }
+    match field.ty {
+        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero == Zero::Kept,
+        Type::Message(_) => {
+            let is_part =
+                ["Spec", "Status"].iter().any(|end| short_type(field).is_some_and(|name| name.ends_with(end)));
+            !(field.zero == Zero::Always || (is_part && field.zero != Zero::Dropped && message.typed))
+        }
+        Type::IntOrString => field.zero != Zero::Always && field.json != "targetPort",
+        Type::Quantity => field.zero != Zero::Always,
+        _ => true,
+    }
+}
+
+fn short_type(field: &Field) -> Option<&'static str> {
+    match field.ty {
+        Type::Message(id) => Some(short(schema().message(id))),
+        _ => None,
+    }
+}
+
+/// The name of a field in Go: `apiGroup` is `APIGroup`, `podIP` stays as it is but for its first letter.
+fn go_name(json: &str) -> String {
+    const OTHERWISE: &[(&str, &str)] = &[
+        ("cephfs", "CephFS"),
+        ("diskURI", "DataDiskURI"),
+        ("storageos", "StorageOS"),
+        ("scaleIO", "ScaleIO"),
+        ("wwids", "WWIDs"),
+        ("$ref", "Ref"),
+        ("$schema", "Schema"),
+    ];
+    const SHORT_FORMS: &[&str] = &[
+        "api", "aws", "ca", "cel", "chap", "cidr", "cpu", "csi", "dns", "fc", "fs", "gce", "grpc", "http", "https",
+        "id", "ip", "iqn", "iscsi", "json", "lun", "nfs", "oom", "os", "pd", "qos", "rbd", "se", "ssl", "tcp", "tls",
+        "tty", "ttl", "udp", "uid", "url", "uri",
+    ];
+    if let Some(extension) = json.strip_prefix("x-kubernetes-") {
+        return extension.split('-').fold("X".to_owned(), |name, word| name + &go_name(word));
+    }
+    if let Some((_, name)) = OTHERWISE.iter().find(|(name, _)| *name == json) {
+        return (*name).to_owned();
+    }
+    let end = json.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(json.len());
+    let (head, rest) = json.split_at(end);
+    if SHORT_FORMS.contains(&head) {
+        return head.to_uppercase() + rest;
+    }
+    if let Some(one) = head.strip_suffix('s').filter(|one| SHORT_FORMS.contains(one)) {
+        return one.to_uppercase() + "s" + rest;
+    }
+    let (first, after) = json.split_at(json.chars().next().map_or(0, char::len_utf8));
+    first.to_uppercase() + after
+}
+
+fn list<T>(
+    items: impl Iterator<Item = T>,
+    mut write: impl FnMut(T, &mut String),
+    [open, close]: [char; 2],
+    out: &mut String,
+) {
+    out.push(open);
+    for (at, item) in items.enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        write(item, out);
+    }
+    out.push(close);
+}
+
+/// JSON as Go writes it, with what would be markup in HTML escaped.
+fn json(value: &Value, out: &mut String) {
+    for c in value.to_string().chars() {
+        match c {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            c => out.push(c),
+        }
+    }
+}
+
+enum Step<'a> {
+    Field(&'a str),
+    /// An item of a list, or an entry of a map.
+    Index,
+}
+
+/// The steps of a path: `spec.containers[0].name`.
+struct Steps<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Steps<'a> {
+    type Item = Step<'a>;
+
+    fn next(&mut self) -> Option<Step<'a>> {
+        if let Some(rest) = self.rest.strip_prefix('[') {
+            self.rest = rest.split_once(']').map_or("", |(_, rest)| rest);
+            return Some(Step::Index);
+        }
+        let rest = self.rest.strip_prefix('.').unwrap_or(self.rest);
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        let (name, rest) = rest.split_at(end);
+        self.rest = rest;
+        (!name.is_empty()).then_some(Step::Field(name))
+    }
+}

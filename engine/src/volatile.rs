@@ -1,0 +1,242 @@
+//! The log of a cluster that ends with its process: kept in memory, and nothing of it on a disk.
+//!
+//! It keeps the same indexes as a log on a disk, so that reads of the past cost the same kind of work. An object's bytes
+//! are those that the state holds.
+
+use crate::log::{Append, AsOf, Fault, Log, LogRead, Size};
+use holdfast_core::event::{Offset, Record};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// How many events are gone through at a time while old ones are let go, so that no writer waits for long.
+const PIECE: usize = 1000;
+
+#[derive(Default)]
+pub struct VolatileLog {
+    inner: RwLock<Inner>,
+    /// Old events are let go by one at a time.
+    forgetting: Mutex<()>,
+    secret: OnceLock<[u8; 32]>,
+}
+
+#[derive(Default)]
+struct Inner {
+    records: BTreeMap<u64, Arc<Record>>,
+    resources: HashMap<String, Resource>,
+    last: u64,
+    oldest: Offset,
+    size: Size,
+}
+
+/// The events of one resource.
+#[derive(Default)]
+struct Resource {
+    offsets: BTreeSet<u64>,
+    /// Those of each object.
+    objects: BTreeMap<String, BTreeSet<u64>>,
+}
+
+impl Resource {
+    /// The objects that are asked for.
+    fn asked<'a>(&'a self, asked: &'a AsOf<'a>) -> impl Iterator<Item = (&'a String, &'a BTreeSet<u64>)> {
+        let start = match asked.after {
+            Some(after) if after >= asked.prefix => Bound::Excluded(after),
+            _ => Bound::Included(asked.prefix),
+        };
+        let objects = self.objects.range::<str, _>((start, Bound::Unbounded));
+        objects.take_while(|(key, _)| key.starts_with(asked.prefix))
+    }
+}
+
+impl VolatileLog {
+    /// One whose first event comes after this one: what was before is elsewhere.
+    pub fn after(last: Offset) -> VolatileLog {
+        let inner = Inner { last: last.0, ..Inner::default() };
+        VolatileLog { inner: RwLock::new(inner), ..VolatileLog::default() }
+    }
+
+    /// An object's newest event up to a version that is here, and whether it was a deletion.
+    pub(crate) fn newest(&self, resource: &str, key: &str, at: Offset) -> Option<(Offset, bool)> {
+        let inner = self.read_inner();
+        inner.newest(inner.resources.get(resource)?.objects.get(key)?, at)
+    }
+
+    /// The same of each object that is asked for and has one here.
+    pub(crate) fn written(&self, asked: &AsOf) -> Vec<(String, Offset, bool)> {
+        let inner = self.read_inner();
+        let Some(resource) = inner.resources.get(asked.resource) else { return Vec::new() };
+        let newest = |(key, versions): (&String, _)| {
+            inner.newest(versions, asked.at).map(|(offset, is_delete)| (key.clone(), offset, is_delete))
+        };
+        resource.asked(asked).filter_map(newest).collect()
+    }
+
+    fn read_inner(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_inner(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn push(&mut self, record: &Record) {
+        debug_assert_eq!(record.offset, self.last + 1, "offsets are dense");
+        self.last = record.offset;
+        self.size.bytes += record.encoded_bytes() as u64;
+        let resource = self.resources.entry(record.resource.clone()).or_default();
+        resource.offsets.insert(record.offset);
+        resource.objects.entry(record.key.clone()).or_default().insert(record.offset);
+        self.records.insert(record.offset, Arc::new(record.clone()));
+    }
+
+    fn remove(&mut self, offset: u64) {
+        let Some(record) = self.records.remove(&offset) else { return };
+        let bytes = record.encoded_bytes() as u64;
+        self.size.bytes -= bytes;
+        self.size.let_go_bytes += bytes;
+        self.size.let_go_events += 1;
+        let Some(resource) = self.resources.get_mut(&record.resource) else { return };
+        resource.offsets.remove(&offset);
+        if let Some(versions) = resource.objects.get_mut(&record.key) {
+            versions.remove(&offset);
+            if versions.is_empty() {
+                resource.objects.remove(&record.key);
+            }
+        }
+    }
+
+    /// The newest of an object's events up to a version, and whether it is a deletion.
+    fn newest(&self, versions: &BTreeSet<u64>, at: Offset) -> Option<(Offset, bool)> {
+        let newest = self.records.get(versions.range(..=at.0).next_back()?)?;
+        Some((newest.offset(), newest.is_delete()))
+    }
+
+    /// The same, unless it is a deletion.
+    fn present(&self, versions: &BTreeSet<u64>, at: Offset) -> Option<Offset> {
+        self.newest(versions, at).filter(|(_, is_delete)| !is_delete).map(|(offset, _)| offset)
+    }
+
+    /// Lets go of what the next events from `from` to `through` have replaced; where the ones after them begin.
+    fn forget_piece(&mut self, from: u64, through: u64) -> Option<u64> {
+        let piece: Vec<Arc<Record>> = self.records.range(from..=through).take(PIECE).map(|(_, r)| r.clone()).collect();
+        for record in &piece {
+            self.remove(record.replaces);
+            if record.is_delete() && record.offset < through {
+                self.remove(record.offset);
+            }
+        }
+        piece.last().filter(|last| last.offset < through).map(|last| last.offset + 1)
+    }
+}
+
+fn behind(after: Offset) -> (Bound<u64>, Bound<u64>) {
+    (Bound::Excluded(after.0), Bound::Unbounded)
+}
+
+impl LogRead for VolatileLog {
+    fn last(&self) -> Result<Offset, Fault> {
+        Ok(Offset(self.read_inner().last))
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        Ok(self.read_inner().records.get(&offset.0).map(|record| record.as_ref().clone()))
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        let newest: Vec<Arc<Record>> = {
+            let inner = self.read_inner();
+            let objects = inner.resources.values().flat_map(|resource| resource.objects.values());
+            let newest = objects.filter_map(|versions| inner.records.get(versions.last()?));
+            newest.filter(|record| !record.is_delete()).cloned().collect()
+        };
+        newest.into_iter().try_for_each(|record| visit(Arc::unwrap_or_clone(record)))
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        let inner = self.read_inner();
+        let found: Vec<Record> = match resource {
+            None => inner.records.range(behind(after)).take(limit).map(|(_, record)| record.as_ref().clone()).collect(),
+            Some(resource) => {
+                let offsets = inner.resources.get(resource).map(|resource| resource.offsets.range(behind(after)));
+                let records = offsets.into_iter().flatten().filter_map(|offset| inner.records.get(offset));
+                records.take(limit).map(|record| record.as_ref().clone()).collect()
+            }
+        };
+        Ok(found)
+    }
+
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        let inner = self.read_inner();
+        let versions = inner.resources.get(resource).and_then(|resource| resource.objects.get(key));
+        Ok(versions.into_iter().flatten().map(|version| Offset(*version)).collect())
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        let inner = self.read_inner();
+        let versions = inner.resources.get(resource).and_then(|resource| resource.objects.get(key));
+        Ok(versions.and_then(|versions| inner.present(versions, at)))
+    }
+
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
+        let inner = self.read_inner();
+        let Some(resource) = inner.resources.get(asked.resource) else { return Ok(()) };
+        for (key, versions) in resource.asked(asked) {
+            if let Some(offset) = inner.present(versions, asked.at)
+                && visit(key, offset).is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        Ok(self.read_inner().oldest)
+    }
+
+    fn size(&self) -> Result<Size, Fault> {
+        Ok(self.read_inner().size)
+    }
+}
+
+impl Log for VolatileLog {
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+        let mut inner = self.write_inner();
+        batch.iter().for_each(|record| inner.push(record));
+        Ok(Append::Appended)
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        if let Some(secret) = self.secret.get() {
+            return Ok(*secret);
+        }
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| Fault::io("make its secret", std::io::Error::other(error)))?;
+        Ok(*self.secret.get_or_init(|| secret))
+    }
+
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        let _alone = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (begin, through) = {
+            let mut inner = self.write_inner();
+            let through = through.min(Offset(inner.last));
+            let begin = inner.oldest;
+            // First of all, so that nobody counts on what is about to go.
+            inner.oldest = begin.max(through);
+            (begin, through)
+        };
+        // The event that the log began with is looked at again: if it is a deletion, it goes now.
+        let mut from = Some(begin.0).filter(|begin| *begin <= through.0);
+        while let Some(next) = from {
+            from = self.write_inner().forget_piece(next, through.0);
+        }
+        Ok(())
+    }
+
+    fn recover(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+}

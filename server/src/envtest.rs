@@ -1,0 +1,114 @@
+//! `holdfast envtest`: a folder with what controller-runtime's envtest starts, for `KUBEBUILDER_ASSETS`.
+//!
+//! `kube-apiserver` and `etcd` are links to this program, which knows by the name it is called what to be;
+//! see [`called`].
+
+use anyhow::{Context, Result, bail};
+use holdfast_storage_rocks::folder::make_private;
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// The folder, made when it is not there [default: one of this program's own in the user's cache].
+    #[arg(long, value_name = "DIR")]
+    assets_dir: Option<PathBuf>,
+}
+
+/// Names by which this program is called, and the commands that they stand for.
+const NAMES: &[(&str, &str)] = &[("kube-apiserver", "apiserver"), ("etcd", "etcd")];
+const KUBECTL: &str = "kubectl";
+
+/// The arguments as if the program had been called by its own name.
+pub fn called(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    let name = arguments.first().and_then(|path| Path::new(path).file_name());
+    if let Some((_, command)) = NAMES.iter().find(|(known, _)| name == Some(OsStr::new(known))) {
+        arguments.splice(..1, ["holdfast".into(), (*command).into()]);
+    }
+    arguments
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let program = std::env::current_exe().context("find this program")?;
+    let folder = match &args.assets_dir {
+        Some(folder) => folder.clone(),
+        None => own_folder(&program)?,
+    };
+    let folder = std::path::absolute(&folder).with_context(|| format!("find {}", folder.display()))?;
+    make_private(&folder).with_context(|| format!("make the folder of assets {}", folder.display()))?;
+    for (name, _) in NAMES {
+        link(&folder, name, &program)?;
+    }
+    match kubectl(&folder) {
+        Some(kubectl) => link(&folder, KUBECTL, &kubectl)?,
+        // A link that leads nowhere tells less than none.
+        None if !folder.join(KUBECTL).exists() => drop(std::fs::remove_file(folder.join(KUBECTL))),
+        None => {}
+    }
+    println!("{}", folder.display());
+    Ok(())
+}
+
+/// In the user's cache, one for each place that this program is at, so that two releases have one each.
+fn own_folder(program: &Path) -> Result<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let Some(cache) = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache"))) else {
+        bail!("neither XDG_CACHE_HOME nor HOME is set: name a folder by --assets-dir");
+    };
+    let mut hasher = DefaultHasher::new();
+    program.hash(&mut hasher);
+    let own = format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), hasher.finish());
+    Ok(cache.join("holdfast/envtest").join(own))
+}
+
+/// Makes a link, in one step: suites that start meanwhile find the old one or the new one. A file is never replaced.
+fn link(folder: &Path, name: &str, target: &Path) -> Result<()> {
+    let path = folder.join(name);
+    match std::fs::symlink_metadata(&path) {
+        Ok(found) if !found.is_symlink() => {
+            bail!("{} is there and no link: name another folder by --assets-dir", path.display())
+        }
+        Ok(_) if std::fs::read_link(&path).is_ok_and(|linked| linked == target) => return Ok(()),
+        _ => {}
+    }
+    let new = folder.join(format!(".{name}-{}", std::process::id()));
+    let made = symlink(target, &new).and_then(|()| std::fs::rename(&new, &path));
+    if made.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    made.with_context(|| format!("link {}", path.display()))
+}
+
+/// The kubectl in PATH, other than a link in this very folder.
+fn kubectl(folder: &Path) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path).filter(|entry| entry.is_absolute() && entry != folder);
+    folders.map(|entry| entry.join(KUBECTL)).find(is_program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_says_what_to_be() {
+        for (given, expected) in [
+            (&["/a/kube-apiserver", "--help"][..], &["holdfast", "apiserver", "--help"][..]),
+            (&["etcd"], &["holdfast", "etcd"]),
+            (&["/a/holdfast", "up"], &["/a/holdfast", "up"]),
+            (&["/kube-apiserver/holdfast"], &["/kube-apiserver/holdfast"]),
+            (&["my-etcd", "x"], &["my-etcd", "x"]),
+            (&[], &[]),
+        ] {
+            let found = called(given.iter().map(OsString::from));
+            assert_eq!(found, expected.iter().map(OsString::from).collect::<Vec<_>>());
+        }
+    }
+}

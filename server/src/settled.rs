@@ -1,0 +1,254 @@
+//! Options whose matter is settled here: it does not exist, or can only be one way.
+//!
+//! Such an option is taken with every value under which the server does what it is asked for, and refused with any
+//! other: nobody is promised what does not happen. Those that are neither built nor settled are
+//! [`not_built`](crate::not_built).
+
+mod plugins;
+mod runtime_config;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use holdfast_chronicle::values::{parse_bool, parse_duration};
+use std::marker::PhantomData;
+
+/// Options of one command, as clap takes them.
+#[derive(Debug, Clone)]
+pub struct Settled<T>(PhantomData<T>);
+
+/// Whose options they are.
+pub trait Options: Send + Sync + 'static {
+    const OPTIONS: &'static [Row];
+}
+
+pub struct Row {
+    name: &'static str,
+    form: Form,
+    /// Says why not, where the value asks for what does not happen here.
+    takes: fn(&str) -> Result<(), String>,
+    /// Why nothing depends on it.
+    because: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `--name` alone means true.
+    Switch,
+    Value,
+}
+
+const fn row(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
+    Row { name, form, takes, because }
+}
+
+impl Row {
+    fn arg(&'static self) -> Arg {
+        let parser = ValueParser::new(|text: &str| (self.takes)(text).map(|()| text.to_owned()));
+        let arg = Arg::new(self.name).long(self.name).value_parser(parser).action(ArgAction::Append).help(self.because);
+        let arg = arg.help_heading("Settled here");
+        match self.form {
+            Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
+            Form::Value => arg.num_args(1).value_name("VALUE"),
+        }
+    }
+}
+
+impl<T: Options> clap::FromArgMatches for Settled<T> {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Settled(PhantomData))
+    }
+
+    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+        Ok(())
+    }
+}
+
+impl<T: Options> clap::Args for Settled<T> {
+    fn augment_args(command: Command) -> Command {
+        T::OPTIONS.iter().fold(command, |command, row| command.arg(row.arg()))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn any(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+fn boolean(text: &str) -> Result<(), String> {
+    parse_bool(text).map(|_| ())
+}
+
+fn number(text: &str) -> Result<(), String> {
+    text.parse::<i64>().map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn duration(text: &str) -> Result<(), String> {
+    parse_duration(text).map(|_| ())
+}
+
+fn yes(text: &str) -> Result<(), String> {
+    match parse_bool(text)? {
+        true => Ok(()),
+        false => Err("it is always true here".into()),
+    }
+}
+
+fn no(text: &str) -> Result<(), String> {
+    match parse_bool(text)? {
+        false => Ok(()),
+        true => Err("it is always false here".into()),
+    }
+}
+
+fn etcd3(text: &str) -> Result<(), String> {
+    match text {
+        "" | "etcd3" => Ok(()),
+        other => Err(format!("{other:?} is no storage that any release knows")),
+    }
+}
+
+/// Of `holdfast apiserver` and `holdfast up`.
+#[derive(Debug, Clone)]
+pub enum ApiServer {}
+
+impl Options for ApiServer {
+    const OPTIONS: &'static [Row] = &[
+        row("allow-privileged", Form::Switch, yes, "True: privileged containers are allowed"),
+        row("contention-profiling", Form::Switch, no, "False: there are no profiles"),
+        row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
+        row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
+        row(
+            "disable-admission-plugins",
+            Form::Value,
+            plugins::disabled,
+            "Plug-ins that this release does not have; NamespaceLifecycle stays",
+        ),
+        row(
+            "enable-admission-plugins",
+            Form::Value,
+            plugins::enabled,
+            "Plug-ins that are always on: NamespaceLifecycle and those of certificates",
+        ),
+        row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
+        row("profiling", Form::Switch, no, "False: there are no profiles"),
+        row(
+            "runtime-config",
+            Form::Value,
+            runtime_config::takes,
+            "APIs to turn on; all are on, and none can be turned off",
+        ),
+        row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
+        row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
+        row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
+        row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
+        row("watch-cache-sizes", Form::Value, any, "Any: watches are served from the log"),
+    ];
+}
+
+/// Of `holdfast etcd`, which keeps nothing, has no peers and writes no log.
+#[derive(Debug, Clone)]
+pub enum Etcd {}
+
+impl Options for Etcd {
+    const OPTIONS: &'static [Row] = &[
+        row("advertise-client-urls", Form::Value, any, "Any: there is nobody to tell them to"),
+        row("auto-compaction-mode", Form::Value, any, NOTHING_KEPT),
+        row("auto-compaction-retention", Form::Value, any, NOTHING_KEPT),
+        row("data-dir", Form::Value, any, NOTHING_KEPT),
+        row("election-timeout", Form::Value, number, NO_PEERS),
+        row("heartbeat-interval", Form::Value, number, NO_PEERS),
+        row("initial-advertise-peer-urls", Form::Value, any, NO_PEERS),
+        row("initial-cluster", Form::Value, any, NO_PEERS),
+        row("initial-cluster-state", Form::Value, any, NO_PEERS),
+        row("initial-cluster-token", Form::Value, any, NO_PEERS),
+        row("listen-peer-urls", Form::Value, any, NO_PEERS),
+        row("log-level", Form::Value, any, NO_LINES),
+        row("log-outputs", Form::Value, any, NO_LINES),
+        row("logger", Form::Value, any, NO_LINES),
+        row("max-request-bytes", Form::Value, number, NOTHING_KEPT),
+        row("max-snapshots", Form::Value, number, NOTHING_KEPT),
+        row("max-txn-ops", Form::Value, number, NOTHING_KEPT),
+        row("max-wals", Form::Value, number, NOTHING_KEPT),
+        row("name", Form::Value, any, NO_PEERS),
+        row("quota-backend-bytes", Form::Value, number, NOTHING_KEPT),
+        row("snapshot-count", Form::Value, number, NOTHING_KEPT),
+        row("warning-apply-duration", Form::Value, duration, NO_LINES),
+    ];
+}
+
+const NOTHING_KEPT: &str = "Any: nothing is kept here";
+const NO_PEERS: &str = "Any: there are no peers";
+const NO_LINES: &str = "Any: nothing is logged";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    #[command(args_override_self = true)]
+    struct Cli {
+        #[command(flatten)]
+        api_server: Settled<ApiServer>,
+        #[command(flatten)]
+        etcd: Settled<Etcd>,
+    }
+
+    fn verdict(options: &[&str]) -> Result<(), String> {
+        let arguments = ["holdfast"].into_iter().chain(options.iter().copied());
+        Cli::try_parse_from(arguments).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_tables_are_sorted() {
+        for table in [ApiServer::OPTIONS, Etcd::OPTIONS] {
+            assert!(table.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
+        }
+    }
+
+    #[test]
+    fn what_happens_anyhow_is_taken() {
+        for options in [
+            &["--allow-privileged"][..],
+            &["--allow-privileged=true", "--watch-cache=false", "--watch-cache"],
+            &["--disable-admission-plugins=ServiceAccount", "--disable-admission-plugins=ResourceQuota,LimitRanger"],
+            &["--enable-admission-plugins", "NamespaceLifecycle,CertificateApproval"],
+            &["--enable-admission-plugins="],
+            &["--runtime-config=api/all=true", "--runtime-config=api/v1,batch/v1=true"],
+            &["--runtime-config=resource.k8s.io/v1beta1=true,apps/v1/deployments=true", "--runtime-config="],
+            &["--storage-backend=etcd3", "--storage-media-type=", "--profiling=false"],
+            &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
+        ] {
+            assert_eq!(verdict(options), Ok(()), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_happen_is_refused_by_name() {
+        for (option, why) in [
+            ("--allow-privileged=false", "always true here"),
+            ("--allow-privileged=maybe", "invalid syntax"),
+            ("--profiling", "always false here"),
+            ("--disable-admission-plugins=NamespaceLifecycle", "NamespaceLifecycle cannot be turned off"),
+            ("--disable-admission-plugins=ServiceAccount,Nonsense", "\"Nonsense\" is unknown"),
+            ("--enable-admission-plugins=NodeRestriction", "NodeRestriction is not built yet"),
+            ("--enable-admission-plugins=Nonsense", "\"Nonsense\" is unknown"),
+            ("--runtime-config=api/all=false", "cannot be turned off"),
+            ("--runtime-config=batch/v1=false", "cannot be turned off"),
+            ("--runtime-config=batch/v9=true", "batch/v9 is not served"),
+            ("--runtime-config=apps/v1/nonsense=true", "apps/v1/nonsense is not served"),
+            ("--runtime-config=nonsense.io/v1", "nonsense.io/v1 is not served"),
+            ("--runtime-config=batch/v1=perhaps", "invalid syntax"),
+            ("--storage-backend=etcd2", "etcd2"),
+            ("--watch-cache=perhaps", "invalid syntax"),
+            ("--default-watch-cache-size=x", "invalid digit"),
+        ] {
+            let refused = verdict(&[option]).expect_err(option);
+            let name = option.split('=').next().expect("a name");
+            assert!(refused.contains(name) && refused.contains(why), "{option}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Forks in memory: each a cluster of its own behind this socket, below `/forks/NAME`.
+//!
+//! A fork shares the state and the history up to its beginning, and keeps by itself what is written to it; making one
+//! needs no file, no port and no handshake. Its users, keys and roles are those that there were, and its own from then
+//! on. It takes places, bodies and answers of the server that it is in, so that forks multiply no bound. It ends when
+//! somebody deletes it, when it has been idle for long enough, and with the fork that it was made of.
+
+use crate::transport::Transport;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::event::Offset;
+use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Plenty};
+use holdfast_engine::forked::Room;
+use holdfast_engine::{Engine, Fault};
+use holdfast_service::{Share, Shares};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How many bytes of events all forks hold in memory.
+const BYTES_MAX: u64 = 1 << 30;
+/// How many forks may be made of one another: reads of the past go through all of them.
+const DEPTH_MAX: usize = 32;
+/// How long a fork may be idle when nobody says, and at most.
+const IDLE_DEFAULT: Duration = Duration::from_secs(5 * 60);
+const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often it is looked at which forks are idle.
+const GLANCE: Duration = Duration::from_secs(1);
+/// How much of a name a line of the log shows: whoever knows it all may knock.
+const SHOWN: usize = 6;
+
+/// The forks that are there.
+pub struct Live {
+    places: Shares,
+    forks_max: u32,
+    room: Room,
+    forks: Mutex<BTreeMap<Arc<str>, Arc<Fork>>>,
+}
+
+struct Fork {
+    transport: Arc<Transport>,
+    user: String,
+    version: Offset,
+    idle: Duration,
+    used: Mutex<Instant>,
+    /// What it does by itself. Ends with it.
+    _tasks: JoinSet<()>,
+    _place: Share,
+}
+
+/// Which fork a server is, if it is one.
+#[derive(Clone)]
+pub struct Place {
+    pub name: Arc<str>,
+    /// The forks that it was made of, the oldest first.
+    pub of: Vec<Arc<str>>,
+}
+
+/// A fork that somebody asks for.
+pub struct Wanted {
+    pub at: Option<Offset>,
+    pub idle_seconds: Option<u32>,
+}
+
+impl Live {
+    /// Room for so many forks; for none, when it is zero.
+    pub fn new(forks_max: u32) -> Live {
+        Live { places: Shares::new(forks_max.into()), forks_max, room: Room::new(BYTES_MAX), forks: Mutex::default() }
+    }
+
+    /// Takes the name of a fork off the path; gives back who serves it.
+    pub fn find(&self, path: &mut String) -> Option<Arc<Transport>> {
+        let (name, rest) = crate::route::fork(path)?;
+        let fork = self.lock().get(name)?.clone();
+        *fork.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *path = if rest.is_empty() { "/".to_owned() } else { rest.to_owned() };
+        Some(fork.transport.clone())
+    }
+
+    /// Makes a fork of this server, which may be one itself.
+    pub async fn make(self: &Arc<Self>, of: &Arc<Transport>, user: &User, wanted: Wanted) -> Result<Value, Refusal> {
+        if self.forks_max == 0 {
+            return Err(Refusal::BadRequest(BadRequest::Fork(ForkFault::NoneInMemory)));
+        }
+        let depth = of.place.as_ref().map_or(0, |place| place.of.len() + 1);
+        if depth >= DEPTH_MAX {
+            return Err(Refusal::BadRequest(BadRequest::Fork(ForkFault::TooDeep { depth_max: DEPTH_MAX })));
+        }
+        let plenty = || Refusal::TooManyRequests { what: Plenty::Forks, retry_after_seconds: 1 };
+        let place = self.places.take(user, 1).ok_or_else(plenty)?;
+        let idle = wanted.idle_seconds.map_or(IDLE_DEFAULT, |seconds| Duration::from_secs(seconds.into()));
+        let transport = of.fork(wanted.at, &self.room).await.map_err(unmade)?;
+        let version = transport.engine().snapshot().offset;
+        let name = transport.place.as_ref().map(|place| place.name.clone()).ok_or(Refusal::NoSuchPath)?;
+        let mut tasks = JoinSet::new();
+        transport.keep_fork(&mut tasks);
+        let fork = Fork {
+            transport,
+            user: user.name.clone(),
+            version,
+            idle: idle.clamp(GLANCE, IDLE_MAX),
+            used: Mutex::new(Instant::now()),
+            _tasks: tasks,
+            _place: place,
+        };
+        let told = fork.told(&name);
+        let is_first = {
+            let mut forks = self.lock();
+            forks.insert(name.clone(), Arc::new(fork));
+            forks.len() == 1
+        };
+        tracing::debug!(%version, fork = &name[..SHOWN], "a fork in memory was made");
+        if is_first {
+            tokio::spawn(end_idle(Arc::downgrade(self)));
+        }
+        Ok(told)
+    }
+
+    /// Those that were made of this server, and not of one of its forks.
+    pub fn list(&self, of: &Transport) -> Value {
+        let forks: Vec<Value> =
+            self.lock().iter().filter(|(_, fork)| fork.is_made_of(of)).map(|(name, fork)| fork.told(name)).collect();
+        json!({ "forks": forks })
+    }
+
+    /// One of those.
+    pub fn get(&self, of: &Transport, name: &str) -> Option<Value> {
+        self.lock().get(name).filter(|fork| fork.is_made_of(of)).map(|fork| fork.told(name))
+    }
+
+    /// Ends one of those; whether it was there.
+    pub fn delete(&self, of: &Transport, name: &str) -> bool {
+        let found = self.lock().get(name).is_some_and(|fork| fork.is_made_of(of));
+        found && self.end(name)
+    }
+
+    /// Ends a fork and those that were made of it: their watches end, and nobody finds them any more.
+    fn end(&self, name: &str) -> bool {
+        let is_gone = |key: &Arc<str>, fork: &Fork| &**key == name || fork.is_below(name);
+        let ended: Vec<(Arc<str>, Arc<Fork>)> = self.lock().extract_if(.., |key, fork| is_gone(key, fork)).collect();
+        for (name, fork) in &ended {
+            fork.transport.stop();
+            tracing::debug!(fork = &name[..SHOWN], "a fork in memory has ended");
+        }
+        !ended.is_empty()
+    }
+
+    /// Ends all of them.
+    pub fn end_all(&self) {
+        let ended = std::mem::take(&mut *self.lock());
+        ended.values().for_each(|fork| fork.transport.stop());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Fork>>> {
+        self.forks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fork {
+    fn of(&self) -> &[Arc<str>] {
+        self.transport.place.as_ref().map_or(&[], |place| &place.of)
+    }
+
+    fn is_made_of(&self, other: &Transport) -> bool {
+        self.of().last() == other.place.as_ref().map(|place| &place.name)
+    }
+
+    fn is_below(&self, name: &str) -> bool {
+        self.of().iter().any(|above| &**above == name)
+    }
+
+    /// Watches are use, whether anything comes or not: they end when the other side goes.
+    fn is_idle(&self) -> bool {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.elapsed() > self.idle && self.transport.service().watches() == 0
+    }
+
+    fn told(&self, name: &str) -> Value {
+        json!({
+            "name": name,
+            "path": format!("{}{name}", crate::route::FORK),
+            "version": self.version.0,
+            "user": self.user,
+            "idleSeconds": self.idle.as_secs(),
+        })
+    }
+}
+
+impl Transport {
+    /// A server of a fork of this one's cluster, as it is or was at a version. It does nothing by itself yet, and its
+    /// watches end only when it is [stopped](Transport::stop).
+    pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Transport>, Fault> {
+        let engine = self.engine().fork(at, room).await?;
+        let place = Place { name: name(&engine), of: self.place.as_ref().map(Place::line).unwrap_or_default() };
+        let fork = self.beside(engine, place)?;
+        fork.be_ready();
+        Ok(fork)
+    }
+}
+
+impl Place {
+    /// The forks that one of this fork is made of.
+    fn line(&self) -> Vec<Arc<str>> {
+        self.of.iter().cloned().chain([self.name.clone()]).collect()
+    }
+}
+
+/// What nobody guesses: who knows it has been told by somebody who may read everything.
+fn name(engine: &Engine) -> Arc<str> {
+    let bytes = engine.token_key().derived("name").0;
+    bytes[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}
+
+fn unmade(fault: Fault) -> Refusal {
+    match fault {
+        Fault::Forgotten { .. } => Refusal::Expired(Expired::Forgotten(fault.to_string())),
+        fault => Refusal::fault(fault),
+    }
+}
+
+/// Ends those that nobody uses, for as long as there are any.
+async fn end_idle(live: std::sync::Weak<Live>) {
+    loop {
+        tokio::time::sleep(GLANCE).await;
+        let Some(live) = live.upgrade() else { return };
+        let idle: Vec<Arc<str>> = {
+            let forks = live.lock();
+            if forks.is_empty() {
+                return;
+            }
+            forks.iter().filter(|(_, fork)| fork.is_idle()).map(|(name, _)| name.clone()).collect()
+        };
+        for name in idle {
+            live.end(&name);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `/holdfast/v1/forks`: has the server make forks of itself, in memory or in a folder on its machine.
+//!
+//! `POST` with `{"at": "-15m", "idleSeconds": 60}` makes one in memory, which is served below the `path` of the answer
+//! (see [`live`]); `GET` lists them, and `DELETE` of `/holdfast/v1/forks/NAME` ends one. With `"folder": "/abs/path"`
+//! it is made on the disk, for another server. Without `at` it begins now. A fork holds everything that was ever
+//! stored, so only who may use the path and read everything can have one: cluster-admin may.
+
+pub mod live;
+
+use crate::respond::{self, Response, Shape};
+use crate::status;
+use crate::transport::Transport;
+use bytes::Bytes;
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::event::Offset;
+use holdfast_core::history::moment::{self, Moment};
+use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Internal, MethodNotAllowed};
+use holdfast_engine::moment::Unknown;
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where forks are asked for.
+pub const PATH: &str = crate::route::FORKS;
+
+/// Makes forks of the log that the engine runs on. It may take as long as the log's files need to be linked.
+pub trait Forker: Send + Sync + 'static {
+    /// Makes one in a folder that is new or empty; of what is newest when no moment is named.
+    fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade>;
+}
+
+/// A fork that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forked {
+    /// The new log's own.
+    pub id: String,
+    /// The last event that the two have in common.
+    pub version: Offset,
+}
+
+/// Why none was made. Nothing is left of it.
+#[derive(Debug)]
+pub enum Unmade {
+    Moment(Unknown),
+    /// What the caller can put right.
+    Folder(String),
+    Failed(String),
+}
+
+impl From<Unmade> for Refusal {
+    fn from(unmade: Unmade) -> Refusal {
+        match unmade {
+            Unmade::Moment(unknown @ Unknown::LetGo { .. }) => {
+                Refusal::Expired(Expired::Forgotten(unknown.to_string()))
+            }
+            Unmade::Moment(Unknown::Fault(fault)) => Refusal::fault(fault),
+            Unmade::Moment(unknown @ Unknown::Future { .. }) => {
+                Refusal::BadRequest(BadRequest::Undecodable(unknown.to_string()))
+            }
+            Unmade::Folder(why) => Refusal::BadRequest(BadRequest::Fork(ForkFault::Folder(why))),
+            Unmade::Failed(why) => Refusal::Internal(Internal::Fault(why)),
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct Wanted {
+    folder: Option<PathBuf>,
+    at: Option<String>,
+    idle_seconds: Option<u32>,
+}
+
+/// Answers the path, and what is below it.
+pub(crate) async fn answer(
+    transport: &Arc<Transport>,
+    user: &User,
+    (method, name): (&Method, &str),
+    body: Bytes,
+    shape: Shape,
+) -> Response {
+    match act(transport, user, (method, name), body).await {
+        Ok((code, answer)) => respond::bytes(code, answer.to_string().into(), shape),
+        Err(refusal) => respond::refusal(&refusal, shape),
+    }
+}
+
+async fn act(
+    transport: &Arc<Transport>,
+    user: &User,
+    (method, name): (&Method, &str),
+    body: Bytes,
+) -> Result<(u16, Value), Refusal> {
+    match (method, name) {
+        (&Method::GET | &Method::HEAD, "") => Ok((200, transport.live.list(transport))),
+        (&Method::GET | &Method::HEAD, name) => {
+            Ok((200, transport.live.get(transport, name).ok_or(Refusal::NoSuchPath)?))
+        }
+        (&Method::DELETE, name) if !name.is_empty() => match transport.live.delete(transport, name) {
+            true => Ok((200, Value::Object(status::success(200)))),
+            false => Err(Refusal::NoSuchPath),
+        },
+        (&Method::POST, "") => Ok((201, make(transport, user, wanted(&body)?).await?)),
+        _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
+    }
+}
+
+/// What is asked for; a body without anything asks for nothing special.
+fn wanted(body: &[u8]) -> Result<Wanted, Refusal> {
+    if body.trim_ascii().is_empty() {
+        return Ok(Wanted::default());
+    }
+    let undecodable = |why: String| Refusal::BadRequest(BadRequest::Fork(ForkFault::Undecodable(why)));
+    serde_json::from_slice(body).map_err(|error| undecodable(error.to_string()))
+}
+
+async fn make(transport: &Arc<Transport>, user: &User, wanted: Wanted) -> Result<Value, Refusal> {
+    let Wanted { folder, at, idle_seconds } = wanted;
+    match folder {
+        Some(folder) => in_folder(transport, folder, at).await,
+        None => {
+            let at = match at {
+                Some(at) => Some(transport.engine().moment(&at).await?),
+                None => None,
+            };
+            transport.live.make(transport, user, live::Wanted { at, idle_seconds }).await
+        }
+    }
+}
+
+async fn in_folder(transport: &Transport, folder: PathBuf, at: Option<String>) -> Result<Value, Refusal> {
+    let forker = transport.forker.clone().ok_or(Refusal::NoSuchPath)?;
+    if !folder.is_absolute() {
+        let fault = ForkFault::RelativeFolder(folder.display().to_string());
+        return Err(Refusal::BadRequest(BadRequest::Fork(fault)));
+    }
+    let now = transport.engine().stamp().time;
+    let at = at.map(|at| moment::parse(&at, now)).transpose();
+    let at = at.map_err(|unclear| Refusal::BadRequest(BadRequest::Undecodable(unclear.to_string())))?;
+    let shown = folder.display().to_string();
+    let made = tokio::task::spawn_blocking(move || forker.fork(at, &folder)).await;
+    let Forked { id, version } = made.map_err(Refusal::fault)??;
+    tracing::info!(%version, folder = shown, id, "a fork was made");
+    Ok(json!({"folder": shown, "id": id, "version": version.0}))
+}

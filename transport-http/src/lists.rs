@@ -1,0 +1,274 @@
+//! Lists in the form that the client accepts, most of them made while they go out.
+
+use crate::respond::{self, Encoding, Form, JSON, PIECE_BYTES, PROTOBUF, Response, Shape, form};
+use bytes::Bytes;
+use holdfast_core::kinds::Kind;
+use holdfast_core::list::Page;
+use holdfast_core::state::Entry;
+use holdfast_core::wire::protobuf;
+use holdfast_core::wire::table::{self, ListMeta};
+use serde_json::json;
+use std::sync::Arc;
+
+/// How much the cells of one piece of a table may take, so that its connection gets on with others meanwhile.
+const PIECE_LOOKS_MAX: usize = 100_000;
+
+/// What stands above a list's items.
+#[derive(Debug, Clone, Default)]
+pub struct Head {
+    pub continue_token: String,
+    /// Where the list was found; empty when it does not say so.
+    pub self_link: String,
+}
+
+/// A list's answer.
+pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
+    let resource_version = page.offset.to_string();
+    let bytes: usize = page.entries.iter().map(|entry| entry.json.len()).sum();
+    let (past, piece) = (past_bytes(&page.entries), piece_bytes(&page.entries));
+    if let Form::Table(meta, include) = shape.form {
+        let list = ListMeta {
+            resource_version: &resource_version,
+            continue_token: &head.continue_token,
+            remaining_item_count: page.remaining.map(|count| count as i64),
+        };
+        let form = table::Form { version: meta, include, headers: true };
+        let (rows, begin) = table::Rows::begin(kind.shown(version), now, form, &list);
+        let mut pieces =
+            Table { kind: kind.clone(), version, entries: page.entries, links: shape.links, rows }.pieces(begin);
+        if !shape.is_raw() {
+            return respond::bytes(200, pieces.collect::<Vec<_>>().concat().into(), shape);
+        }
+        let first = pieces.next().unwrap_or_default();
+        return match pieces.next() {
+            None => respond::bytes(200, first, shape),
+            Some(second) => {
+                let size = bytes.max(first.len() + second.len());
+                // Cells may show as much of an object as there is of it.
+                respond::counted([first, second].into_iter().chain(pieces), past + 2 * piece, size, JSON, shape.gzip)
+            }
+        };
+    }
+    if shape.form == Form::Object
+        && shape.encoding == Encoding::Protobuf
+        && !shape.links
+        && let Some(messages) = protobuf_list(kind, version, &page, head)
+    {
+        let size = messages.size;
+        return respond::counted(messages.pieces(), past + piece, size, PROTOBUF, shape.gzip);
+    }
+    let (list_kind, api_version) = match shape.form {
+        Form::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version().to_owned()),
+        _ => (format!("{}List", kind.kind), kind.versions[version].api_version()),
+    };
+    let mut start = format!("{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
+    if !head.self_link.is_empty() {
+        start.push_str(&format!("\"selfLink\":\"{}\",", head.self_link));
+    }
+    start.push_str(&format!("\"resourceVersion\":\"{resource_version}\""));
+    if !head.continue_token.is_empty() {
+        start.push_str(&format!(",\"continue\":\"{}\"", head.continue_token));
+    }
+    if let Some(remaining) = page.remaining {
+        start.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+    }
+    start.push_str("},\"items\":[");
+    let whole = matches!(shape.form, Form::Metadata(_));
+    let each = |convert: &dyn Fn(&Arc<Entry>) -> Bytes| Some(page.entries.iter().map(convert).collect());
+    let converted = match shape.form {
+        Form::Object
+            if version == 0 && !shape.links && !page.entries.iter().any(|entry| kind.is_stale(entry.offset)) =>
+        {
+            None
+        }
+        Form::Object if !shape.links => each(&|entry| entry.json_in(kind, version)),
+        _ => each(&|entry| form(kind, version, entry, shape, now, false).into()),
+    };
+    let items = Items { head: start.into(), entries: page.entries, converted, whole };
+    let size = items.size();
+    if !shape.is_raw() {
+        return respond::bytes(200, items.join(), shape);
+    }
+    // Items that were made for this list alone wait with it.
+    let own = match &items.converted {
+        Some(_) if whole => size,
+        Some(_) => past + piece,
+        None => past,
+    };
+    respond::counted(items.pieces(), own, size, JSON, shape.gzip)
+}
+
+/// What a list holds that nobody else has, for it is past.
+fn past_bytes(entries: &[Arc<Entry>]) -> usize {
+    entries.iter().filter(|entry| Arc::strong_count(entry) == 1).map(|entry| entry.json.len()).sum()
+}
+
+/// What the largest object takes in the piece that it is written into, where that is more than a piece takes anyway.
+fn piece_bytes(entries: &[Arc<Entry>]) -> usize {
+    entries.iter().map(|entry| entry.json.len()).filter(|bytes| *bytes > PIECE_BYTES).max().unwrap_or_default()
+}
+
+/// A table on its way out.
+struct Table {
+    kind: Arc<Kind>,
+    version: usize,
+    entries: Vec<Arc<Entry>>,
+    links: bool,
+    rows: table::Rows,
+}
+
+impl Table {
+    /// The table in pieces, each made when the one before has gone out.
+    fn pieces(mut self, begin: Vec<u8>) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
+        let mut begin = Some(begin);
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let mut piece = begin.take().or_else(|| (next < self.entries.len()).then(Vec::new))?;
+            let looked = self.rows.looked;
+            while next < self.entries.len() && piece.len() < PIECE_BYTES && self.rows.looked - looked < PIECE_LOOKS_MAX
+            {
+                let entry = &self.entries[next];
+                let served = respond::served(&self.kind, self.version, entry, self.links);
+                let source = respond::source(&self.kind, entry, served);
+                self.rows.put(&mut piece, self.kind.shown(self.version), &source);
+                next += 1;
+            }
+            if next == self.entries.len() {
+                piece.extend_from_slice(table::END);
+            }
+            Some(Bytes::from(piece))
+        })
+    }
+}
+
+/// The list made of its items' messages; `None` when one of them has none.
+fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Option<Messages> {
+    let codec = protobuf::codec();
+    let api_version = kind.versions[version].api_version();
+    let message = codec.list_of(codec.find(&api_version, &kind.kind)?)?;
+    let items: Vec<Bytes> =
+        page.entries.iter().map(|entry| entry.message_in(kind, version)).collect::<Option<Vec<_>>>()?;
+    let metadata = json!({
+        "resourceVersion": page.offset.to_string(),
+        "continue": head.continue_token,
+        "remainingItemCount": page.remaining,
+    });
+    let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": api_version, "metadata": metadata});
+    let size = items.iter().map(|item| protobuf::item_size(item.len())).sum();
+    let start = protobuf::list_start(codec, message, &list, size).ok()?;
+    Some(Messages { size: start.len() + size, start, number: codec.items_number(message), items })
+}
+
+/// A Protobuf list on its way out.
+struct Messages {
+    start: Vec<u8>,
+    /// Of the field that holds the items.
+    number: u32,
+    items: Vec<Bytes>,
+    /// Of the whole, in bytes.
+    size: usize,
+}
+
+impl Messages {
+    fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
+        let mut next = 0;
+        let mut start = Some(self.start);
+        std::iter::from_fn(move || {
+            let mut piece = start.take().or_else(|| (next < self.items.len()).then(Vec::new))?;
+            piece.reserve(PIECE_BYTES + (8 << 10));
+            while next < self.items.len() && piece.len() < PIECE_BYTES {
+                protobuf::list_item(&mut piece, self.number, &self.items[next]);
+                next += 1;
+            }
+            if next == self.items.len() {
+                piece.extend_from_slice(&protobuf::LIST_END);
+            }
+            Some(Bytes::from(piece))
+        })
+    }
+}
+
+/// A list on its way out, sliced from the stored bytes.
+struct Items {
+    head: Bytes,
+    entries: Vec<Arc<Entry>>,
+    /// Other bytes than the stored ones, for other versions and forms.
+    converted: Option<Vec<Bytes>>,
+    /// Items keep their `apiVersion` and `kind`.
+    whole: bool,
+}
+
+impl Items {
+    fn push(&self, index: usize, out: &mut Vec<u8>) {
+        if index > 0 {
+            out.push(b',');
+        }
+        match &self.converted {
+            Some(converted) if self.whole => out.extend_from_slice(&converted[index]),
+            Some(converted) => {
+                out.push(b'{');
+                out.extend_from_slice(Entry::item(&converted[index]));
+            }
+            None => {
+                out.push(b'{');
+                out.extend_from_slice(self.entries[index].hub_item());
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        let items: usize = match &self.converted {
+            Some(converted) => converted.iter().map(Bytes::len).sum(),
+            None => self.entries.iter().map(|entry| entry.json.len()).sum(),
+        };
+        self.head.len() + items + self.entries.len() + 8
+    }
+
+    fn join(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.size());
+        out.extend_from_slice(&self.head);
+        (0..self.entries.len()).for_each(|index| self.push(index, &mut out));
+        out.extend_from_slice(b"]}\n");
+        out.into()
+    }
+
+    /// The same in pieces, each made when the one before has gone out. A large item is a piece of its own, as it is
+    /// stored: nothing is copied for a reader who does not come.
+    fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
+        let mut next = 0;
+        let mut ended = false;
+        let mut large: Option<Bytes> = None;
+        std::iter::from_fn(move || {
+            if large.is_some() {
+                return large.take();
+            }
+            if ended {
+                return None;
+            }
+            let mut piece = Vec::with_capacity(PIECE_BYTES + (8 << 10));
+            if next == 0 {
+                piece.extend_from_slice(&self.head);
+            }
+            while next < self.entries.len() && piece.len() < PIECE_BYTES && large.is_none() {
+                large = self.large(next);
+                match &large {
+                    Some(_) => piece.extend_from_slice(if next > 0 { b",{" } else { b"{" }),
+                    None => self.push(next, &mut piece),
+                }
+                next += 1;
+            }
+            if next == self.entries.len() && large.is_none() {
+                piece.extend_from_slice(b"]}\n");
+                ended = true;
+            }
+            Some(Bytes::from(piece))
+        })
+    }
+
+    /// The stored bytes of an item that is large, behind its opening brace.
+    fn large(&self, index: usize) -> Option<Bytes> {
+        let entry = self.entries.get(index).filter(|_| self.converted.is_none())?;
+        let item = entry.hub_item();
+        (item.len() > PIECE_BYTES).then(|| entry.json.slice_ref(item))
+    }
+}

@@ -1,0 +1,115 @@
+//! The keys of service account tokens, in whichever form they come.
+
+use holdfast_outbound::keys::{in_pkcs8, private_key};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
+use ring::rand::SystemRandom;
+use ring::signature::{self as rings, EcdsaKeyPair, KeyPair, RsaKeyPair};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::{FromDer, Pem, SubjectPublicKeyInfo};
+use x509_parser::public_key::PublicKey;
+
+/// What a token is signed with: the algorithm, and which key it is.
+pub type Signing = (Algorithm, String, EncodingKey);
+/// What a token is verified with.
+pub type Verifying = (Algorithm, String, DecodingKey);
+
+/// The first private key in a PEM text.
+pub fn signing_key(pem: &str) -> Result<Signing, String> {
+    let key = in_pkcs8(&private_key(pem.as_bytes())?)?;
+    let key = key.secret_pkcs8_der();
+    let Public { algorithm, key: public } = public_half(key)?;
+    let signing = match algorithm {
+        Algorithm::RS256 => EncodingKey::from_rsa_der(key),
+        _ => EncodingKey::from_ec_der(key),
+    };
+    Ok((algorithm, key_id(&public), signing))
+}
+
+/// The public keys in a PEM text: as they are, in certificates, or as the other halves of private keys. What is none of
+/// these is passed over.
+pub fn verifying_keys(pem: &str) -> Result<Vec<Verifying>, String> {
+    let mut keys = Vec::new();
+    for block in Pem::iter_from_buffer(pem.as_bytes()) {
+        let block = block.map_err(|error| format!("a service account key file is no PEM: {error}"))?;
+        let public = public_key(&block.label, block.contents);
+        let public = public.map_err(|why| format!("a {} in a service account key file: {why}", block.label))?;
+        keys.extend(public.map(|public| public.verifying()));
+    }
+    match keys.is_empty() {
+        true => Err("a service account key file holds neither a key nor a certificate".into()),
+        false => Ok(keys),
+    }
+}
+
+fn public_key(label: &str, der: Vec<u8>) -> Result<Option<Public>, String> {
+    let private = match label {
+        "PUBLIC KEY" => return described(&der).map(Some),
+        "RSA PUBLIC KEY" => return Ok(Some(Public { algorithm: Algorithm::RS256, key: der })),
+        "CERTIFICATE" => {
+            let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
+            return described(certificate.public_key().raw).map(Some);
+        }
+        "PRIVATE KEY" => PrivateKeyDer::from(PrivatePkcs8KeyDer::from(der)),
+        "RSA PRIVATE KEY" => PrivatePkcs1KeyDer::from(der).into(),
+        "EC PRIVATE KEY" => PrivateSec1KeyDer::from(der).into(),
+        _ => return Ok(None),
+    };
+    public_half(in_pkcs8(&private)?.secret_pkcs8_der()).map(Some)
+}
+
+/// A public key in the form that it is verified with: RSA as in PKCS #1, a point of a curve as it is.
+struct Public {
+    algorithm: Algorithm,
+    key: Vec<u8>,
+}
+
+impl Public {
+    fn verifying(self) -> Verifying {
+        let key = match self.algorithm {
+            Algorithm::RS256 => DecodingKey::from_rsa_der(&self.key),
+            _ => DecodingKey::from_ec_der(&self.key),
+        };
+        (self.algorithm, key_id(&self.key), key)
+    }
+}
+
+/// Of a private key in PKCS #8.
+fn public_half(key: &[u8]) -> Result<Public, String> {
+    let random = SystemRandom::new();
+    let curves = [
+        (Algorithm::ES256, &rings::ECDSA_P256_SHA256_FIXED_SIGNING),
+        (Algorithm::ES384, &rings::ECDSA_P384_SHA384_FIXED_SIGNING),
+    ];
+    for (algorithm, curve) in curves {
+        if let Ok(pair) = EcdsaKeyPair::from_pkcs8(curve, key, &random) {
+            return Ok(Public { algorithm, key: pair.public_key().as_ref().to_vec() });
+        }
+    }
+    match RsaKeyPair::from_pkcs8(key) {
+        Ok(pair) => Ok(Public { algorithm: Algorithm::RS256, key: pair.public_key().as_ref().to_vec() }),
+        Err(why) => Err(format!("the private key is neither RSA of 2048 to 4096 bits nor on P-256 or P-384: {why}")),
+    }
+}
+
+/// Of a SubjectPublicKeyInfo.
+fn described(der: &[u8]) -> Result<Public, String> {
+    let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|error| error.to_string())?;
+    let key = info.subject_public_key.data.to_vec();
+    let algorithm = match info.parsed().map_err(|error| error.to_string())? {
+        PublicKey::RSA(_) => Algorithm::RS256,
+        PublicKey::EC(point) => match point.key_size() {
+            256 => Algorithm::ES256,
+            384 => Algorithm::ES384,
+            size => return Err(format!("a key on a curve of {size} bits cannot be used: use P-256 or P-384")),
+        },
+        _ => return Err("it is neither RSA nor on an elliptic curve".into()),
+    };
+    Ok(Public { algorithm, key })
+}
+
+fn key_id(public: &[u8]) -> String {
+    use base64::Engine;
+    use sha2::Digest;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(public))
+}

@@ -1,0 +1,81 @@
+//! Warnings on their way out: each once, and all together no more than a client's buffers take.
+
+use crate::respond::Response;
+use http::header::{HeaderValue, WARNING};
+
+/// Up to here all is told in full.
+const CHARACTERS_MAX: usize = 4 << 10;
+/// Where that is not enough, so much of each is told until [`CHARACTERS_MAX`] is reached.
+const CHARACTERS_CUT: usize = 256;
+
+/// Tells the user what they should know besides.
+pub fn warn(response: &mut Response, warnings: &[String]) {
+    for text in told(warnings) {
+        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}
+
+/// What is told of these.
+fn told(warnings: &[String]) -> Vec<&str> {
+    let mut told: Vec<&str> = Vec::new();
+    for warning in warnings.iter().filter(|warning| !warning.is_empty() && !warning.contains(char::is_control)) {
+        if !told.contains(&warning.as_str()) {
+            told.push(warning);
+        }
+    }
+    if characters(&told) <= CHARACTERS_MAX {
+        return told;
+    }
+    let mut sum = 0;
+    let fits = |text: &&str| {
+        let fits = sum < CHARACTERS_MAX;
+        sum += text.chars().count();
+        fits
+    };
+    told.into_iter().map(cut).take_while(fits).collect()
+}
+
+fn characters(texts: &[&str]) -> usize {
+    texts.iter().map(|text| text.chars().count()).sum()
+}
+
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(CHARACTERS_CUT).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_warnings_are_cut() {
+        let texts = |lengths: &[usize]| -> Vec<String> {
+            lengths.iter().enumerate().map(|(n, length)| format!("{n:02}{}", "ä".repeat(length - 2))).collect()
+        };
+        let cases: [(Vec<usize>, Vec<usize>); 5] = [
+            (vec![], vec![]),
+            (vec![4096], vec![4096]),
+            (vec![4097], vec![256]),
+            (vec![300; 13], vec![300; 13]),
+            (vec![300; 20], vec![256; 16]),
+        ];
+        for (sent, expected) in cases {
+            let sent = texts(&sent);
+            let found: Vec<usize> = told(&sent).iter().map(|text| text.chars().count()).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_warning_is_told_once_and_only_if_a_header_can_hold_it() {
+        let warnings = ["a", "b\n", "a", "", "\u{e4} \"c\" \\"].map(String::from);
+        let mut response = Response::default();
+        warn(&mut response, &warnings);
+        let found: Vec<&[u8]> = response.headers().get_all(WARNING).iter().map(HeaderValue::as_bytes).collect();
+        let expected = ["299 - \"a\"", "299 - \"\u{e4} \\\"c\\\" \\\\\""].map(str::as_bytes);
+        assert_eq!(found, expected);
+    }
+}
