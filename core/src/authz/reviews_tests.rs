@@ -69,7 +69,7 @@ fn mistakes_are_named() {
             "SelfSubjectAccessReview",
             json!({"spec": {}}),
             vec![
-                "spec.resourceAttributes: Required value: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+                "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
             ],
         ),
         (
@@ -82,7 +82,7 @@ fn mistakes_are_named() {
         (
             "SubjectAccessReview",
             json!({"spec": {"resourceAttributes": pod}}),
-            vec!["spec.user: Required value: at least one of user or group must be specified"],
+            vec!["spec.user: Invalid value: \"\": at least one of user or group must be specified"],
         ),
         (
             "SubjectAccessReview",
@@ -105,7 +105,7 @@ fn mistakes_are_named() {
             "LocalSubjectAccessReview",
             json!({"metadata": {"labels": {"a": "b"}, "namespace": "m"}, "spec": {"user": "u", "nonResourceAttributes": {}}}),
             vec![
-                "metadata: Invalid value: {\"labels\":{\"a\":\"b\"},\"namespace\":\"m\"}: must be empty except for namespace",
+                "metadata: Invalid value: {\"namespace\":\"m\",\"labels\":{\"a\":\"b\"}}: must be empty except for namespace",
                 "spec.nonResourceAttributes: Invalid value: {\"Path\":\"\",\"Verb\":\"\"}: disallowed on this kind of request",
             ],
         ),

@@ -100,7 +100,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     lifecycle::admit(context, &object)?;
     escalation::admit(context, &object)?;
     allocate::allocate(context, &endpoint, &mut object)?;
-    validate::validate(context, &endpoint, &object)?;
+    validate::validate(context, &endpoint, &mut object)?;
     default::show_zeros(context, &endpoint, &mut object)?;
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
