@@ -160,8 +160,8 @@ impl Context<'_> {
         Subject::new(&self.version().group, &self.kind.resource, name)
     }
 
-    /// The object as invalid ones are named: `Deployment.apps "web"`.
+    /// The object as invalid ones are named: `Deployment.apps "web"`, whichever of its groups the path names.
     fn kind_subject(&self, name: &str) -> Subject {
-        Subject::new(&self.version().group, &self.kind.kind, name)
+        Subject::new(&self.kind.hub().group, &self.kind.kind, name)
     }
 }
