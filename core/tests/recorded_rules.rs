@@ -20,7 +20,7 @@ use world::{DEFINITIONS, World};
 
 /// Cases that agree in what is accepted, and of these the ones that agree in every word. Neither may fall.
 const AGREE: usize = 1337;
-const AGREE_IN_WORDS: usize = 1334;
+const AGREE_IN_WORDS: usize = 1335;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "who runs the test asks to see")]
