@@ -68,6 +68,7 @@ impl Kind {
             returns_deleted: false,
             name_rule: NameRule::Subdomain,
             metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
+            orphan_warning: None,
             immortal: &[],
             expires: false,
             independent: false,
@@ -141,6 +142,12 @@ impl Kind {
         for version in &mut self.versions {
             version.orphans_dependents |= api_versions.iter().any(|named| api_version_is(version, named));
         }
+        self
+    }
+
+    /// What is told of a delete that leaves what an object owns, when nobody has said that it should.
+    pub fn warn_of_orphans(mut self, warning: &'static str) -> Self {
+        self.orphan_warning = Some(warning);
         self
     }
 

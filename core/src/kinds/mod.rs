@@ -106,6 +106,8 @@ pub struct Kind {
     pub name_rule: NameRule,
     /// What it asks of metadata beyond what all objects do.
     pub metadata: MetadataRules,
+    /// What whoever deletes an object is to know when what it owns stays because they did not say otherwise.
+    pub orphan_warning: Option<&'static str>,
     /// Names of objects that are never deleted.
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.

@@ -254,7 +254,7 @@ pub(super) fn conditions(list: At, causes: &mut Vec<Cause>) {
         exactly_one_of(condition.get("status"), TRUE_FALSE_UNKNOWN, causes);
         for field in ["lastTransitionTime", "reason"] {
             if condition.get(field).is_empty() {
-                causes.push(condition.get(field).required("must be set"));
+                causes.push(condition.get(field).required(""));
             }
         }
         let reason = condition.get("reason");

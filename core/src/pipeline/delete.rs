@@ -41,7 +41,10 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     // Without a second phase nobody sees the object being deleted. Where there may be one, there always is.
     let unmarked = removed && !already && context.kind.hooks.grace_period.is_none();
     let last = if unmarked { released } else { new };
-    Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
+    let unsaid = options.orphan_dependents.is_none() && options.propagation_policy.is_none();
+    let warning = context.kind.orphan_warning.filter(|_| unsaid && context.version().orphans_dependents);
+    let warnings = warning.map(str::to_owned).into_iter().collect();
+    Ok(Candidate { removed, fixed, warnings, tracked: true, ..Candidate::replacing(context, old, last) })
 }
 
 /// Options that contradict themselves or name what does not exist.

@@ -19,7 +19,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let metadata = root.get("metadata");
     let name = metadata.get("name");
     let wanted = format!("{}.{}", plural.text(), group.text());
-    if name.text() != wanted {
+    if !name.is_empty() && name.text() != wanted {
         causes.push(name.invalid(MISNAMED));
     }
     // A prefix for names is judged as if it were one.

@@ -20,7 +20,7 @@ pub fn api_service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let prefix = metadata.get("generateName");
     let detail = format!("must be `spec.version+\".\"+spec.group`: {}", Value::from(wanted.as_str()));
     let is_wrong = |name: &At| name.text() != wanted && names::path_segment(name.text()).is_empty();
-    if is_wrong(&name) {
+    if !name.is_empty() && is_wrong(&name) {
         causes.push(name.invalid(&detail));
     }
     // A prefix for names is judged as if it were one.

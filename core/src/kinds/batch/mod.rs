@@ -48,6 +48,10 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Job"))
             .pods_at("/spec/template/spec")
             .orphan_dependents(["batch/v1"])
+            .warn_of_orphans(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+                 them or set propagationPolicy=Orphan to suppress this warning",
+            )
             .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
             .validate(validate::job)
             .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))

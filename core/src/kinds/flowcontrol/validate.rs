@@ -247,7 +247,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
             causes.push(Cause::duplicate(ty.path(), &Value::from(ty.text())));
         }
         if ty.is_empty() {
-            causes.push(ty.required("must not be empty"));
+            causes.push(ty.required(""));
         }
     }
     causes
