@@ -70,6 +70,7 @@ impl Kind {
             metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
             immortal: &[],
             expires: false,
+            named_by_server: false,
             independent: false,
             role: None,
             question: None,
@@ -177,6 +178,12 @@ impl Kind {
     /// Objects go some time after their last change, which the operator sets.
     pub fn expires(mut self) -> Self {
         self.expires = true;
+        self
+    }
+
+    /// An object that is created without any name gets one.
+    pub fn named_by_server(mut self) -> Self {
+        self.named_by_server = true;
         self
     }
 
