@@ -279,13 +279,14 @@ impl<'a> Search<'a> {
     }
 
     fn score(&self) -> (Vec<Scores>, Vec<i64>) {
-        let mut totals = vec![0i64; self.feasible.len()];
+        let nodes: Vec<NodeId> = self.feasible.iter().map(|node| node.id).collect();
+        let mut totals = vec![0i64; nodes.len()];
         let mut all = Vec::new();
         for enabled in self.profile.at(Point::Score) {
             let Some(score) = enabled.plugin.score(self.cycle).filter(|score| !score.is_idle()) else { continue };
-            let raw = score.scores(self.cycle, &self.feasible);
+            let raw = score.scores(self.cycle, &nodes);
             let mut normalized = raw.clone();
-            score.normalize(&self.feasible, &mut normalized);
+            score.normalize(self.cycle, &nodes, &mut normalized);
             for (total, score) in totals.iter_mut().zip(&normalized) {
                 *total = total.saturating_add(score.saturating_mul(enabled.weight));
             }

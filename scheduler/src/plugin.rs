@@ -119,9 +119,9 @@ impl Hint {
 pub trait Filter: Send {
     fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal>;
 
-    /// Whether the node will do, where nobody asks why.
-    fn passes(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
-        self.check(cycle, node).is_ok()
+    /// Whether a node of the snapshot will do, where nobody asks why.
+    fn passes(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+        cycle.snapshot.node(node).is_some_and(|node| self.check(cycle, node).is_ok())
     }
 
     /// Whether it looks at nothing but the pod and the node.
@@ -154,8 +154,8 @@ pub trait Score: Send {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64;
 
     /// The scores of all nodes that will do.
-    fn scores(&self, cycle: Cycle<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
-        nodes.iter().map(|node| self.score(cycle, node)).collect()
+    fn scores(&self, cycle: Cycle<'_>, nodes: &[NodeId]) -> Vec<i64> {
+        nodes.iter().map(|node| cycle.snapshot.node(*node).map_or(0, |node| self.score(cycle, node))).collect()
     }
 
     fn scale(&self) -> Scale {
@@ -163,7 +163,7 @@ pub trait Score: Send {
     }
 
     /// Brings scores into the range from 0 to 100.
-    fn normalize(&self, _: &[&NodeInfo], scores: &mut [i64]) {
+    fn normalize(&self, _: Cycle<'_>, _: &[NodeId], scores: &mut [i64]) {
         let most = scores.iter().copied().max().unwrap_or(0);
         for score in scores {
             *score = self.scale().apply(*score, most);
@@ -215,6 +215,30 @@ impl Scale {
             Scale::ByHighestReversed => MAX_SCORE - MAX_SCORE * score / highest,
         }
     }
+}
+
+/// Replaces each score by what a function makes of it, which is asked once for equal scores as long as they lie close.
+pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64) -> i64) {
+    const CLOSE: i64 = 4096;
+    if !(0..CLOSE).contains(&most.saturating_sub(least)) {
+        return scores.iter_mut().for_each(|score| *score = make(*score));
+    }
+    let mut made = vec![None; usize::try_from(most - least + 1).unwrap_or(0)];
+    for score in scores {
+        let slot = usize::try_from(*score - least).ok().and_then(|at| made.get_mut(at));
+        *score = match slot {
+            Some(slot) => *slot.get_or_insert_with(|| make(*score)),
+            None => make(*score),
+        };
+    }
+}
+
+/// The least and the highest score.
+pub fn extremes(scores: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
+    scores.fold(None, |found, score| match found {
+        None => Some((score, score)),
+        Some((least, most)) => Some((score.min(least), score.max(most))),
+    })
 }
 
 /// A filter that is nothing but a function of pod and node.

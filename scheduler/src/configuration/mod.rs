@@ -6,6 +6,8 @@ pub mod extender;
 mod policy;
 mod profiles;
 pub mod reader;
+#[cfg(test)]
+mod tests;
 mod version;
 
 use crate::profile::Profile;
@@ -27,8 +29,20 @@ pub struct Configuration {
     pub pod_initial_backoff_seconds: i64,
     pub pod_max_backoff_seconds: i64,
     pub delay_cache_until_active: bool,
+    /// Where /healthz and /metrics are without a certificate, as versions before v1beta2 had it.
+    pub healthz_bind_address: Option<String>,
+    pub metrics_bind_address: Option<String>,
+    /// A Policy that takes the place of the only profile; [`read_policy`] reads it.
+    pub policy: Option<PolicySource>,
     pub profiles: Vec<Profile>,
     pub extenders: Vec<Extender>,
+}
+
+/// Where a Policy is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicySource {
+    File(String),
+    ConfigMap { namespace: String, name: String },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +103,9 @@ impl Default for Configuration {
             pod_initial_backoff_seconds: 1,
             pod_max_backoff_seconds: 10,
             delay_cache_until_active: false,
+            healthz_bind_address: None,
+            metrics_bind_address: None,
+            policy: None,
             profiles: vec![Profile::default()],
             extenders: Vec::new(),
         }
@@ -132,6 +149,9 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
         pod_initial_backoff_seconds: reader.int_within("podInitialBackoffSeconds", 1, i64::MAX).unwrap_or(1),
         pod_max_backoff_seconds: reader.int("podMaxBackoffSeconds").unwrap_or(10),
         delay_cache_until_active: version == Version::V1 && reader.bool("delayCacheUntilActive").unwrap_or(false),
+        healthz_bind_address: version.read_address(reader, "healthzBindAddress"),
+        metrics_bind_address: version.read_address(reader, "metricsBindAddress"),
+        policy: None,
         extenders: extender::read_all(reader),
         profiles: Vec::new(),
     };
@@ -139,12 +159,11 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
         let message = "must be greater than or equal to PodInitialBackoffSeconds";
         reader.invalid("podMaxBackoffSeconds", configuration.pod_max_backoff_seconds, message);
     }
-    version.read_addresses(reader);
-    let mut profiles = profiles::read_all(reader, version);
+    let (mut profiles, policy) = profiles::read_all(reader, version);
     let ignored = configuration.extenders.iter().flat_map(|extender| &extender.managed_resources);
     let ignored: Vec<_> = ignored.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
     profiles::ignore_resources(&mut profiles, &ignored);
-    Some(Configuration { profiles, ..configuration })
+    Some(Configuration { profiles, policy, ..configuration })
 }
 
 fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {

@@ -1,5 +1,6 @@
 //! The Policy of old: predicates and priorities by name, as plug-ins.
 
+use super::PolicySource;
 use super::arguments::Configured;
 use super::extender::{self, Extender};
 use super::profiles::build;
@@ -90,18 +91,22 @@ pub fn read(text: &str) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     }
 }
 
-/// The profile that `algorithmSource` names: a provider. A Policy in a file or a ConfigMap is read by the caller.
-pub fn algorithm_source(reader: &Reader<'_>) -> Option<Profile> {
-    let source = reader.child("algorithmSource")?;
-    if let Some(policy) = source.child("policy") {
-        for place in ["file", "configMap"] {
-            drop(policy.child(place).map(Reader::lenient));
-        }
+/// Where the Policy is that `algorithmSource` names.
+pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
+    let policy = reader.child("algorithmSource")?.lenient().child("policy")?;
+    if let Some(file) = policy.child("file") {
+        return file.text("path").map(|path| PolicySource::File(path.into()));
     }
-    provider(source.text("provider")?, &source)
+    let map = policy.child("configMap")?;
+    let text = |field: &str| map.text(field).unwrap_or("").to_owned();
+    Some(PolicySource::ConfigMap { namespace: text("namespace"), name: text("name") })
 }
 
-fn provider(name: &str, reader: &Reader<'_>) -> Option<Profile> {
+/// The profile of the provider that `algorithmSource` names.
+pub fn provider(reader: &Reader<'_>) -> Option<Profile> {
+    let source = reader.child("algorithmSource")?;
+    source.get("policy");
+    let name = source.text("provider")?;
     let mut conversion = Conversion::default();
     conversion.usual_predicates();
     conversion.usual_priorities();
@@ -113,7 +118,7 @@ fn provider(name: &str, reader: &Reader<'_>) -> Option<Profile> {
             }
         }
         _ => {
-            reader.fault("provider", format!("algorithm provider \"{name}\" is not registered"));
+            source.fault("provider", format!("algorithm provider \"{name}\" is not registered"));
             return None;
         }
     }

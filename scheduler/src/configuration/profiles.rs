@@ -1,5 +1,6 @@
 //! Profiles: which plug-ins are enabled where, from what is usual and what is asked for.
 
+use super::PolicySource;
 use super::arguments::{self, Configured};
 use super::policy;
 use super::reader::Reader;
@@ -8,8 +9,10 @@ use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
 use crate::plugin::{POINTS, Plugin, Point};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
+use crate::plugins::inter_pod_affinity::{self, InterPodAffinity};
 use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread};
+use crate::plugins::volume_binding::{self, VolumeBinding};
 use crate::plugins::{self, PLUGINS};
 use crate::profile::{Enabled, Profile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,28 +24,30 @@ const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCE
 /// Plug-ins with their weights, in order.
 type List = Vec<(String, i64)>;
 
-pub fn read_all(reader: &Reader<'_>, version: Version) -> Vec<Profile> {
-    let profiles = match version {
-        Version::V1Alpha1 => vec![read(reader, version, true)],
-        _ => match reader.list("profiles") {
-            Some(list) if !list.is_empty() => {
-                let only = list.len() == 1;
-                list.iter().map(|one| read(one, version, only)).collect()
-            }
-            _ => vec![usual(version)],
-        },
-    };
-    check_together(reader, &profiles);
-    if version.has_global_switches() {
-        return read_switches(reader, version, profiles);
+/// The profiles, and the Policy that takes the place of the only one.
+pub fn read_all(reader: &Reader<'_>, version: Version) -> (Vec<Profile>, Option<PolicySource>) {
+    let switches = Switches::read(reader, version);
+    if version == Version::V1Alpha1 {
+        let policy = policy::source(reader);
+        return (vec![read(reader, version, true, &switches)], policy);
     }
-    profiles
+    let list = reader.list("profiles").unwrap_or_default();
+    let profiles: Vec<_> = list.iter().map(|one| read(one, version, list.len() == 1, &switches)).collect();
+    check_together(reader, &profiles);
+    if profiles.is_empty() { (vec![usual(version, &switches)], None) } else { (profiles, None) }
 }
 
 /// The only profile where none is configured.
-fn usual(version: Version) -> Profile {
-    let points = POINTS.iter().map(|(point, ..)| (*point, usual_list(*point, version))).collect();
-    build(points, BTreeMap::new(), version)
+fn usual(version: Version, switches: &Switches) -> Profile {
+    let everywhere: List = PLUGINS.iter().filter(|row| row.by_default).map(|row| (row.name.to_owned(), 0)).collect();
+    let list = |point: Point| match version.has_multi_point() {
+        true => expand(point, &everywhere, &List::new(), &BTreeSet::new()),
+        false => usual_list(point, version),
+    };
+    let points = POINTS.iter().map(|(point, ..)| (*point, list(*point))).collect();
+    let mut configured = BTreeMap::new();
+    switches.complete(&mut configured);
+    switches.finish(build(points, configured, version))
 }
 
 fn usual_list(point: Point, version: Version) -> List {
@@ -54,33 +59,60 @@ fn usual_list(point: Point, version: Version) -> List {
     list
 }
 
-/// Switches that were once set for all profiles.
-fn read_switches(reader: &Reader<'_>, version: Version, mut profiles: Vec<Profile>) -> Vec<Profile> {
-    let no_preemption = reader.bool("disablePreemption").unwrap_or(false);
-    reader.int_within("bindTimeoutSeconds", 1, i64::MAX);
-    if version == Version::V1Alpha1 {
-        reader.int_within("hardPodAffinitySymmetricWeight", 0, 100);
-    }
-    for profile in profiles.iter_mut().filter(|_| no_preemption) {
-        profile.preemption = None;
-        if let Some(after) = profile.points.get_mut(&Point::PostFilter) {
-            after.retain(|enabled| enabled.plugin.name() != default_preemption::NAME);
-        }
-    }
-    profiles
+/// Switches that were once set for all profiles at once.
+#[derive(Default)]
+struct Switches {
+    no_preemption: bool,
+    bind_timeout_seconds: Option<i64>,
+    hard_pod_affinity_weight: Option<i64>,
 }
 
-fn read(reader: &Reader<'_>, version: Version, only: bool) -> Profile {
+impl Switches {
+    fn read(reader: &Reader<'_>, version: Version) -> Self {
+        if !version.has_global_switches() {
+            return Switches::default();
+        }
+        let weight = || reader.int_within("hardPodAffinitySymmetricWeight", 0, 100);
+        Switches {
+            no_preemption: reader.bool("disablePreemption").unwrap_or(false),
+            bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 1, i64::MAX),
+            hard_pod_affinity_weight: (version == Version::V1Alpha1).then(weight).flatten(),
+        }
+    }
+
+    /// Gives plug-ins what they are told by switches, where their own arguments do not tell it.
+    fn complete(&self, configured: &mut BTreeMap<String, Configured>) {
+        if let Some(bind_timeout_seconds) = self.bind_timeout_seconds {
+            let plugin = Configured::Plugin(Arc::new(VolumeBinding { bind_timeout_seconds }));
+            configured.entry(volume_binding::NAME.into()).or_insert(plugin);
+        }
+        if let Some(hard_weight) = self.hard_pod_affinity_weight {
+            let plugin = Configured::Plugin(Arc::new(InterPodAffinity { hard_weight, own_preferences_only: false }));
+            configured.entry(inter_pod_affinity::NAME.into()).or_insert(plugin);
+        }
+    }
+
+    fn finish(&self, mut profile: Profile) -> Profile {
+        if self.no_preemption {
+            profile.preemption = None;
+            if let Some(after) = profile.points.get_mut(&Point::PostFilter) {
+                after.retain(|enabled| enabled.plugin.name() != default_preemption::NAME);
+            }
+        }
+        profile
+    }
+}
+
+fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) -> Profile {
     let name = reader.text("schedulerName").or(only.then_some(DEFAULT_SCHEDULER)).unwrap_or("");
     if name.is_empty() {
         reader.required("schedulerName", "");
     }
-    let configured = read_arguments(reader);
+    let mut configured = read_arguments(reader);
+    switches.complete(&mut configured);
     let points = read_points(reader, version);
-    let mut profile = match version {
-        Version::V1Alpha1 => policy::algorithm_source(reader).unwrap_or_else(|| build(points, configured, version)),
-        _ => build(points, configured, version),
-    };
+    let provided = if version == Version::V1Alpha1 { policy::provider(reader) } else { None };
+    let mut profile = switches.finish(provided.unwrap_or_else(|| build(points, configured, version)));
     profile.scheduler_name = name.into();
     if version > Version::V1Beta2 {
         profile.percentage_of_nodes_to_score = reader.int_within("percentageOfNodesToScore", 0, 100);

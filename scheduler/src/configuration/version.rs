@@ -87,22 +87,19 @@ impl Version {
         (election.text("lockObjectName"), election.text("lockObjectNamespace"))
     }
 
-    /// Reads where to serve without a certificate: later versions know the fields only to forbid what they were for.
-    pub fn read_addresses(self, reader: &Reader<'_>) {
-        if self == Version::V1 || self == Version::V1Beta3 {
-            return;
+    /// Where to serve without a certificate. v1beta2 knows the field only to forbid what it was for.
+    pub fn read_address(self, reader: &Reader<'_>, field: &str) -> Option<String> {
+        if self > Version::V1Beta2 {
+            return None;
         }
-        for field in ["healthzBindAddress", "metricsBindAddress"] {
-            let address = reader.text(field).unwrap_or("");
-            if self == Version::V1Beta2 && !address.is_empty() && !address.ends_with(":0") {
-                reader.invalid(field, format!("\"{address}\""), "must be empty or with an explicit 0 port");
-            }
+        let address = reader.text(field);
+        if self < Version::V1Beta2 {
+            return Some(address.unwrap_or(OLD_ADDRESS).to_owned());
         }
-    }
-
-    /// Where to serve without a certificate; `None`: nowhere.
-    pub fn usual_address(self) -> Option<&'static str> {
-        (self < Version::V1Beta2).then_some(OLD_ADDRESS)
+        if let Some(address) = address.filter(|address| !address.is_empty() && !address.ends_with(":0")) {
+            reader.invalid(field, format!("\"{address}\""), "must be empty or with an explicit 0 port");
+        }
+        None
     }
 
     /// Whether preemption could be switched off, and binding be given a time, for all profiles at once.

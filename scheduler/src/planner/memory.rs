@@ -264,9 +264,9 @@ impl Memory {
     fn passes_alone(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
         let passes = |node: &NodeInfo| {
             let mut local = self.filters.list.iter().filter(|filter| filter.is_local());
-            local.all(|filter| filter.passes(cycle, node))
+            local.all(|filter| filter.check(cycle, node).is_ok())
         };
-        passes(node) && (self.filters.nominated(cycle, node).is_none_or(|fuller| passes(&fuller)))
+        passes(node) && self.filters.nominated(cycle, node).is_none_or(|fuller| passes(&fuller))
     }
 
     /// The sum of a node's own scores, scaled by the highest that were known when `totals` were made.
@@ -300,32 +300,36 @@ impl Memory {
         for name in cycle.snapshot.nominations() {
             nominated.extend(cycle.snapshot.node_named(name).map(|node| node.id));
         }
-        let mut nodes: Vec<&NodeInfo> = Vec::with_capacity(self.will_do.len());
+        let mut nodes: Vec<NodeId> = Vec::with_capacity(self.will_do.len());
         for (id, _) in self.will_do.iter().enumerate().filter(|(_, will_do)| **will_do) {
-            let Some(node) = cycle.snapshot.node(id) else { continue };
-            if filters.iter().all(|filter| filter.passes(cycle, node))
-                && (!nominated.contains(&id) || self.filters.check(cycle, node).is_ok())
-            {
-                nodes.push(node);
+            if filters.iter().all(|filter| filter.passes(cycle, id)) {
+                nodes.push(id);
             }
         }
-        if nodes.len() < 2 {
-            return nodes.first().map(|node| node.id);
+        if !nominated.is_empty() {
+            // A filter that has nothing to say about the cluster as it is has nothing to say about nominated pods either.
+            let active = self.filters.list.iter().filter(|filter| !filter.is_idle()).map(|filter| filter.copy());
+            let active = Filters { list: active.collect(), all: false };
+            let checked = |id: &NodeId| cycle.snapshot.node(*id).is_some_and(|node| active.check(cycle, node).is_ok());
+            nodes.retain(|id| !nominated.contains(id) || checked(id));
         }
-        let mut totals: Vec<i64> = nodes.iter().map(|node| self.sums[node.id]).collect();
+        if nodes.len() < 2 {
+            return nodes.first().copied();
+        }
+        let mut totals: Vec<i64> = nodes.iter().map(|node| self.sums[*node]).collect();
+        let mut add = |scores: &mut dyn Iterator<Item = i64>, weight: i64| {
+            for (total, score) in totals.iter_mut().zip(scores) {
+                *total = total.saturating_add(score.saturating_mul(weight));
+            }
+        };
         for kept in &self.scores {
             if kept.is_scaled() {
-                let most = nodes.iter().map(|node| kept.raw[node.id]).max().unwrap_or(0);
-                for (total, node) in totals.iter_mut().zip(&nodes) {
-                    let score = kept.scale.apply(kept.raw[node.id], most);
-                    *total = total.saturating_add(score.saturating_mul(kept.weight));
-                }
+                let most = nodes.iter().map(|node| kept.raw[*node]).max().unwrap_or(0);
+                add(&mut nodes.iter().map(|node| kept.scale.apply(kept.raw[*node], most)), kept.weight);
             } else if !kept.local && !kept.score.is_idle() {
                 let mut scores = kept.score.scores(cycle, &nodes);
-                kept.score.normalize(&nodes, &mut scores);
-                for (total, score) in totals.iter_mut().zip(scores) {
-                    *total = total.saturating_add(score.saturating_mul(kept.weight));
-                }
+                kept.score.normalize(cycle, &nodes, &mut scores);
+                add(&mut scores.into_iter(), kept.weight);
             }
         }
         let mut best = 0;
@@ -334,7 +338,7 @@ impl Memory {
                 best = at;
             }
         }
-        Some(nodes[best].id)
+        Some(nodes[best])
     }
 }
 

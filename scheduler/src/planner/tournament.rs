@@ -29,10 +29,6 @@ impl Tournament {
         self.width
     }
 
-    pub fn get(&self, at: usize) -> i64 {
-        self.values.get(at).copied().unwrap_or(Tournament::OUT)
-    }
-
     pub fn set(&mut self, at: usize, value: i64) {
         if self.values[at] == value {
             return;

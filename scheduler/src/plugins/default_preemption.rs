@@ -86,12 +86,14 @@ impl DefaultPreemption {
 
     fn try_nodes(&self, search: &Search<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
         let enough = self.enough(nodes.len());
+        // One copy is enough for all nodes: each trial puts back what it took away.
+        let mut filters = search.filters.copy();
         // Where to begin differs from pod to pod, so that not all take their places from the same nodes.
         let start =
             search.cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         for at in 0..nodes.len() {
             let node = nodes[(start % nodes.len() + at) % nodes.len()];
-            match dry_run(search, node) {
+            match dry_run(search, node, &mut filters) {
                 Ok(candidate) => found.candidates.push(candidate),
                 Err(refusal) => found.refused.push((node.node.name.clone(), refusal)),
             }
@@ -127,13 +129,13 @@ fn ineligible(search: &Search<'_>) -> Option<&'static str> {
 }
 
 /// A node with some of its pods away.
-struct Trial<'a> {
-    search: &'a Search<'a>,
+struct Trial<'a, 'b> {
+    search: &'a Search<'b>,
     node: NodeInfo,
-    filters: Filters,
+    filters: &'a mut Filters,
 }
 
-impl Trial<'_> {
+impl Trial<'_, '_> {
     fn remove(&mut self, pod: &Pod) {
         self.node.remove(&pod.key);
         self.filters.left(self.search.cycle, pod, self.node.id);
@@ -160,33 +162,27 @@ impl Trial<'_> {
 }
 
 /// Who would have to go from a node; fails where even the absence of all who matter less would not help.
-fn dry_run(search: &Search<'_>, node: &NodeInfo) -> Result<Candidate, Refusal> {
-    let filters = search.filters.copy();
-    let mut trial = Trial { search, node: node.clone(), filters };
+fn dry_run(search: &Search<'_>, node: &NodeInfo, filters: &mut Filters) -> Result<Candidate, Refusal> {
     let lesser = |pod: &&Arc<Pod>| pod.priority < search.cycle.pod.priority;
     let mut potential: Vec<Arc<Pod>> = node.pods.iter().filter(lesser).cloned().collect();
     if potential.is_empty() {
         return Err(Refusal::hard("", NO_VICTIMS));
     }
+    potential.sort_by_key(importance);
+    let mut trial = Trial { search, node: node.clone(), filters };
     for pod in &potential {
         trial.remove(pod);
     }
-    trial.check()?;
-    potential.sort_by_key(importance);
+    if let Err(refusal) = trial.check() {
+        potential.iter().for_each(|pod| trial.add(pod));
+        return Err(refusal);
+    }
     let (protected, others) = split_by_budget(search, &potential);
     let mixed = !protected.is_empty() && !others.is_empty();
-    let (mut victims, mut violations) = (Vec::new(), 0);
-    for pod in protected {
-        if !trial.reprieve(&pod) {
-            violations += 1;
-            victims.push(pod);
-        }
-    }
-    for pod in others {
-        if !trial.reprieve(&pod) {
-            victims.push(pod);
-        }
-    }
+    let mut victims: Vec<_> = protected.into_iter().filter(|pod| !trial.reprieve(pod)).collect();
+    let violations = victims.len();
+    victims.extend(others.into_iter().filter(|pod| !trial.reprieve(pod)));
+    victims.iter().for_each(|pod| trial.add(pod));
     if mixed {
         victims.sort_by_key(importance);
     }

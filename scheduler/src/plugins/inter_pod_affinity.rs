@@ -6,7 +6,7 @@ use crate::object::pod::{Pod, Template};
 use crate::object::selector::Selector;
 use crate::object::terms::PodTerm;
 use crate::object::{Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen, Snapshot};
 use crate::status::Refusal;
@@ -169,7 +169,8 @@ struct Counters {
 
 impl Counters {
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) {
-        let counter = self.counter(snapshot, key);
+        let at = self.number(snapshot, key);
+        let counter = &mut self.by_key[at];
         let Some(place) = counter.places.of(node) else { return };
         let count = &mut counter.counts[place];
         let was = *count != 0;
@@ -181,21 +182,18 @@ impl Counters {
         }
     }
 
-    fn counter(&mut self, snapshot: &Snapshot, key: &Text) -> &mut Counter {
-        let at = self.by_key.iter().position(|one| one.places.key == *key).unwrap_or_else(|| {
+    /// The number of the counter for a label.
+    fn number(&mut self, snapshot: &Snapshot, key: &Text) -> usize {
+        self.by_key.iter().position(|one| one.places.key == *key).unwrap_or_else(|| {
             let places = Arc::new(Places::new(snapshot, key));
             self.by_key.push(Counter { counts: vec![0; places.count()], places });
             self.by_key.len() - 1
-        });
-        &mut self.by_key[at]
+        })
     }
 
-    fn of(&self, key: &Text) -> Option<&Counter> {
-        self.by_key.iter().find(|one| one.places.key == *key)
-    }
-
-    fn get(&self, key: &Text, node: NodeId) -> i64 {
-        self.of(key).map_or(0, |counter| counter.at(node))
+    /// The counts of all places that a node is in.
+    fn sum(&self, node: NodeId) -> i64 {
+        self.by_key.iter().map(|counter| counter.at(node)).sum()
     }
 
     fn is_empty(&self) -> bool {
@@ -227,7 +225,7 @@ impl Rules {
         let own = !terms.required.is_empty() || !terms.anti.is_empty();
         let mut near = Counters::default();
         for term in &terms.required {
-            near.counter(cycle.snapshot, &term.key);
+            near.number(cycle.snapshot, &term.key);
         }
         let mut rules = Rules { terms, near, far: Counters::default(), repelling: Counters::default() };
         let mut count = |node: &NodeInfo| node.pods.iter().for_each(|pod| rules.count(cycle.snapshot, pod, node.id, 1));
@@ -257,11 +255,11 @@ impl Rules {
     }
 
     /// Whether what the pod requires to be near is near, or it is the first of those who want to be near each other.
-    fn is_near(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
-        let required = &self.terms.required;
-        let has_place = |term: &Term| self.near.of(&term.key).is_some_and(|one| one.places.of(node.id).is_some());
-        required.iter().all(has_place)
-            && (required.iter().all(|term| self.near.get(&term.key, node.id) > 0)
+    fn is_near(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+        // There is one counter for each label that a term names.
+        let counters = &self.near.by_key;
+        counters.iter().all(|one| one.places.of(node).is_some())
+            && (counters.iter().all(|one| one.at(node) > 0)
                 || (self.near.is_empty() && self.terms.all_required_match(cycle.pod)))
     }
 }
@@ -274,12 +272,12 @@ enum Rule {
 
 impl Rules {
     /// The first rule that a node breaks.
-    fn broken(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Option<Rule> {
+    fn broken(&self, cycle: Cycle<'_>, node: NodeId) -> Option<Rule> {
         if !self.terms.required.is_empty() && !self.is_near(cycle, node) {
             Some(Rule::Near)
-        } else if self.terms.anti.iter().any(|term| self.far.get(&term.key, node.id) > 0) {
+        } else if self.far.by_key.iter().any(|counter| counter.at(node) > 0) {
             Some(Rule::Far)
-        } else if self.repelling.by_key.iter().any(|counter| counter.at(node.id) > 0) {
+        } else if self.repelling.by_key.iter().any(|counter| counter.at(node) > 0) {
             Some(Rule::Repelled)
         } else {
             None
@@ -289,7 +287,7 @@ impl Rules {
 
 impl Filter for Rules {
     fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        match self.broken(cycle, node) {
+        match self.broken(cycle, node.id) {
             None => Ok(()),
             Some(Rule::Near) => Err(Refusal::hard(NAME, "node(s) didn't match pod affinity rules")),
             Some(Rule::Far) => Err(Refusal::soft(NAME, "node(s) didn't match pod anti-affinity rules")),
@@ -299,7 +297,7 @@ impl Filter for Rules {
         }
     }
 
-    fn passes(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+    fn passes(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
         self.broken(cycle, node).is_none()
     }
 
@@ -384,16 +382,19 @@ impl Preferences {
 
 impl Score for Preferences {
     fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.weights.by_key.iter().map(|counter| counter.at(node.id)).sum()
+        self.weights.sum(node.id)
     }
 
-    fn normalize(&self, _: &[&NodeInfo], scores: &mut [i64]) {
-        let (least, most) =
-            scores.iter().fold((i64::MAX, i64::MIN), |(least, most), score| (least.min(*score), most.max(*score)));
-        for score in scores {
-            let part = (*score - least) as f64 / (most - least) as f64;
-            *score = if most > least { (MAX_SCORE as f64 * part) as i64 } else { 0 };
-        }
+    fn scores(&self, _: Cycle<'_>, nodes: &[NodeId]) -> Vec<i64> {
+        nodes.iter().map(|node| self.weights.sum(*node)).collect()
+    }
+
+    fn normalize(&self, _: Cycle<'_>, _: &[NodeId], scores: &mut [i64]) {
+        let Some((least, most)) = extremes(scores.iter().copied()) else { return };
+        replace_each(scores, least, most, |score| {
+            let part = (score - least) as f64 / (most - least) as f64;
+            if most > least { (MAX_SCORE as f64 * part) as i64 } else { 0 }
+        });
     }
 
     fn is_local(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::object::Text;
 use crate::object::labels::Labels;
 use crate::object::selector::Selector;
 use crate::plugin::{Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
-use crate::snapshot::node_info::NodeInfo;
+use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::status::Refusal;
 use std::collections::HashMap;
 
@@ -51,11 +51,12 @@ impl Score for Together {
         i64::try_from(counts.count()).unwrap_or(i64::MAX)
     }
 
-    fn normalize(&self, nodes: &[&NodeInfo], scores: &mut [i64]) {
+    fn normalize(&self, cycle: Cycle<'_>, nodes: &[NodeId], scores: &mut [i64]) {
+        let zone = |node: &NodeId| cycle.snapshot.node(*node).and_then(|node| zone(&node.node.labels));
         let most = scores.iter().copied().max().unwrap_or(0);
         let mut zones: HashMap<_, i64> = HashMap::new();
         for (node, score) in nodes.iter().zip(scores.iter()) {
-            if let Some(zone) = zone(&node.node.labels) {
+            if let Some(zone) = zone(node) {
                 *zones.entry(zone).or_default() += score;
             }
         }
@@ -63,7 +64,7 @@ impl Score for Together {
         let part = |most: i64, own: i64| if most > 0 { 100.0 * ((most - own) as f64 / most as f64) } else { 100.0 };
         for (node, score) in nodes.iter().zip(scores) {
             let of_node = part(most, *score);
-            let of_zone = zone(&node.node.labels).map(|zone| part(most_of_zone, zones[&zone]));
+            let of_zone = zone(node).map(|zone| part(most_of_zone, zones[&zone]));
             *score = of_zone.map_or(of_node, |of_zone| of_node / 3.0 + of_zone * (2.0 / 3.0)) as i64;
         }
     }

@@ -5,7 +5,7 @@ use super::places::Places;
 use crate::object::pod::{Pod, Template};
 use crate::object::terms::{Spread, untolerated};
 use crate::object::{Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen};
 use crate::status::Refusal;
@@ -181,6 +181,8 @@ struct Skews {
     /// For each constraint, how many places that are counted have how many pods.
     levels: Vec<BTreeMap<i64, usize>>,
     places_counted: Vec<i64>,
+    /// For each constraint, the smallest count; nought where there are fewer places than there must be.
+    fewest: Vec<i64>,
 }
 
 impl Skews {
@@ -189,7 +191,7 @@ impl Skews {
             constraints.iter().map(|one| Arc::new(Places::new(cycle.snapshot, &one.topology_key))).collect();
         let counts: Vec<_> =
             constraints.into_iter().enumerate().map(|(index, one)| Count::new(cycle, one, &keys, index)).collect();
-        let mut skews = Skews { counts, levels: Vec::new(), places_counted: Vec::new() };
+        let mut skews = Skews { counts, levels: Vec::new(), places_counted: Vec::new(), fewest: Vec::new() };
         for one in &skews.counts {
             // A place without any node that counts is none.
             let nodes = cycle.snapshot.nodes().filter(|node| one.nodes[node.id]);
@@ -201,7 +203,17 @@ impl Skews {
             skews.levels.push(levels);
             skews.places_counted.push(i64::try_from(places.len()).unwrap_or(i64::MAX));
         }
+        skews.find_fewest();
         skews
+    }
+
+    fn find_fewest(&mut self) {
+        let constraints = self.counts.iter().zip(&self.levels).zip(&self.places_counted);
+        let fewest = constraints.map(|((one, levels), places)| {
+            let enough_places = *places >= one.spread.min_domains;
+            levels.keys().next().copied().filter(|_| enough_places).unwrap_or(0)
+        });
+        self.fewest = fewest.collect();
     }
 
     fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
@@ -217,6 +229,7 @@ impl Skews {
             *count += by;
             *levels.entry(*count).or_insert(0) += 1;
         }
+        self.find_fewest();
     }
 }
 
@@ -230,9 +243,8 @@ impl Skews {
     fn broken(&self, node: NodeId) -> Option<Broken> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
             let Some(place) = one.places.of(node) else { return Some(Broken::NoPlace) };
-            let enough_places = self.places_counted[index] >= one.spread.min_domains;
-            let fewest = self.levels[index].keys().next().copied().filter(|_| enough_places).unwrap_or(0);
-            (one.counts[place] + one.itself - fewest > one.spread.max_skew).then_some(Broken::Skew)
+            let skew = one.counts[place] + one.itself - self.fewest[index];
+            (skew > one.spread.max_skew).then_some(Broken::Skew)
         })
     }
 }
@@ -249,8 +261,8 @@ impl Filter for Skews {
         }
     }
 
-    fn passes(&self, _: Cycle<'_>, node: &NodeInfo) -> bool {
-        self.broken(node.id).is_none()
+    fn passes(&self, _: Cycle<'_>, node: NodeId) -> bool {
+        self.broken(node).is_none()
     }
 
     fn is_local(&self) -> bool {
@@ -273,14 +285,16 @@ impl Filter for Skews {
 /// What had better be: fewer pods in the same places.
 struct Evenness {
     counts: Vec<Count>,
-    /// Whether nodes that lack a label stay out of it.
-    all_keys: bool,
+    /// Which nodes stay out of it because they lack a label; none where that is borne.
+    out: Vec<bool>,
 }
 
 impl Evenness {
     fn new(cycle: Cycle<'_>, constraints: Vec<Spread>, all_keys: bool) -> Self {
         let keys: Vec<_> =
             constraints.iter().map(|one| Arc::new(Places::new(cycle.snapshot, &one.topology_key))).collect();
+        let lacks_a_key = |node: NodeId| all_keys && keys.iter().any(|key| key.of(node).is_none());
+        let out = (0..cycle.snapshot.node_bound()).map(lacks_a_key).collect();
         let counts = constraints.into_iter().enumerate().map(|(index, one)| {
             if &*one.topology_key == HOSTNAME {
                 // Every host is asked for its own pods, whether it would be counted or not.
@@ -292,66 +306,64 @@ impl Evenness {
                 Count::new(cycle, one, &keys[index..=index], 0)
             }
         });
-        Evenness { counts: counts.collect(), all_keys }
+        Evenness { counts: counts.collect(), out }
     }
 
-    fn is_out(&self, node: &NodeInfo) -> bool {
-        self.all_keys && self.counts.iter().any(|one| one.places.of(node.id).is_none())
+    fn is_out(&self, node: NodeId) -> bool {
+        self.out.get(node).copied().unwrap_or(true)
     }
 
-    /// How much a pod in a place weighs, for each constraint: the more places there are, the more.
-    fn weights(&self, nodes: &[&NodeInfo]) -> Vec<f64> {
-        let judged: Vec<NodeId> = nodes.iter().filter(|node| !self.is_out(node)).map(|node| node.id).collect();
-        let weight = |one: &Count| {
-            let places = if &*one.spread.topology_key == HOSTNAME {
-                judged.len()
-            } else {
-                let (mut seen, mut nowhere) = (vec![false; one.places.count()], false);
-                for node in &judged {
-                    match one.places.of(*node) {
-                        Some(place) => seen[place] = true,
-                        None => nowhere = true,
-                    }
+    /// How much a pod in a place weighs under a constraint: the more places there are, the more.
+    fn weight(&self, one: &Count, nodes: &[NodeId]) -> f64 {
+        let judged = nodes.iter().filter(|node| !self.is_out(**node));
+        let places = if &*one.spread.topology_key == HOSTNAME {
+            judged.count()
+        } else {
+            let (mut seen, mut nowhere) = (vec![false; one.places.count()], false);
+            for node in judged {
+                match one.places.of(*node) {
+                    Some(place) => seen[place] = true,
+                    None => nowhere = true,
                 }
-                seen.into_iter().filter(|seen| *seen).count() + usize::from(nowhere)
-            };
-            ((places + 2) as f64).ln()
+            }
+            seen.into_iter().filter(|seen| *seen).count() + usize::from(nowhere)
         };
-        self.counts.iter().map(weight).collect()
-    }
-
-    fn score_with(&self, weights: &[f64], node: &NodeInfo) -> i64 {
-        if self.is_out(node) {
-            return 0;
-        }
-        let parts = self.counts.iter().zip(weights).filter_map(|(one, weight)| {
-            let place = one.places.of(node.id)?;
-            Some(one.counts[place] as f64 * weight + (one.spread.max_skew - 1) as f64)
-        });
-        parts.sum::<f64>().round() as i64
+        ((places + 2) as f64).ln()
     }
 }
 
 impl Score for Evenness {
-    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.score_with(&self.weights(&[node]), node)
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        self.scores(cycle, &[node.id])[0]
     }
 
-    fn scores(&self, _: Cycle<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
-        let weights = self.weights(nodes);
-        nodes.iter().map(|node| self.score_with(&weights, node)).collect()
+    fn scores(&self, _: Cycle<'_>, nodes: &[NodeId]) -> Vec<i64> {
+        let mut sums = vec![0.0; nodes.len()];
+        for one in &self.counts {
+            let weight = self.weight(one, nodes);
+            let skew = (one.spread.max_skew - 1) as f64;
+            let of_place: Vec<f64> = one.counts.iter().map(|count| *count as f64 * weight + skew).collect();
+            for (sum, node) in sums.iter_mut().zip(nodes) {
+                if let Some(place) = one.places.of(*node) {
+                    *sum += of_place[place];
+                }
+            }
+        }
+        let rounded = |(sum, node): (f64, &NodeId)| if self.is_out(*node) { 0 } else { sum.round() as i64 };
+        sums.into_iter().zip(nodes).map(rounded).collect()
     }
 
-    fn normalize(&self, nodes: &[&NodeInfo], scores: &mut [i64]) {
-        let judged = || nodes.iter().zip(scores.iter()).filter(|(node, _)| !self.is_out(node)).map(|(_, score)| *score);
-        let least = judged().min().unwrap_or(0);
-        let most = judged().max().unwrap_or(0);
+    fn normalize(&self, _: Cycle<'_>, nodes: &[NodeId], scores: &mut [i64]) {
+        let judged = nodes.iter().zip(scores.iter()).filter(|(node, _)| !self.is_out(**node));
+        let (least, most) = extremes(judged.map(|(_, score)| *score)).unwrap_or((0, 0));
+        replace_each(scores, least, most, |score| match most {
+            0 => MAX_SCORE,
+            _ => MAX_SCORE * (most + least - score) / most,
+        });
         for (node, score) in nodes.iter().zip(scores) {
-            *score = match most {
-                _ if self.is_out(node) => 0,
-                0 => MAX_SCORE,
-                _ => MAX_SCORE * (most + least - *score) / most,
-            };
+            if self.is_out(*node) {
+                *score = 0;
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 //! an event gives hope), *gated* (may not be tried at all yet), *in flight* (being tried, or being bound).
 
 mod backoff;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use crate::configuration::Configuration;

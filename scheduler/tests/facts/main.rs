@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 
 /// Scenarios that agree in everything. The number may only grow.
-const AGREEING: usize = 0;
+const AGREEING: usize = 476;
 
 /// Scenarios in which this scheduler differs on purpose.
 const DIFFERENT: &[&str] = &[];

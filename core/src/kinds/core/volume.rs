@@ -1,8 +1,8 @@
 //! Volumes and claims start out pending; a claim names its data source in two fields that say the same.
 
 use crate::kinds::Asking;
-use crate::object::meta;
 use crate::kinds::build::keep_old;
+use crate::object::meta;
 use serde_json::{Value, json};
 
 pub fn prepare_create(volume: &mut Value) {

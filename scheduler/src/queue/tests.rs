@@ -1,0 +1,135 @@
+use super::*;
+use crate::Kind;
+use crate::plugins::{node_resources_fit, taint_toleration};
+use serde_json::{Value, json};
+
+struct Scene {
+    snapshot: Snapshot,
+    configuration: Configuration,
+    queue: Queue,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let configuration = Configuration::default();
+        Scene { queue: Queue::new(&configuration), snapshot: Snapshot::new(), configuration }
+    }
+
+    fn tell(&mut self, kind: Kind, key: &Key, object: Option<Value>, now: Time) {
+        let event = self.snapshot.apply(kind, key, object.as_ref());
+        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        if let Some(event) = event {
+            self.queue.event(world, event, now);
+        }
+    }
+
+    fn pod(&mut self, name: &str, spec: Value, now: Time) {
+        let object = json!({"metadata": {"uid": name}, "spec": spec});
+        self.tell(Kind::Pod, &Key::new("default", name), Some(object), now);
+    }
+
+    fn pop(&mut self, now: Time) -> Option<String> {
+        self.queue.pop(now).map(|(key, _)| key.name.to_string())
+    }
+
+    fn failed(&mut self, name: &str, rejectors: &[&'static str], now: Time) {
+        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        let failure = if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors.to_vec()) };
+        self.queue.failed(world, &Key::new("default", name), failure, now);
+    }
+
+    fn node(&mut self, cpu: &str, taints: Value, now: Time) {
+        let object = json!({"spec": {"taints": taints}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}});
+        self.tell(Kind::Node, &Key::cluster("n"), Some(object), now);
+    }
+}
+
+fn asks(cpu: &str) -> Value {
+    json!({"containers": [{"resources": {"requests": {"cpu": cpu}}}]})
+}
+
+#[test]
+fn pods_are_taken_by_priority_and_then_by_time() {
+    let mut scene = Scene::new();
+    scene.pod("first", json!({}), 1);
+    scene.pod("second", json!({}), 2);
+    scene.pod("urgent", json!({"priority": 5}), 3);
+    scene.pod("anothers", json!({"schedulerName": "another"}), 4);
+    scene.pod("placed", json!({"nodeName": "n"}), 5);
+    let order: Vec<_> = std::iter::from_fn(|| scene.pop(6)).collect();
+    assert_eq!(order, ["urgent", "first", "second"]);
+}
+
+#[test]
+fn gates_keep_a_pod_away_until_they_are_gone() {
+    let mut scene = Scene::new();
+    scene.pod("p", json!({"schedulingGates": [{"name": "g"}]}), 0);
+    assert_eq!((scene.pop(1), scene.queue.lengths().gated), (None, 1));
+    scene.node("4", json!([]), 2);
+    assert_eq!(scene.pop(3), None);
+    scene.pod("p", json!({}), 4);
+    assert_eq!(scene.pop(5).as_deref(), Some("p"));
+}
+
+#[test]
+fn only_an_event_that_gives_hope_wakes_a_pod() {
+    let mut scene = Scene::new();
+    scene.pod("p", asks("2"), 0);
+    scene.pop(0);
+    scene.failed("p", &[node_resources_fit::NAME], 0);
+    scene.node("1", json!([]), 5 * SECOND);
+    assert_eq!(scene.queue.lengths().unschedulable, 1, "the node is too small");
+    scene.node("4", json!([]), 6 * SECOND);
+    assert_eq!(scene.pop(6 * SECOND).as_deref(), Some("p"));
+}
+
+#[test]
+fn what_happens_while_a_pod_is_tried_is_not_missed() {
+    let mut scene = Scene::new();
+    scene.node("4", json!([{"key": "k", "effect": "NoSchedule"}]), 0);
+    scene.pod("p", json!({}), 0);
+    scene.pop(0);
+    scene.node("4", json!([]), 1);
+    scene.failed("p", &[taint_toleration::NAME], 2);
+    assert_eq!(scene.queue.lengths().backoff, 1);
+    assert_eq!(scene.pop(3).as_deref(), Some("p"), "with nobody else there, it need not wait");
+}
+
+#[test]
+fn errors_wait_for_their_back_off_even_alone() {
+    let mut scene = Scene::new();
+    scene.pod("p", json!({}), 0);
+    scene.pop(0);
+    scene.failed("p", &[], 0);
+    assert_eq!(scene.pop(SECOND), None);
+    assert_eq!(scene.queue.wakes_at(), Some(2 * SECOND));
+    assert_eq!(scene.pop(2 * SECOND).as_deref(), Some("p"));
+}
+
+#[test]
+fn who_waits_too_long_is_tried_again() {
+    let mut scene = Scene::new();
+    scene.pod("p", asks("2"), 0);
+    scene.pop(0);
+    scene.failed("p", &[node_resources_fit::NAME], 0);
+    scene.queue.tick(MAX_WAIT);
+    assert_eq!(scene.pop(MAX_WAIT), None);
+    scene.queue.tick(MAX_WAIT + FLUSH_EVERY + 1);
+    assert_eq!(scene.pop(MAX_WAIT + FLUSH_EVERY + 1).as_deref(), Some("p"));
+}
+
+#[test]
+fn bound_and_deleted_pods_leave_nothing_behind() {
+    let mut scene = Scene::new();
+    for name in ["bound", "deleted", "refused"] {
+        scene.pod(name, asks("2"), 0);
+        scene.pop(0);
+    }
+    scene.pod("bound", json!({"nodeName": "n"}), 1);
+    scene.tell(Kind::Pod, &Key::new("default", "deleted"), None, 1);
+    scene.failed("deleted", &[node_resources_fit::NAME], 1);
+    scene.failed("refused", &[node_resources_fit::NAME], 1);
+    scene.tell(Kind::Pod, &Key::new("default", "refused"), None, 2);
+    assert_eq!(scene.queue.lengths(), Lengths::default());
+    assert!(scene.queue.missed.is_empty() && scene.queue.entries.is_empty());
+}
