@@ -109,7 +109,7 @@ impl Renderer {
             Refusal::Timeout(why) => format!("504 Timeout: {why}\n"),
             Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),
         };
-        for Cause { reason, field, message } in &refusal.causes() {
+        for Cause { reason, field, message, .. } in &refusal.causes() {
             out += &format!("  {}: {field}: {}\n", reason.as_str(), shortened(message));
         }
         // An empty line would end the paragraph.
