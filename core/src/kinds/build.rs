@@ -71,6 +71,7 @@ impl Kind {
             orphan_warning: None,
             immortal: &[],
             expires: false,
+            named_by_server: false,
             independent: false,
             role: None,
             question: None,
@@ -184,6 +185,12 @@ impl Kind {
     /// Objects go some time after their last change, which the operator sets.
     pub fn expires(mut self) -> Self {
         self.expires = true;
+        self
+    }
+
+    /// An object that is created without any name gets one.
+    pub fn named_by_server(mut self) -> Self {
+        self.named_by_server = true;
         self
     }
 

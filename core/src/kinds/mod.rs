@@ -112,6 +112,8 @@ pub struct Kind {
     pub immortal: &'static [&'static str],
     /// Its objects go some time after their last change.
     pub expires: bool,
+    /// An object without a name gets one.
+    pub named_by_server: bool,
     /// Nothing depends on its objects, so a deletion says nothing of dependents.
     pub independent: bool,
     /// Its part in role-based access control.

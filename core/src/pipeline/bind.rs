@@ -45,6 +45,10 @@ fn check_unassigned(context: &Context, old: &Old, uid: &str) -> Result<(), Refus
 /// The node, what the scheduler notes with it, and the condition that tells of it.
 fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str) {
     object_mut(pod, "spec").insert("nodeName".into(), node.into());
+    // Where the node stands is told by labels, which never take the place of the pod's own.
+    for (key, value) in metadata(binding).get("labels").and_then(Value::as_object).into_iter().flatten() {
+        object_mut(metadata_mut(pod), "labels").entry(key.as_str()).or_insert_with(|| value.clone());
+    }
     let annotations = metadata(binding).get("annotations").and_then(Value::as_object);
     for (key, value) in annotations.into_iter().flatten() {
         object_mut(metadata_mut(pod), "annotations").insert(key.clone(), value.clone());

@@ -30,6 +30,10 @@ fn give(context: &Context, document: &mut Document) -> String {
         name = generate(context, &base);
         meta.insert("name".into(), name.as_str().into());
     }
+    if name.is_empty() && context.kind.named_by_server {
+        name = context.stamp.uid(1);
+        meta.insert("name".into(), name.as_str().into());
+    }
     meta.insert("uid".into(), context.stamp.uid(0).into());
     meta.insert("creationTimestamp".into(), context.stamp.rfc3339().into());
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {

@@ -4,9 +4,11 @@ use super::candidate::Made;
 use super::decision::{Answer, Decision};
 use super::{Context, Effect, Endpoint, SignedToken, Stop, decode};
 use crate::authz::service_account_user;
-use crate::kinds::{Known, known};
+use crate::kinds::{self, Known, known};
+use crate::merge::managed;
 use crate::object::meta;
 use crate::refusal::{BadRequest, Cause, Conflict, Refusal, Subject};
+use crate::schema::layout::Layout;
 use crate::stamp::rfc3339;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -53,7 +55,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let Some(signed) = context.answers.token(&claims) else {
         return Err(Stop::Needs(Effect::Sign(Box::new(claims))));
     };
-    let document = answer(context, body, seconds, signed);
+    let document = answer(context, layout, body, seconds, signed);
     let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
     let decision = Decision { writes: Vec::new(), expects: Vec::new(), answer, fixed: false, warnings };
     Ok(Made::Answer(Box::new(decision)))
@@ -161,17 +163,37 @@ fn bound_to(object: &Value) -> BoundTo {
 }
 
 /// The request as it was granted, with the token.
-fn answer(context: &Context, body: Value, seconds: i64, signed: &SignedToken) -> Value {
+fn answer(context: &Context, layout: Layout, body: Value, seconds: i64, signed: &SignedToken) -> Value {
     let stamp = context.stamp;
     let expires = stamp.time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(stamp.time);
     let mut answer = body;
     answer["kind"] = "TokenRequest".into();
     answer["apiVersion"] = "authentication.k8s.io/v1".into();
-    answer["metadata"] = json!({
-        "name": context.request.name(),
-        "namespace": context.request.namespace().unwrap_or(""),
-        "creationTimestamp": stamp.rfc3339(),
-    });
+    kinds::default(layout, &mut answer);
+    let now = stamp.rfc3339();
+    meta::metadata_mut(meta::fields_mut(&mut answer));
+    managed::track_update(
+        None,
+        &mut answer,
+        &managed::Writer {
+            layout,
+            api_version: "authentication.k8s.io/v1",
+            manager: context.request.options.field_manager.as_deref().unwrap_or("unknown"),
+            subresource: "token",
+            now: &now,
+            reset: &[],
+            convert: None,
+        },
+    );
+    let said = [
+        ("name", context.request.name().to_owned()),
+        ("namespace", context.request.namespace().unwrap_or("").to_owned()),
+        ("uid", stamp.uid(1)),
+        ("creationTimestamp", now),
+    ];
+    for (field, value) in said {
+        answer["metadata"][field] = value.into();
+    }
     answer["spec"]["audiences"] = signed.audiences.clone().into();
     answer["spec"]["expirationSeconds"] = seconds.into();
     answer["status"] = json!({"token": signed.token, "expirationTimestamp": rfc3339(expires)});

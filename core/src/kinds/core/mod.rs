@@ -54,6 +54,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["limits"])
             .columns(columns::of("LimitRange"))
+            .named_by_server()
             .unenforced()
             .validate(validate::limit_range)
             .metadata_on_update(MetadataOnUpdate::New)

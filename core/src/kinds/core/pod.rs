@@ -58,6 +58,7 @@ pub fn kind() -> Kind {
         // Kubernetes takes this name and then compares with nothing.
         .select_with(None, "status.podIPs", &[], |_| String::new())
         .select("status.nominatedNodeName")
+        .agree(pair_addresses)
         .prepare_create(prepare_create)
         .grace_period(grace_period)
         .warnings(warnings::pod)
@@ -150,6 +151,20 @@ fn grace_period(pod: &Document, asked: Option<i64>) -> i64 {
     }
     let own = || field("spec", "terminationGracePeriodSeconds").and_then(Value::as_i64);
     asked.or_else(own).map_or(SECONDS, not_negative)
+}
+
+/// `podIP` is the first of `podIPs`. Where the two differ the older name wins: its clients know no other.
+fn pair_addresses(pod: &mut Value) {
+    let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let first = status.get("podIPs").and_then(|all| all.get(0)?.get("ip")).cloned();
+    let single = status.get("podIP").filter(|ip| ip.as_str().is_some_and(|ip| !ip.is_empty())).cloned();
+    match (single, first) {
+        (Some(single), first) if first.as_ref() != Some(&single) => {
+            status.insert("podIPs".into(), json!([{ "ip": single }]));
+        }
+        (None, Some(first)) => _ = status.insert("podIP".into(), first),
+        _ => {}
+    }
 }
 
 fn prepare_create(pod: &mut Value) {

@@ -20,8 +20,10 @@ pub fn date_phase(volume: &mut Value, old: Option<&Value>, asking: &Asking) {
     let before = old.map_or(&Value::Null, |old| &old["status"]);
     let status = meta::object_mut(meta::fields_mut(volume), "status");
     let same = |field: &str| status.get(field).unwrap_or(&Value::Null) == &before[field];
-    if !same("phase") && (!status.contains_key(FIELD) || same(FIELD)) {
-        status.insert(FIELD.into(), asking.now.into());
+    match (same("phase"), status.contains_key(FIELD)) {
+        (true, false) if before[FIELD].is_string() => _ = status.insert(FIELD.into(), before[FIELD].clone()),
+        (false, is_said) if !is_said || same(FIELD) => _ = status.insert(FIELD.into(), asking.now.into()),
+        _ => {}
     }
 }
 
