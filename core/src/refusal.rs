@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use cause::{Cause, CauseReason};
 pub use reasons::*;
-pub(crate) use words::quoted;
+pub(crate) use words::{SCHEME, quoted};
 
 /// The resource that a refusal speaks of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

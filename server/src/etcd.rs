@@ -197,7 +197,9 @@ pub fn join(url: &str) -> Result<Membership> {
             Ok(Answer::Taken) if Instant::now() >= deadline => {
                 bail!("another API server is in use with the etcd at {url}: only one can be")
             }
-            Err(error) if Instant::now() >= deadline => return Err(error).with_context(|| format!("reach {url}")),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(error).with_context(|| format!("--etcd-servers={url}: reach it"));
+            }
             Ok(Answer::Taken) | Err(_) => std::thread::sleep(RETRY),
         }
     }

@@ -95,7 +95,7 @@ async fn what_another_server_serves_is_found_and_reached() {
         code => Err(code),
     })
     .await;
-    admin.get(&format!("/apis/{GROUP}")).await.refused(404, "NotFound");
+    admin.get(&format!("/apis/{GROUP}")).await.expect(404);
     cluster.server.stop();
 }
 

@@ -132,9 +132,10 @@ async fn who_finalizes_a_namespace_finds_it() {
     let admin = plane.admin();
     let path = format!("{NAMESPACES}/shop");
 
-    // As suites do it: get, take the finalizer away, put.
+    // As suites do it: get, take the finalizer away, put; and not at once.
     create_namespace(&admin, "shop").await;
     delete_namespace(&admin, "shop").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let mut namespace = admin.get(&path).await.expect(200).json();
     assert_eq!(namespace["status"]["phase"], "Terminating");
     namespace["spec"]["finalizers"] = json!([]);
@@ -233,7 +234,9 @@ async fn what_cannot_be_is_refused_by_name() {
     eventually(PATIENCE, is_there).await;
     let server = |cert_dir: &Path, port: u16, etcd_port: u16, options: &[&str]| {
         let arguments = arguments(cert_dir, port, etcd_port, options);
-        Command::new(assets.join("kube-apiserver")).args(arguments).output().expect("run kube-apiserver")
+        // One that is not refused would run on and on.
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(assets.join("kube-apiserver")).args(arguments).output().expect("run kube-apiserver")
     };
     let (own, port) = (plane.cert_dir.clone(), free_port());
     fails(server(&own, port, other_etcd, &[]), &["is in use by another process"]);
@@ -246,7 +249,7 @@ async fn what_cannot_be_is_refused_by_name() {
         ("--disable-admission-plugins=NamespaceLifecycle", "cannot be turned off"),
         ("--runtime-config=batch/v1=false", "cannot be turned off"),
         ("--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate"),
-        ("--etcd-servers=https://127.0.0.1:1", "a log on etcd is not built yet"),
+        ("--etcd-servers=https://127.0.0.1:1,http://127.0.0.1:2", "a log on etcd is not built yet"),
     ] {
         let name = option.split('=').next().expect("a name");
         fails(server(other.path(), port, other_etcd, &[option]), &[name, why]);

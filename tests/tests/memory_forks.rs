@@ -115,7 +115,8 @@ async fn who_may_not_read_everything_has_no_fork_and_finds_none() {
 #[tokio::test]
 async fn who_rules_in_a_fork_rules_nowhere_else() {
     let cluster = Cluster::start(&[]);
-    let Cluster { jane, .. } = &cluster;
+    let Cluster { admin, jane, .. } = &cluster;
+    admin.post("/api/v1/namespaces/kube-system/serviceaccounts", &map("robot")).await.expect(201);
     let (fork, sibling) = (cluster.fork("", &json!({})).await, cluster.fork("", &json!({})).await);
     cluster.enthrone(&fork).await;
     jane.get(&format!("{fork}/api/v1/secrets")).await.expect(200);
@@ -136,7 +137,7 @@ async fn who_rules_in_a_fork_rules_nowhere_else() {
     let below = jane.post(&format!("{fork}{FORKS}"), &json!({})).await.expect(201).json();
     jane.get(&format!("{}/api/v1/secrets", below["path"].as_str().unwrap())).await.expect(200);
     // A token that she has signed there is good there.
-    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts/default/token";
+    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts/robot/token";
     let signed = jane.post(&format!("{fork}{accounts}"), &json!({"spec": {}})).await.expect(201).json();
     let account = Wire::anonymous(&cluster.server).with_token(signed["status"]["token"].as_str().expect("a token"));
     account.get(&format!("{fork}/api")).await.expect(200);

@@ -216,7 +216,7 @@ async fn bad_moments(admin: &Wire, last: u64) {
         ("at=5&resourceVersion=5", 422, "Invalid", "both name a version"),
         ("at=5&continue=x", 422, "Invalid", "at: Forbidden"),
         ("at=5&watch=true", 422, "Invalid", "at is only for get and list"),
-        ("resourceVersion=x&resourceVersionMatch=Exact", 422, "Invalid", "resourceVersion: Invalid value"),
+        ("resourceVersion=x&resourceVersionMatch=Exact", 400, "BadRequest", "resourceVersion: Invalid value"),
         ("resourceVersionMatch=Exact", 422, "Invalid", "resourceVersionMatch: Forbidden"),
     ] {
         let status = admin.get(&format!("{MAPS}?{query}")).await.expect(code).json();

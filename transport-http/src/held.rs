@@ -117,6 +117,22 @@ mod tests {
         assert_eq!(ask(&greedy).status(), 200);
     }
 
+    #[tokio::test]
+    async fn a_stream_waits_until_there_is_room() {
+        let answers = Arc::new(Answers::default());
+        let (greedy, other) = (User::new("a", &[]), User::new("b", &[]));
+        let first = answers.room(&greedy, 256 << 20).await.expect("room");
+        let waiting = tokio::spawn({
+            let (answers, greedy) = (answers.clone(), greedy.clone());
+            async move { answers.room(&greedy, 1).await }
+        });
+        assert!(answers.room(&other, 1).await.is_some());
+        assert!(answers.room(&User::new("root", &["system:masters"]), 1 << 30).await.is_none(), "it does not wait");
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert!(waiting.await.expect("no panic").is_some());
+    }
+
     #[test]
     fn what_the_state_has_as_well_is_not_counted() {
         let shared = Bytes::from(vec![0; 100_000]);

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! [`Cluster::start`] gives an empty cluster, [`Cluster::fork`] one that begins with everything that is in another: what
-//! takes long is prepared once, and every test goes on from there by itself. Both take less than a millisecond, after
+//! takes long is prepared once, and every test goes on from there by itself. Both take milliseconds, after
 //! the first one of the process. A cluster ends when its last clone is dropped, and its watches with it.
 //!
 //! It is the API server whole: roles, custom resources, server-side apply, watches, history, service account tokens.

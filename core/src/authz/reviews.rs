@@ -18,7 +18,7 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
         if let Some(message) = schema().id(&kind.hub().message) {
             structures::show(message, &mut causes);
         }
-        return Err(Refusal::Invalid { subject: Subject::new(&kind.hub().group, &kind.kind, name_of(body)), causes });
+        return Err(invalid(kind, causes));
     }
     let status = match kind.question {
         Some(Question::SubjectAccessReview | Question::LocalSubjectAccessReview) => {
@@ -38,6 +38,11 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
         }
     };
     Ok(with_status(body, status))
+}
+
+/// Kubernetes names neither the kind nor the object.
+pub fn invalid(kind: &Kind, causes: Vec<Cause>) -> Refusal {
+    Refusal::Invalid { subject: Subject::new(&kind.hub().group, "", ""), causes }
 }
 
 /// Answers a TokenReview. `authenticated` is whom the token stands for, if anybody.
@@ -231,10 +236,6 @@ fn with_status(body: &Value, status: Value) -> Value {
 
 fn present<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     value.get(key).filter(|value| !value.is_null())
-}
-
-fn name_of(body: &Value) -> &str {
-    body.get("metadata").map(|metadata| text(metadata, "name")).unwrap_or_default()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

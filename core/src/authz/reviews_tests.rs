@@ -69,20 +69,20 @@ fn mistakes_are_named() {
             "SelfSubjectAccessReview",
             json!({"spec": {}}),
             vec![
-                "spec.resourceAttributes: Required value: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+                "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
             ],
         ),
         (
             "SelfSubjectAccessReview",
             json!({"spec": {"resourceAttributes": pod, "nonResourceAttributes": {}}}),
             vec![
-                "spec.nonResourceAttributes: Invalid value: {}: cannot be specified in combination with resourceAttributes",
+                "spec.nonResourceAttributes: Invalid value: {\"Path\":\"\",\"Verb\":\"\"}: cannot be specified in combination with resourceAttributes",
             ],
         ),
         (
             "SubjectAccessReview",
             json!({"spec": {"resourceAttributes": pod}}),
-            vec!["spec.user: Required value: at least one of user or group must be specified"],
+            vec!["spec.user: Invalid value: \"\": at least one of user or group must be specified"],
         ),
         (
             "SubjectAccessReview",
@@ -105,8 +105,8 @@ fn mistakes_are_named() {
             "LocalSubjectAccessReview",
             json!({"metadata": {"labels": {"a": "b"}, "namespace": "m"}, "spec": {"user": "u", "nonResourceAttributes": {}}}),
             vec![
-                "metadata: Invalid value: {\"labels\":{\"a\":\"b\"},\"namespace\":\"m\"}: must be empty except for namespace",
-                "spec.nonResourceAttributes: Invalid value: {}: disallowed on this kind of request",
+                "metadata: Invalid value: {\"namespace\":\"m\",\"labels\":{\"a\":\"b\"}}: must be empty except for namespace",
+                "spec.nonResourceAttributes: Invalid value: {\"Path\":\"\",\"Verb\":\"\"}: disallowed on this kind of request",
             ],
         ),
     ];

@@ -198,6 +198,44 @@ impl Kind {
 }
 
 impl Node {
+    /// The nodes right below.
+    pub fn each_child(&mut self, visit: &mut dyn FnMut(&mut Node)) {
+        match &mut self.kind {
+            Kind::Literal(_) | Kind::Name { .. } | Kind::Constant(_) => {}
+            Kind::Select { operand, .. } | Kind::Among { operand, .. } => visit(operand),
+            Kind::Index { operand, index, .. } => {
+                visit(operand);
+                visit(index);
+            }
+            Kind::Call(call) => call.arguments.iter_mut().for_each(visit),
+            Kind::List(items) => items.iter_mut().for_each(|item| visit(&mut item.node)),
+            Kind::Map(entries) => {
+                for entry in entries {
+                    visit(&mut entry.key);
+                    visit(&mut entry.value);
+                }
+            }
+            Kind::Logic { operands, .. } => operands.iter_mut().for_each(visit),
+            Kind::Conditional(parts) => parts.iter_mut().for_each(visit),
+            Kind::Fold(fold) => {
+                visit(&mut fold.range);
+                if let Some(filter) = &mut fold.filter {
+                    visit(filter);
+                }
+                visit(&mut fold.body);
+            }
+            Kind::Message { fields, .. } => fields.iter_mut().for_each(|field| visit(&mut field.node)),
+            Kind::OptionalMap(map) => {
+                visit(&mut map.target);
+                visit(&mut map.body);
+            }
+            Kind::Bind(bind) => {
+                visit(&mut bind.value);
+                visit(&mut bind.body);
+            }
+        }
+    }
+
     /// `a.b.c` as one name.
     pub fn qualified_name(&self) -> Option<String> {
         match &self.kind {

@@ -91,13 +91,7 @@ impl Checker<'_> {
             }
             Kind::Fold(fold) => self.fold(at, fold),
             Kind::OptionalMap(map) => self.optional_map(at, map),
-            Kind::Bind(bind) => {
-                self.node(&mut bind.value);
-                self.scopes.push((bind.variable.clone(), bind.value.ty.clone()));
-                self.node(&mut bind.body);
-                self.scopes.pop();
-                bind.body.ty.clone()
-            }
+            Kind::Bind(bind) => self.bind(bind),
             // Made of what was checked only.
             Kind::Among { .. } | Kind::Constant(_) => node.ty.clone(),
         };
@@ -362,6 +356,16 @@ impl Checker<'_> {
         result
     }
 
+    #[inline(never)]
+    fn bind(&mut self, bind: &mut Bind) -> Type {
+        self.node(&mut bind.value);
+        self.scopes.push((bind.variable.clone(), bind.value.ty.clone()));
+        self.node(&mut bind.body);
+        self.scopes.pop();
+        bind.body.ty.clone()
+    }
+
+    #[inline(never)]
     fn message(&mut self, at: u32, name: &str, fields: &mut [MessageField]) -> Type {
         let known = |name: &str| MESSAGES.iter().find(|message| message.name == name);
         if let Some((_, ty)) = self.scopes.iter().chain(self.variables).find(|variable| variable.0 == name) {
@@ -415,46 +419,6 @@ impl Checker<'_> {
     fn finish(&self, node: &mut Node) {
         node.ty = self.unifier.finish(&node.ty);
         node.each_child(&mut |child| self.finish(child));
-    }
-}
-
-impl Node {
-    /// The nodes right below.
-    pub fn each_child(&mut self, visit: &mut dyn FnMut(&mut Node)) {
-        match &mut self.kind {
-            Kind::Literal(_) | Kind::Name { .. } | Kind::Constant(_) => {}
-            Kind::Select { operand, .. } | Kind::Among { operand, .. } => visit(operand),
-            Kind::Index { operand, index, .. } => {
-                visit(operand);
-                visit(index);
-            }
-            Kind::Call(call) => call.arguments.iter_mut().for_each(visit),
-            Kind::List(items) => items.iter_mut().for_each(|item| visit(&mut item.node)),
-            Kind::Map(entries) => {
-                for entry in entries {
-                    visit(&mut entry.key);
-                    visit(&mut entry.value);
-                }
-            }
-            Kind::Logic { operands, .. } => operands.iter_mut().for_each(visit),
-            Kind::Conditional(parts) => parts.iter_mut().for_each(visit),
-            Kind::Fold(fold) => {
-                visit(&mut fold.range);
-                if let Some(filter) = &mut fold.filter {
-                    visit(filter);
-                }
-                visit(&mut fold.body);
-            }
-            Kind::Message { fields, .. } => fields.iter_mut().for_each(|field| visit(&mut field.node)),
-            Kind::OptionalMap(map) => {
-                visit(&mut map.target);
-                visit(&mut map.body);
-            }
-            Kind::Bind(bind) => {
-                visit(&mut bind.value);
-                visit(&mut bind.body);
-            }
-        }
     }
 }
 

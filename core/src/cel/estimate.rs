@@ -112,6 +112,7 @@ fn key_of(ty: &Type) -> Option<&Type> {
     }
 }
 
+// The tree may be deep: what a sort of node needs on the stack, only nodes of that sort take.
 impl Estimator<'_> {
     fn node(&mut self, node: &Node) -> Estimate {
         match &node.kind {
@@ -132,30 +133,36 @@ impl Estimator<'_> {
             Kind::Call(call) => self.call(call, &node.ty),
             Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
-            Kind::Logic { operands, .. } => {
-                let [left, right] = operands.each_ref().map(|operand| self.node(operand).cost);
-                Estimate { cost: Range { min: left.min, max: left.add(right).max }, known: Known::default() }
-            }
-            Kind::Conditional(parts) => {
-                let [condition, yes, no] = parts.each_ref().map(|part| self.node(part));
-                let size = self.size(&yes, &parts[1]).union(self.size(&no, &parts[2]));
-                let known = Known {
-                    computed: Some(size),
-                    entries: union(yes.known.entries, no.known.entries),
-                    ..Known::default()
-                };
-                Estimate { cost: condition.cost.add(yes.cost.union(no.cost)), known }
-            }
+            Kind::Logic { operands, .. } => self.logic(operands),
+            Kind::Conditional(parts) => self.conditional(parts),
             Kind::Among { operand, .. } => self.node(operand),
             Kind::Fold(fold) => self.fold(fold),
             Kind::OptionalMap(map) => self.optional_map(map, &node.ty),
             Kind::Bind(bind) => self.bind(bind),
-            Kind::Message { fields, .. } => {
-                let below = fields.iter().fold(Range::ZERO, |sum, field| sum.add(self.node(&field.node).cost));
-                Estimate { cost: below.add(Range::exactly(40)), known: Known::default() }
-            }
+            Kind::Message { fields, .. } => self.message(fields),
             Kind::Constant(_) => Estimate { cost: Range::ZERO, known: Known::default() },
         }
+    }
+
+    #[inline(never)]
+    fn logic(&mut self, operands: &[Node; 2]) -> Estimate {
+        let [left, right] = operands.each_ref().map(|operand| self.node(operand).cost);
+        Estimate { cost: Range { min: left.min, max: left.add(right).max }, known: Known::default() }
+    }
+
+    #[inline(never)]
+    fn conditional(&mut self, parts: &[Node; 3]) -> Estimate {
+        let [condition, yes, no] = parts.each_ref().map(|part| self.node(part));
+        let size = self.size(&yes, &parts[1]).union(self.size(&no, &parts[2]));
+        let entries = union(yes.known.entries, no.known.entries);
+        let known = Known { entries, ..Known::sized(size) };
+        Estimate { cost: condition.cost.add(yes.cost.union(no.cost)), known }
+    }
+
+    #[inline(never)]
+    fn message(&mut self, fields: &[MessageField]) -> Estimate {
+        let below = fields.iter().fold(Range::ZERO, |sum, field| sum.add(self.node(&field.node).cost));
+        Estimate { cost: below.add(Range::exactly(40)), known: Known::default() }
     }
 
     /// A variable of the environment, or one that it does not know.
@@ -179,6 +186,7 @@ impl Estimator<'_> {
         estimate.known.size(&node.ty).unwrap_or(Range::UNKNOWN)
     }
 
+    #[inline(never)]
     fn select(&mut self, operand: &Node, field: &str, mode: Select) -> Estimate {
         let target = self.node(operand);
         match mode {
@@ -199,6 +207,7 @@ impl Estimator<'_> {
         }
     }
 
+    #[inline(never)]
     fn index(&mut self, operand: &Node, index: &Node, optional: bool) -> Estimate {
         let (target, key) = (self.node(operand), self.node(index));
         let cost = target.cost.add(key.cost).add(Range::ONE);
@@ -213,6 +222,7 @@ impl Estimator<'_> {
         }
     }
 
+    #[inline(never)]
     fn call(&mut self, call: &Call, ty: &Type) -> Estimate {
         let estimates: Vec<Estimate> = call.arguments.iter().map(|argument| self.node(argument)).collect();
         let below = estimates.iter().fold(Range::ZERO, |sum, estimate| sum.add(estimate.cost));
@@ -265,6 +275,7 @@ impl Estimator<'_> {
         Argument { ty: &node.ty, size: known.size(&node.ty), item_type, item_size, literal, number }
     }
 
+    #[inline(never)]
     fn list(&mut self, items: &[Item]) -> Estimate {
         let mut cost = Range::exactly(10);
         let mut sizes = None;
@@ -278,6 +289,7 @@ impl Estimator<'_> {
         Estimate { cost, known }
     }
 
+    #[inline(never)]
     fn map(&mut self, entries: &[Entry]) -> Estimate {
         let mut cost = Range::exactly(30);
         let mut sizes = (None, None);
@@ -304,6 +316,7 @@ impl Estimator<'_> {
         (keys, values, is_list)
     }
 
+    #[inline(never)]
     fn fold(&mut self, fold: &Fold) -> Estimate {
         let range = self.node(&fold.range);
         let count = self.size(&range, &fold.range);
@@ -352,6 +365,7 @@ impl Estimator<'_> {
         Estimate { cost, known }
     }
 
+    #[inline(never)]
     fn optional_map(&mut self, map: &OptionalMap, ty: &Type) -> Estimate {
         let target = self.node(&map.target);
         let asked = target.cost.add(Range::ONE);
@@ -369,6 +383,7 @@ impl Estimator<'_> {
         Estimate { cost: asked.add(present.union(Range::ONE)), known: Known::sized(size) }
     }
 
+    #[inline(never)]
     fn bind(&mut self, bind: &Bind) -> Estimate {
         let value = self.node(&bind.value);
         let known = Known {

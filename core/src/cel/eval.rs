@@ -6,6 +6,7 @@
 use super::ast::*;
 use super::compare::{Fuel, equal};
 use super::cost::Budget;
+use super::follow::{at, select, test};
 use super::functions::{self, Cost};
 use super::message;
 use super::value::{EvalError, Key, Text, Value};
@@ -42,12 +43,7 @@ impl<'a> Machine<'_, 'a> {
             Kind::OptionalMap(map) => self.optional_map(map),
             Kind::Bind(bind) => self.bind(bind),
             Kind::Constant(constant) => self.constant(constant),
-            Kind::Message { name, fields } => {
-                let field = |field: &'a MessageField| Ok((field.name.as_str(), self.eval(&field.node)?));
-                let fields = fields.iter().map(field).collect::<Result<_, _>>()?;
-                self.budget.spend(MESSAGE_COST)?;
-                message::value_of(name, fields)
-            }
+            Kind::Message { name, fields } => self.message(name, fields),
         }
     }
 
@@ -374,7 +370,16 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
+    #[inline(never)]
+    fn message(&mut self, name: &str, fields: &'a [MessageField]) -> Outcome<'a> {
+        let field = |field: &'a MessageField| Ok((field.name.as_str(), self.eval(&field.node)?));
+        let fields = fields.iter().map(field).collect::<Result<_, _>>()?;
+        self.budget.spend(MESSAGE_COST)?;
+        message::value_of(name, fields)
+    }
+
     /// Of entries with the same key the last one stays.
+    #[inline(never)]
     fn constant(&mut self, constant: &'a Constant) -> Outcome<'a> {
         match constant {
             Constant::List(items) => {
@@ -393,6 +398,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
+    #[inline(never)]
     fn bind(&mut self, bind: &'a Bind) -> Outcome<'a> {
         let value = self.eval(&bind.value)?;
         self.locals.push(value);
@@ -478,70 +484,6 @@ fn insert<'a>(
 fn no_optional(value: &Value<'_>) -> EvalError {
     let ty = value.type_of();
     EvalError::new(format!("cannot initialize optional list element from non-optional value {}", ty.value_name()))
-}
-
-fn missing(name: &str) -> EvalError {
-    EvalError::new(format!("no such key: {name}"))
-}
-
-fn find<'a>(value: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, EvalError> {
-    if value.is_map() { value.field(field) } else { Ok(None) }
-}
-
-/// Once a path went through an optional it stays one.
-fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> Outcome<'a> {
-    let value = match value {
-        Value::Optional(None) => return Ok(Value::Optional(None)),
-        Value::Optional(Some(inner)) => return Ok(as_optional(find(inner, field)?)),
-        value => value,
-    };
-    match (find(value, field)?, optional) {
-        (found, true) => Ok(as_optional(found)),
-        (Some(found), false) => Ok(found),
-        (None, false) => Err(missing(field)),
-    }
-}
-
-fn as_optional(value: Option<Value<'_>>) -> Value<'_> {
-    match value {
-        // What is an optional already is not wrapped again.
-        Some(value @ Value::Optional(_)) => value,
-        Some(value) => Value::some(value),
-        None => Value::Optional(None),
-    }
-}
-
-fn test(value: &Value<'_>, field: &str) -> Result<bool, EvalError> {
-    match value {
-        Value::Optional(None) => Ok(false),
-        Value::Optional(Some(inner)) => test(inner, field),
-        Value::Json(serde_json::Value::Object(map), ty) => Ok(match ty.plain() {
-            super::types::Type::Object(object) => {
-                object.field(field).and_then(|found| map.get(&found.json)).is_some_and(|value| !value.is_null())
-            }
-            _ => map.contains_key(field),
-        }),
-        value => Ok(find(value, field)?.is_some()),
-    }
-}
-
-fn at<'a>(value: Value<'a>, key: Value<'a>, optional: bool) -> Outcome<'a> {
-    let (container, optional) = match value {
-        Value::Optional(None) => return Ok(Value::Optional(None)),
-        Value::Optional(Some(inner)) => ((*inner).clone(), true),
-        value => (value, optional),
-    };
-    if !optional {
-        return functions::index(&[container, key]);
-    }
-    if container.list_len().is_some() {
-        let item = match &key {
-            Value::Int(index) => u64::try_from(*index).ok().and_then(|index| container.item(index)).transpose()?,
-            _ => return functions::index(&[container, key]).map(Value::some),
-        };
-        return Ok(as_optional(item));
-    }
-    container.get(&key).map(as_optional)
 }
 
 fn literal_value<'a>(literal: &'a Literal, node: &'a Node) -> Outcome<'a> {

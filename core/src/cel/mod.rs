@@ -1,11 +1,14 @@
 //! The Common Expression Language in the dialect of Kubernetes: parse and type check once, evaluate often.
 //!
 //! Start at [`compile`]. `types` and `value` say what expressions have and give, `functions` are tables.
-//! The way of an expression: `lex` and `parse` make a tree (`ast`), `check` (with `unify`) finds its types, `estimate`
-//! its cost, `constants` computes what needs no variables, `eval` evaluates, `work` counts what `cost` leaves out. `document` and `compare` look into values.
+//! The way of an expression: `lex` and `parse` (with `chain` and `macros`) make a tree (`ast`), `check` (with `unify`)
+//! finds its types, `validate` looks at what is written out, `estimate` tells what the tree can cost, `constants` computes
+//! what needs no variables, `eval` (with `follow`) evaluates, `work` counts what `cost` leaves out. `document` and
+//! `compare` look into values.
 //! Nothing here knows a kind of Kubernetes: who uses it declares the variables and their types.
 
 mod ast;
+mod chain;
 mod check;
 mod compare;
 mod constants;
@@ -13,8 +16,10 @@ pub mod cost;
 mod document;
 mod estimate;
 mod eval;
+mod follow;
 pub mod functions;
 mod lex;
+mod macros;
 mod message;
 pub mod names;
 mod parse;

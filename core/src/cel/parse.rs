@@ -2,7 +2,9 @@
 //! errors have no places in our form, and sources come from strangers, so the depth is limited while the tree grows.
 
 use super::ast::*;
+use super::chain::{BINARY, Chain};
 use super::lex::{Complaint, Lexer, NOWHERE, Spanned, Token, is_reserved};
+use super::macros::{has, member_call};
 use super::types::Type;
 use std::collections::VecDeque;
 
@@ -51,30 +53,6 @@ struct Parser<'s> {
     /// After a complaint, until something fits again: what comes of a mistake is not told.
     is_lost: bool,
 }
-
-/// What cel-go calls the results of its loops.
-const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
-
-const OR: u8 = 0;
-const AND: u8 = 1;
-
-/// Binary operators: how strongly they bind, and their functions.
-const BINARY: &[(&str, u8, &str)] = &[
-    ("||", OR, "_||_"),
-    ("&&", AND, "_&&_"),
-    ("==", 2, "_==_"),
-    ("!=", 2, "_!=_"),
-    ("<=", 2, "_<=_"),
-    (">=", 2, "_>=_"),
-    ("<", 2, "_<_"),
-    (">", 2, "_>_"),
-    ("in", 2, "@in"),
-    ("+", 3, "_+_"),
-    ("-", 3, "_-_"),
-    ("*", 4, "_*_"),
-    ("/", 4, "_/_"),
-    ("%", 4, "_%_"),
-];
 
 const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, \
                         IDENTIFIER}";
@@ -146,6 +124,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Where an operand or, if asked, a closing bracket must come: passes over one token before it that does not fit.
+    #[inline(never)]
     fn pass_over_extra(&mut self, expected: &str, or_end: bool) -> Result<(), Complaint> {
         let fits = |token: &Token| begins_operand(token) || (or_end && *token == Token::Sign(")"));
         if fits(&self.next.token) {
@@ -171,6 +150,7 @@ impl<'s> Parser<'s> {
         }
     }
 
+    #[inline(never)]
     fn signed(&mut self, sign: &str, function: &str) -> Result<Box<Node>, Complaint> {
         let at = self.next.start;
         let mut count = 0;
@@ -230,6 +210,7 @@ impl<'s> Parser<'s> {
     }
 
     /// The name behind a dot. Where there is none, what cannot follow an operand is passed over.
+    #[inline(never)]
     fn field(&mut self, dot: &Spanned) -> Option<String> {
         match self.next.token {
             Token::Identifier => return Some(self.advance_over_name()),
@@ -311,6 +292,7 @@ impl<'s> Parser<'s> {
     }
 
     /// A variable, a call of a global function or a macro, or a message.
+    #[inline(never)]
     fn name(&mut self) -> Result<Box<Node>, Complaint> {
         let is_absolute = self.accept(".");
         let start = self.next.start;
@@ -330,6 +312,7 @@ impl<'s> Parser<'s> {
         node(start, 0, Kind::Name { name, place: Place::Unresolved })
     }
 
+    #[inline(never)]
     fn message(&mut self, name: String) -> Result<Box<Node>, Complaint> {
         let at = self.next.start;
         let mut fields = Vec::new();
@@ -349,6 +332,7 @@ impl<'s> Parser<'s> {
         node(at, depth, Kind::Message { name, fields })
     }
 
+    #[inline(never)]
     fn list(&mut self) -> Result<Box<Node>, Complaint> {
         let at = self.advance().start;
         let mut items = Vec::new();
@@ -367,6 +351,7 @@ impl<'s> Parser<'s> {
         node(at, depth, Kind::List(items))
     }
 
+    #[inline(never)]
     fn map(&mut self) -> Result<Box<Node>, Complaint> {
         let at = self.advance().start;
         let mut entries = Vec::new();
@@ -386,6 +371,7 @@ impl<'s> Parser<'s> {
         node(at, depth, Kind::Map(entries))
     }
 
+    #[inline(never)]
     fn arguments(&mut self) -> Result<Vec<Node>, Complaint> {
         self.expect("(")?;
         let mut arguments = Vec::new();
@@ -490,47 +476,8 @@ fn follows_operand(token: &Token) -> bool {
     }
 }
 
-/// Operands that were read and the operators between them: strength, function, place.
-struct Chain {
-    operands: VecDeque<Box<Node>>,
-    operators: VecDeque<(u8, &'static str, usize)>,
-}
-
-impl Chain {
-    /// A chain of `||`, or below it of `&&`. Long chains become balanced trees, as in cel-go.
-    fn logic(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
-        let mut terms = vec![self.term(and)?];
-        let mut places = Vec::new();
-        while let Some(at) = self.next_operator(|strength| strength == u8::from(and)) {
-            places.push(at.1);
-            terms.push(self.term(and)?);
-        }
-        balance(&mut terms.into_iter(), &places, and)
-    }
-
-    fn term(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
-        if and { self.binary(AND + 1) } else { self.logic(true) }
-    }
-
-    fn binary(&mut self, strength: u8) -> Result<Box<Node>, Complaint> {
-        let mut left = self.operands.pop_front().expect("an operand more than operators");
-        while let Some(&(found, ..)) = self.operators.front()
-            && let Some((function, at)) = self.next_operator(|found| found >= strength)
-        {
-            let right = self.binary(found + 1)?;
-            left = call(at, function, false, vec![*left, *right])?;
-        }
-        Ok(left)
-    }
-
-    fn next_operator(&mut self, accept: impl Fn(u8) -> bool) -> Option<(&'static str, usize)> {
-        let (_, function, at) = self.operators.pop_front_if(|operator| accept(operator.0))?;
-        Some((function, at))
-    }
-}
-
 /// A node over a tree of this depth.
-fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
+pub fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
     let depth = below + 1;
     if depth > MAX_DEPTH {
         return Err((format!("expression recursion limit exceeded: {MAX_DEPTH}"), at));
@@ -538,122 +485,8 @@ fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
     Ok(Box::new(Node { at: at as u32, depth, ty: Type::Error, kind }))
 }
 
-fn call(at: usize, function: &str, member: bool, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
+pub fn call(at: usize, function: &str, member: bool, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
     let depth = arguments.iter().map(|argument| argument.depth).max().unwrap_or(0);
     let function = function.to_owned();
     node(at, depth, Kind::Call(Call { function, member, arguments, overloads: Vec::new(), pattern: None }))
-}
-
-/// The operator in the middle is the root. Takes one term more than there are places.
-fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
-    if places.is_empty() {
-        return Ok(terms.next().expect("a term more than operators"));
-    }
-    let middle = places.len() / 2;
-    let left = balance(terms, &places[..middle], and)?;
-    let right = balance(terms, &places[middle + 1..], and)?;
-    let depth = left.depth.max(right.depth);
-    node(places[middle], depth, Kind::Logic { and, operands: Box::new([*left, *right]) })
-}
-
-fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
-    let argument = arguments.remove(0);
-    match argument.kind {
-        Kind::Select { operand, field, mode: Select::Value } => {
-            node(at, operand.depth, Kind::Select { operand, field, mode: Select::Test })
-        }
-        _ => Err(("invalid argument to has() macro".to_owned(), argument.at as usize)),
-    }
-}
-
-/// A call of a member, or a macro that looks like one.
-#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
-fn member_call(
-    at: usize,
-    target: Box<Node>,
-    function: String,
-    mut arguments: Vec<Node>,
-) -> Result<Box<Node>, Complaint> {
-    use FoldKind::*;
-    // Variables, whether a filter may come before the last argument, what it is.
-    let (kind, variables, has_filter) = match (function.as_str(), arguments.len()) {
-        ("all", 2) => (All, 1, false),
-        ("exists", 2) => (Exists, 1, false),
-        ("exists_one" | "existsOne", 2) => (ExistsOne, 1, false),
-        ("filter", 2) => (Filter, 1, false),
-        ("map", 2) => (Map, 1, false),
-        ("map", 3) => (Map, 1, true),
-        ("all", 3) => (All, 2, false),
-        ("exists", 3) => (Exists, 2, false),
-        ("exists_one" | "existsOne", 3) => (ExistsOne, 2, false),
-        ("transformList", 3) => (Map, 2, false),
-        ("transformList", 4) => (Map, 2, true),
-        ("transformMap", 3) => (TransformMap, 2, false),
-        ("transformMap", 4) => (TransformMap, 2, true),
-        ("transformMapEntry", 3) => (TransformMapEntry, 2, false),
-        ("transformMapEntry", 4) => (TransformMapEntry, 2, true),
-        ("optMap" | "optFlatMap", 2) => {
-            let body = arguments.pop().expect("two arguments");
-            let variable = match &arguments[0].kind {
-                Kind::Name { name, .. } => name.clone(),
-                _ => {
-                    let message = format!("{function}() variable name must be a simple identifier");
-                    return Err((message, arguments[0].at as usize));
-                }
-            };
-            let depth = target.depth.max(body.depth);
-            let flat = function == "optFlatMap";
-            return node(at, depth, Kind::OptionalMap(Box::new(OptionalMap { target: *target, variable, body, flat })));
-        }
-        ("sortBy", 2) => return sort_by(at, target, arguments),
-        _ => {
-            arguments.insert(0, *target);
-            return call(at, &function, true, arguments);
-        }
-    };
-    fold(at, target, (kind, variables, has_filter), arguments)
-}
-
-/// A macro that goes over a list or a map.
-#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
-fn fold(
-    at: usize,
-    target: Box<Node>,
-    (kind, variables, has_filter): (FoldKind, usize, bool),
-    mut arguments: Vec<Node>,
-) -> Result<Box<Node>, Complaint> {
-    let body = arguments.pop().expect("macros have arguments");
-    let filter = if has_filter { arguments.pop() } else { None };
-    // The macros with one variable word it otherwise than those with two.
-    let is_old = variables == 1 && matches!(kind, FoldKind::Map | FoldKind::Filter);
-    let mut names: Vec<String> = Vec::with_capacity(variables);
-    for argument in arguments {
-        let Kind::Name { name, .. } = argument.kind else {
-            let what = if is_old { "argument is not an identifier" } else { "argument must be a simple name" };
-            return Err((what.to_owned(), argument.at as usize));
-        };
-        if ACCUMULATORS.contains(&name.as_str()) {
-            return Err(("iteration variable overwrites accumulator variable".to_owned(), argument.at as usize));
-        }
-        if names.contains(&name) {
-            return Err((format!("duplicate variable name: {name}"), argument.at as usize));
-        }
-        names.push(name);
-    }
-    let depth = target.depth.max(body.depth).max(filter.as_ref().map_or(0, |filter| filter.depth));
-    node(at, depth, Kind::Fold(Box::new(Fold { range: *target, kind, variables: names, filter, body })))
-}
-
-/// `list.sortBy(item, key)`: the list by the keys of its items.
-fn sort_by(at: usize, target: Box<Node>, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
-    if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {
-        let can = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
-        return Err((can.to_owned(), target.at as usize));
-    }
-    let variable = "@__sortBy_input__";
-    let name = || node(at, 0, Kind::Name { name: variable.to_owned(), place: Place::Unresolved });
-    let keys = fold(at, name()?, (FoldKind::Map, 1, false), arguments)?;
-    let body = call(at, "@sortByAssociatedKeys", true, vec![*name()?, *keys])?;
-    let depth = target.depth.max(body.depth);
-    node(at, depth, Kind::Bind(Box::new(Bind { variable: variable.to_owned(), value: *target, body: *body })))
 }

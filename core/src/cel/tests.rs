@@ -394,7 +394,8 @@ fn functions_of_the_standard_library() {
         ("'hello'.indexOf('l') * 100 + 'hello'.indexOf('l', 3) * 10 + 'hello'.lastIndexOf('l')", "233"),
         ("'hello'.lastIndexOf('l', 2)", "2"),
         ("'hello'.indexOf('x')", "-1"),
-        ("'hello'.indexOf('l', 9)", "error: index out of range: 9"),
+        ("'hello'.indexOf('l', 9) + 'hello'.lastIndexOf('l', 9)", "-2"),
+        ("'hello'.indexOf('l', -1)", "error: index out of range: -1"),
         ("['a', 'b'].join() + ['a', 'b'].join('-')", "'aba-b'"),
         ("'AbÉ'.lowerAscii() + 'aé'.upperAscii()", "'abÉAé'"),
         ("'a-b-c'.replace('-', '+') + 'a-b-c'.replace('-', '+', 1)", "'a+b+ca+b-c'"),
@@ -407,14 +408,19 @@ fn functions_of_the_standard_library() {
         ("'  a b \\n'.trim()", "'a b'"),
         ("strings.quote('a\"b\\n')", r#"'"a\"b\n"'"#),
         ("'%s is %d, %.2f %x %b %%'.format([dyn('a'), 5, 1.5, 255, 5])", "'a is 5, 1.50 ff 101 %'"),
-        ("'%s'.format([[dyn(1), {'a': true}]])", "'[1, {a: true}]'"),
         (
-            "'%d'.format(['a'])",
+            "'%s'.format([[dyn(1), {'b': 1.5, 'a': 'x'}, duration('1s')]])",
+            r#"'[1, {"a":"x", "b":1.500000}, duration("1s")]'"#,
+        ),
+        ("'%e %f %.1f'.format([1234.5, double('-Infinity'), 1e6])", "'1.234500×10⁰³ -∞ 1,000,000.0'"),
+        (
+            "'%d'.format([dyn('a')])",
             "error: error during formatting: decimal clause can only be used on integers, was given string",
         ),
-        ("'%s'.format([])", "error: index 0 out of range"),
+        ("'%s'.format([])", "faults: index 0 out of range"),
+        ("'%s'.format(dyn([]))", "error: index 0 out of range"),
         ("sets.contains([1, 2], [2]) && !sets.contains([1], [2])", "true"),
         ("sets.equivalent([1, 1], [1]) && sets.intersects([1, 2], [2, 3]) && !sets.intersects([], [1])", "true"),
-        ("'abc'.reverse()", "faults: undeclared reference to 'reverse' (in container '')"),
+        ("'abc'.reverse()", "faults: found no matching overload for 'reverse' applied to 'string.()'"),
     ]);
 }

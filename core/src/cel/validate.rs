@@ -54,10 +54,7 @@ impl Validator {
             match first {
                 None => first = Some(ty),
                 Some(expected) if *expected == *ty => {}
-                Some(expected) => {
-                    self.complain(node.at, format!("expected type '{expected}' but found '{ty}'"));
-                    return;
-                }
+                Some(expected) => self.complain(node.at, format!("expected type '{expected}' but found '{ty}'")),
             }
         }
     }

@@ -4,6 +4,8 @@
 //! their declaration, with nothing for what is unset. A rule names the value as JSON has it, and this module writes it
 //! by the type that the schema has for the field.
 
+mod orders;
+
 use super::unified::difference;
 use crate::refusal::Cause;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
@@ -190,7 +192,7 @@ impl<'a> Place<'a> {
     }
 
     fn is_omitted(self, value: &Value) -> bool {
-        let always = self.field.is_some_and(|field| field.zero == Zero::Always);
+        let always = self.field.is_some_and(|field| field.zero.is_shown());
         let empty = match value {
             Value::Null => true,
             Value::String(text) => text.is_empty(),
@@ -263,239 +265,13 @@ fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, o
 
 /// Fields as Go declares them: by number, but for a few structures.
 pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
-    if let Some((_, order)) = ORDERS.iter().find(|(name, _)| *name == short(message)) {
+    if let Some((_, order)) = orders::ORDERS.iter().find(|(name, _)| *name == short(message)) {
         return order.iter().filter_map(|name| message.field(name)).collect();
     }
     let mut fields: Vec<&Field> = message.fields.iter().collect();
     fields.sort_by_key(|field| (field.inline.first().copied().unwrap_or(field.number), field.number));
     fields
 }
-
-/// Structures whose fields Kubernetes declares in another order than that of their numbers.
-const ORDERS: &[(&str, &[&str])] = &[
-    (
-        "PodSpec",
-        &[
-            "volumes",
-            "initContainers",
-            "containers",
-            "ephemeralContainers",
-            "restartPolicy",
-            "terminationGracePeriodSeconds",
-            "activeDeadlineSeconds",
-            "dnsPolicy",
-            "nodeSelector",
-            "serviceAccountName",
-            "automountServiceAccountToken",
-            "nodeName",
-            "securityContext",
-            "imagePullSecrets",
-            "hostname",
-            "subdomain",
-            "setHostnameAsFQDN",
-            "affinity",
-            "schedulerName",
-            "tolerations",
-            "hostAliases",
-            "priorityClassName",
-            "priority",
-            "preemptionPolicy",
-            "dnsConfig",
-            "readinessGates",
-            "runtimeClassName",
-            "overhead",
-            "enableServiceLinks",
-            "topologySpreadConstraints",
-            "os",
-            "schedulingGates",
-            "resourceClaims",
-            "resources",
-            "hostnameOverride",
-            "workloadRef",
-        ],
-    ),
-    (
-        "PodSecurityContext",
-        &[
-            "seLinuxOptions",
-            "windowsOptions",
-            "runAsUser",
-            "runAsGroup",
-            "runAsNonRoot",
-            "supplementalGroups",
-            "supplementalGroupsPolicy",
-            "fsGroup",
-            "fsGroupChangePolicy",
-            "sysctls",
-            "seccompProfile",
-            "appArmorProfile",
-            "seLinuxChangePolicy",
-        ],
-    ),
-    (
-        "Container",
-        &[
-            "name",
-            "image",
-            "command",
-            "args",
-            "workingDir",
-            "ports",
-            "envFrom",
-            "env",
-            "resources",
-            "resizePolicy",
-            "restartPolicy",
-            "restartPolicyRules",
-            "volumeMounts",
-            "volumeDevices",
-            "livenessProbe",
-            "readinessProbe",
-            "startupProbe",
-            "lifecycle",
-            "terminationMessagePath",
-            "terminationMessagePolicy",
-            "imagePullPolicy",
-            "securityContext",
-            "stdin",
-            "stdinOnce",
-            "tty",
-        ],
-    ),
-    (
-        "SecurityContext",
-        &[
-            "capabilities",
-            "privileged",
-            "seLinuxOptions",
-            "windowsOptions",
-            "runAsUser",
-            "runAsGroup",
-            "runAsNonRoot",
-            "readOnlyRootFilesystem",
-            "allowPrivilegeEscalation",
-            "procMount",
-            "seccompProfile",
-            "appArmorProfile",
-        ],
-    ),
-    (
-        "PersistentVolumeSpec",
-        &[
-            "capacity",
-            "gcePersistentDisk",
-            "awsElasticBlockStore",
-            "hostPath",
-            "glusterfs",
-            "nfs",
-            "rbd",
-            "quobyte",
-            "iscsi",
-            "flexVolume",
-            "cinder",
-            "cephfs",
-            "fc",
-            "flocker",
-            "azureFile",
-            "vsphereVolume",
-            "azureDisk",
-            "photonPersistentDisk",
-            "portworxVolume",
-            "scaleIO",
-            "local",
-            "storageos",
-            "csi",
-            "accessModes",
-            "claimRef",
-            "persistentVolumeReclaimPolicy",
-            "storageClassName",
-            "mountOptions",
-            "volumeMode",
-            "nodeAffinity",
-            "volumeAttributesClassName",
-        ],
-    ),
-    ("ServicePort", &["name", "protocol", "appProtocol", "port", "targetPort", "nodePort"]),
-    ("PolicyRule", &["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"]),
-    (
-        "PersistentVolumeClaimSpec",
-        &[
-            "accessModes",
-            "selector",
-            "resources",
-            "volumeName",
-            "storageClassName",
-            "volumeMode",
-            "dataSource",
-            "dataSourceRef",
-            "volumeAttributesClassName",
-        ],
-    ),
-    (
-        "CustomResourceDefinitionVersion",
-        &[
-            "name",
-            "served",
-            "storage",
-            "deprecated",
-            "deprecationWarning",
-            "schema",
-            "subresources",
-            "additionalPrinterColumns",
-            "selectableFields",
-        ],
-    ),
-    (
-        "JSONSchemaProps",
-        &[
-            "id",
-            "$schema",
-            "$ref",
-            "description",
-            "type",
-            "nullable",
-            "format",
-            "title",
-            "default",
-            "maximum",
-            "exclusiveMaximum",
-            "minimum",
-            "exclusiveMinimum",
-            "maxLength",
-            "minLength",
-            "pattern",
-            "maxItems",
-            "minItems",
-            "uniqueItems",
-            "multipleOf",
-            "enum",
-            "maxProperties",
-            "minProperties",
-            "required",
-            "items",
-            "allOf",
-            "oneOf",
-            "anyOf",
-            "not",
-            "properties",
-            "additionalProperties",
-            "patternProperties",
-            "dependencies",
-            "additionalItems",
-            "definitions",
-            "externalDocs",
-            "example",
-            "x-kubernetes-preserve-unknown-fields",
-            "x-kubernetes-embedded-resource",
-            "x-kubernetes-int-or-string",
-            "x-kubernetes-list-map-keys",
-            "x-kubernetes-list-type",
-            "x-kubernetes-map-type",
-            "x-kubernetes-validations",
-        ],
-    ),
-    ("OwnerReference", &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]),
-];
 
 /// The type's own name: `PodSpec`.
 fn short(message: &Message) -> &str {
@@ -512,8 +288,12 @@ fn is_pointer(message: &Message, field: &Field) -> bool {
     if field.shape != Shape::Single {
         return true;
     }
+    // The schema does not tell it of these two.
+    if field.json == "apiGroup" && matches!(short(message), "TypedLocalObjectReference" | "TypedObjectReference") {
+        return true;
+    }
     match field.ty {
-        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero == Zero::Kept,
+        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double => field.zero.is_explicit(),
         Type::Message(_) => {
             let is_part =
                 ["Spec", "Status"].iter().any(|end| short_type(field).is_some_and(|name| name.ends_with(end)));
@@ -618,5 +398,90 @@ impl<'a> Iterator for Steps<'a> {
         let (name, rest) = rest.split_at(end);
         self.rest = rest;
         (!name.is_empty()).then_some(Step::Field(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(message: &str, path: &str, value: Value) -> String {
+        let mut causes = [Cause::invalid(path, &value, "wrong")];
+        show(schema().id(&format!("io.k8s.api.{message}")).expect("a message"), &mut causes);
+        let [cause] = causes;
+        let text = cause.message.strip_prefix("Invalid value: ").and_then(|text| text.strip_suffix(": wrong"));
+        text.expect("a value").to_owned()
+    }
+
+    #[test]
+    fn structures_have_all_their_fields_in_the_order_of_their_declaration() {
+        for (message, path, value, expected) in [
+            (
+                "rbac.v1.RoleBinding",
+                "roleRef",
+                json!({"name": "x", "kind": "Role", "apiGroup": "g"}),
+                r#"{"APIGroup":"g","Kind":"Role","Name":"x"}"#,
+            ),
+            (
+                "batch.v1.Job",
+                "spec.successPolicy",
+                json!({"rules": [{}]}),
+                r#"{"Rules":[{"SucceededIndexes":null,"SucceededCount":null}]}"#,
+            ),
+            (
+                "core.v1.Service",
+                "spec.ports[1]",
+                json!({"port": 80, "protocol": "TCP"}),
+                r#"{"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}"#,
+            ),
+            // What the API machinery defines is as JSON has it, and metadata stands within what has it.
+            (
+                "apps.v1.Deployment",
+                "spec.selector",
+                json!({"matchExpressions": [{"operator": "In", "key": "a"}], "matchLabels": {}}),
+                r#"{"matchExpressions":[{"key":"a","operator":"In"}]}"#,
+            ),
+            (
+                "core.v1.Pod",
+                "metadata.ownerReferences",
+                json!([{"uid": "u", "kind": "K", "controller": true}]),
+                r#"[{"apiVersion":"","kind":"K","name":"","uid":"u","controller":true}]"#,
+            ),
+            // The structure is told of at one of its fields, or under another name.
+            ("flowcontrol.v1.FlowSchema", "spec.distinguisherMethod.type", json!({"type": "x"}), r#"{"Type":"x"}"#),
+            (
+                "core.v1.Node",
+                "metadata.taints[0]",
+                json!({"key": "a", "effect": "NoSchedule"}),
+                r#"{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}"#,
+            ),
+            // Nothing is what the type has for it.
+            ("core.v1.Pod", "spec.containers[0].image", json!(null), r#""""#),
+            ("core.v1.Pod", "spec.priority", json!(null), "null"),
+            ("core.v1.Pod", "spec.nosuch", json!({"a": 1}), r#"{"a":1}"#),
+            ("core.v1.ConfigMap", "data", json!({"a": "<b>"}), r#"{"a":"\u003cb\u003e"}"#),
+        ] {
+            assert_eq!(shown(message, path, value), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pod_has_the_namespaces_of_the_host_with_what_is_about_security() {
+        let spec = shown("core.v1.Pod", "spec", json!({"hostNetwork": true, "securityContext": {"runAsUser": 1}}));
+        let expected = r#""NodeName":"","SecurityContext":{"HostNetwork":true,"HostPID":false,"HostIPC":false,"ShareProcessNamespace":null,"HostUsers":null,"SELinuxOptions":null,"WindowsOptions":null,"RunAsUser":1,"#;
+        assert!(spec.contains(expected), "{spec}");
+    }
+
+    #[test]
+    fn a_change_is_told_line_by_line() {
+        let (old, new) = (json!({"hostPath": {"path": "/x"}}), json!({"hostPath": {"path": "/y"}}));
+        let mut causes = [Cause::changed("spec.persistentvolumesource", "fixed", &old, &new)];
+        show(schema().id("io.k8s.api.core.v1.PersistentVolume").expect("a message"), &mut causes);
+        assert_eq!(
+            causes[0].message,
+            "Forbidden: fixed\n@@ -2,7 +2,7 @@\n  \"GCEPersistentDisk\": null,\n  \"AWSElasticBlockStore\": null,\n  \
+             \"HostPath\": {\n-  \"Path\": \"/x\",\n+  \"Path\": \"/y\",\n   \"Type\": null\n  },\n  \"Glusterfs\": null,\n"
+        );
     }
 }

@@ -210,6 +210,9 @@ fn path_segment_characters(value: &str) -> Vec<String> {
 fn ip_address(value: &str) -> Vec<String> {
     match value.parse::<std::net::IpAddr>() {
         Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+        Ok(std::net::IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+            vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
+        }
         Ok(address) if address.to_string() != value => vec![format!("must be in canonical form (\"{address}\")")],
         Ok(_) => Vec::new(),
     }
@@ -261,6 +264,7 @@ mod tests {
             (PathSegment, "..", false),
             (IpAddress, "2001:db8::1", true),
             (IpAddress, "2001:DB8::1", false),
+            (IpAddress, "::ffff:1.2.3.4", false),
         ];
         for (rule, value, good) in rows {
             assert_eq!(name(rule, value).is_empty(), good, "{rule:?} {value:?}");
@@ -278,7 +282,7 @@ mod tests {
 
     #[test]
     fn messages() {
-        expect![[r#"must be no more than 63 bytes"#]].assert_eq(&label(&"a".repeat(64)).join("; "));
+        expect![[r#"must be no more than 63 characters"#]].assert_eq(&label(&"a".repeat(64)).join("; "));
         expect![[r#"must not contain dots"#]].assert_eq(&label("a.b").join("; "));
         expect![[r#"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]]
             .assert_eq(&label("A").join("; "));
@@ -288,7 +292,7 @@ mod tests {
             .assert_eq(&label_1035("1").join("; "));
         expect![[r#"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#]]
             .assert_eq(&label_value("a b").join("; "));
-        expect![[r#"a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"#]]
+        expect![[r#"a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"#]]
             .assert_eq(&qualified_name("a/b/c").join("; "));
         expect![[r#"prefix part must be non-empty; name part must be non-empty; name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#]]
             .assert_eq(&qualified_name("/").join("; "));

@@ -255,7 +255,7 @@ mod tests {
             ),
             (
                 json!({"annotations": {"a/b/c": "x"}}),
-                "metadata.annotations: Invalid value: \"a/b/c\": a qualified name",
+                "metadata.annotations: Invalid value: \"a/b/c\": a valid label key",
             ),
             (
                 json!({"annotations": {"a": "x".repeat(262_144)}}),
@@ -273,7 +273,7 @@ mod tests {
             ),
             (
                 json!({"ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n"}]}),
-                "metadata.ownerReferences.uid: Invalid value: \"\": uid must not be empty",
+                "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
             ),
             (json!({"generation": -1}), "metadata.generation: Invalid value: -1: must be greater than or equal to 0"),
         ];

@@ -100,7 +100,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     lifecycle::admit(context, &object)?;
     escalation::admit(context, &object)?;
     allocate::allocate(context, &endpoint, &mut object)?;
-    validate::validate(context, &endpoint, &object)?;
+    validate::validate(context, &endpoint, &mut object)?;
     default::show_zeros(context, &endpoint, &mut object)?;
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
@@ -160,8 +160,8 @@ impl Context<'_> {
         Subject::new(&self.version().group, &self.kind.resource, name)
     }
 
-    /// The object as invalid ones are named: `Deployment.apps "web"`.
+    /// The object as invalid ones are named: `Deployment.apps "web"`, whichever of its groups the path names.
     fn kind_subject(&self, name: &str) -> Subject {
-        Subject::new(&self.version().group, &self.kind.kind, name)
+        Subject::new(&self.kind.hub().group, &self.kind.kind, name)
     }
 }

@@ -8,7 +8,7 @@ use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusal, Subject, Unmarshal, Unreasoned};
 use crate::request::{Body, FieldValidation, Format};
 use crate::schema::layout::Layout;
-use crate::schema::schema;
+use crate::schema::{go_names, schema};
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -177,6 +177,7 @@ fn as_converter_says(error: &str) -> String {
     };
     match wanted {
         "string" | "bool" | "int32" | "int64" | "float64" => format!("cannot convert {name} to {wanted}"),
+        text if go_names::is_text(text) => format!("cannot convert {name} to {text}"),
         list if list.starts_with("[]") => format!("cannot restore slice from {kind}"),
         map if map.starts_with("map[") || map == "v1.ResourceList" => format!("cannot restore map from {kind}"),
         _ => format!("cannot restore struct from: {kind}"),

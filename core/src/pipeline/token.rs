@@ -47,7 +47,8 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
     let account = context.existing()?;
     same_name(context, &body)?;
-    let seconds = seconds(context, &body["spec"]["expirationSeconds"])?;
+    let name = body["metadata"]["name"].as_str().unwrap_or_default();
+    let seconds = seconds(name, &body["spec"]["expirationSeconds"])?;
     let claims = TokenClaims { account: bound_to(&account.document), ..claims(context, &body["spec"], seconds)? };
     let Some(signed) = context.answers.token(&claims) else {
         return Err(Stop::Needs(Effect::Sign(Box::new(claims))));
@@ -66,13 +67,13 @@ fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
     }
     let why = "must match the service account name if specified";
     Err(Refusal::Invalid {
-        subject: Subject::new("authentication.k8s.io", "TokenRequest", name),
+        subject: Subject::new("authentication.k8s.io", "TokenRequest", context.request.name()),
         causes: vec![Cause::invalid("metadata.name", &name.into(), why)],
     })
 }
 
 /// For how long the token is asked for.
-fn seconds(context: &Context, asked: &Value) -> Result<i64, Refusal> {
+fn seconds(name: &str, asked: &Value) -> Result<i64, Refusal> {
     let seconds = asked.as_i64().unwrap_or(SECONDS);
     let why = match seconds {
         ..SECONDS_MIN => "may not specify a duration less than 10 minutes",
@@ -80,7 +81,7 @@ fn seconds(context: &Context, asked: &Value) -> Result<i64, Refusal> {
         _ => "may not specify a duration larger than 2^32 seconds",
     };
     Err(Refusal::Invalid {
-        subject: Subject::new("authentication.k8s.io", "TokenRequest", context.request.name()),
+        subject: Subject::new("authentication.k8s.io", "TokenRequest", name),
         causes: vec![Cause::invalid("spec.expirationSeconds", &seconds.into(), why)],
     })
 }

@@ -11,17 +11,21 @@ use crate::object::validate;
 use crate::refusal::{Cause, Forbidden, Refusal};
 use crate::request::Verb;
 use crate::schema::schema;
+use crate::schema::structural::Judged;
 use serde_json::Value;
 
 const PARTIAL_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
-pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Result<(), Refusal> {
+/// What was wrong before and may stay becomes a warning.
+pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if endpoint.rules == Rules::Nothing {
         return Ok(());
     }
+    let judged = by_kind(context, endpoint, object);
+    object.warnings.extend(judged.warnings);
     let new = object.fields();
     let mut causes = of_metadata(context.kind, new, object.old());
-    causes.extend(by_kind(context, endpoint, object));
+    causes.extend(judged.causes);
     causes.extend(in_namespace(context, object));
     if !causes.is_empty() {
         show_structures(context.kind, &mut causes);
@@ -74,29 +78,29 @@ fn show_structures(kind: &Kind, causes: &mut [Cause]) {
     }
 }
 
-fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Vec<Cause> {
+fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Judged {
     let old = object.old.as_ref().map(|old: &Old| &old.document);
     let target = &context.request.target;
     let part = target.subresource.as_deref().and_then(|part| context.kind.subresource(target.version, part));
     if let Some(rule) = part.and_then(|part| part.validate) {
-        return rule(&object.new, old);
+        return rule(&object.new, old).into();
     }
     match endpoint.rules {
         Rules::Kind => rules_of_kind(context, &object.new, old),
         Rules::New => rules_of_kind(context, &object.new, None),
-        Rules::Metadata | Rules::Nothing => Vec::new(),
+        Rules::Metadata | Rules::Nothing => Judged::default(),
     }
 }
 
-fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Judged {
     if let Some(rule) = context.version().validate.or(context.kind.hooks.validate) {
-        return rule(new, old);
+        return rule(new, old).into();
     }
     let version = context.working_version();
-    let Some(custom) = &context.kind.versions[version].custom else { return Vec::new() };
-    let mut causes = custom.schema().validate(new, old);
-    causes.extend(scale::causes(context.kind, version, new));
-    causes
+    let Some(custom) = &context.kind.versions[version].custom else { return Judged::default() };
+    let mut judged = custom.schema().judge(new, old);
+    judged.causes.extend(scale::causes(context.kind, version, new));
+    judged
 }
 
 /// Whoever makes an object by an update or an apply needs the permission to create it, too: the verb of the request,

@@ -7,6 +7,8 @@ use std::fmt::{self, Display, Formatter};
 
 use super::*;
 
+/// What Kubernetes calls the list of its own kinds.
+pub(crate) const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 const RECREATED: &str = "The object might have been deleted and then recreated";
 
 impl Refusal {

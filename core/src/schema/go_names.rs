@@ -45,6 +45,12 @@ fn lists(names: &str, name: &str) -> bool {
     names.split(' ').any(|found| found == name)
 }
 
+/// Whether a type that has a name of its own is a text.
+pub fn is_text(name: &str) -> bool {
+    let bare = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+    TYPES.iter().any(|(.., named)| matches!(named, Item(known) if bare(known) == bare(name)))
+}
+
 /// The structs that a field of this message stands in, in Go: `VolumeSource`. None where it is the message's own.
 pub(super) fn embedded(message: &Message, field: &Field) -> Vec<&'static str> {
     let mut names = Vec::new();

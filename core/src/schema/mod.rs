@@ -7,7 +7,7 @@ mod base64;
 mod check;
 pub mod defaults;
 mod duration;
-mod go_names;
+pub mod go_names;
 pub mod layout;
 mod parse;
 pub mod quantity;

@@ -1,4 +1,4 @@
-//! Watches of kinds that change at the worst moment.
+//! Watches of kinds that change at the worst moment, and what one holds that does not read.
 
 use super::*;
 use crate::engine::{Clock, Options};
@@ -35,11 +35,9 @@ fn definition(field: &str) -> Value {
 }
 
 async fn write(engine: &Arc<Engine>, verb: Verb, document: Value) {
-    let (kind, version) = engine
-        .snapshot()
-        .registry
-        .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        .expect("a built-in kind");
+    let kind = document["kind"].as_str().expect("a kind");
+    let (group, version) = document["apiVersion"].as_str().and_then(|text| text.split_once('/')).unwrap_or(("", "v1"));
+    let (kind, version) = engine.snapshot().registry.find_kind(group, version, kind).expect("a built-in kind");
     let name = (verb != Verb::Create).then(|| "things.example.com".to_owned());
     let format = if verb == Verb::Patch { Format::MergePatch } else { Format::Json };
     let request = Request {
@@ -55,18 +53,58 @@ async fn write(engine: &Arc<Engine>, verb: Verb, document: Value) {
     }
 }
 
+fn open() -> Arc<Engine> {
+    let options = Options { settings: Default::default(), clock: Arc::new(Noon) };
+    Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).expect("an engine")
+}
+
+fn select(kind: KindId, version: usize, key: Option<&str>) -> Selection {
+    let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
+    Selection { kind, version, prefix: String::new(), key: key.map(str::to_owned), labels, fields }
+}
+
+#[tokio::test]
+async fn the_first_events_are_made_when_they_are_read() {
+    const COUNT: usize = 3 * BEGINNING_EVENTS_MAX;
+    let engine = open();
+    let names: Vec<String> = (0..COUNT).map(|number| format!("n{number:03}")).collect();
+    for name in &names {
+        write(&engine, Verb::Create, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await;
+    }
+    let (kind, version) = engine.snapshot().registry.find("", "v1", "namespaces").expect("a built-in kind");
+    let mut watch = Watch::new(engine.clone(), select(kind, version, None), WatchStart::Now);
+    let late = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a-late-one"}});
+    write(&engine, Verb::Create, late).await;
+    let mut seen = Vec::new();
+    while seen.len() < COUNT {
+        assert!(watch.pending.len() <= BEGINNING_EVENTS_MAX);
+        assert_eq!(watch.initial_events_ended(), None);
+        let delivery = watch.next_ready().expect("no fault").expect("an event");
+        // One that is given back comes again.
+        watch.put_back(delivery);
+        seen.extend(watch.next_ready().expect("no fault").map(|delivery| delivery.event.change.key.to_string()));
+    }
+    assert_eq!(seen, names);
+    assert!(watch.initial_events_ended().is_some());
+    assert_eq!(&*watch.next().await.expect("no fault").event.change.key, "a-late-one");
+
+    let mut watch = Watch::new(engine.clone(), select(kind, version, Some("n100")), WatchStart::Now);
+    assert_eq!(&*watch.next_ready().expect("no fault").expect("an event").event.change.key, "n100");
+    assert!(watch.next_ready().expect("no fault").is_none() && watch.initial_events_ended().is_some());
+    drop(watch);
+    engine.close();
+}
+
 #[tokio::test]
 async fn a_kind_that_was_redefined_before_the_watch_joined_ends_it() {
-    let options = Options { settings: Default::default(), clock: Arc::new(Noon) };
-    let log = Arc::new(MemoryLog::default());
-    let engine = Engine::open(log, Arc::new(registry().clone()), options).expect("an engine");
+    let engine = open();
     write(&engine, Verb::Create, definition("one")).await;
     let before = engine.snapshot();
     let (kind, version) = before.registry.find("example.com", "v1", "things").expect("the kind that was defined");
     write(&engine, Verb::Patch, definition("other")).await;
 
-    let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
-    let selection = Selection { kind, version, prefix: String::new(), key: None, labels, fields };
+    let selection = select(kind, version, None);
     let newest = engine.snapshot().offset;
     for start in [WatchStart::Now, WatchStart::After(newest)] {
         // Redefined before the watch was asked for, and between its first look at the kind and its joining.

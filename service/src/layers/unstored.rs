@@ -5,7 +5,7 @@ use crate::lookup::Found;
 use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
-use holdfast_core::authz::reviews::{review, token_review};
+use holdfast_core::authz::reviews::{invalid, review, token_review};
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::pipeline::decode_body;
@@ -81,8 +81,7 @@ fn review_access(service: &Service, state: &State, request: &Request, kind: &Kin
         if let Some(found) = found.filter(|found| *found != namespace) {
             let why = "must match metadata.namespace";
             let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), why);
-            let subject = Subject::new(&kind.hub().group, &kind.kind, "");
-            return Err(Refusal::Invalid { subject, causes: vec![cause] });
+            return Err(invalid(kind, vec![cause]));
         }
         metadata_mut(&mut body).insert("namespace".into(), namespace.into());
     }

@@ -204,8 +204,13 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
         None => order.place.clone(),
     };
     let possible = |version: Option<&Version>| {
+        // Whoever tries out what would create is not asked for a version.
+        let act = match (order.act.clone(), version) {
+            (Act::Replace { wanted, uid, .. }, None) => Act::Replace { wanted, version: None, uid },
+            (act, _) => act,
+        };
         (window.from..=window.to).any(|offset| {
-            match predict(order.sort, &order.act, version, law(twin, order, offset)) {
+            match predict(order.sort, &act, version, law(twin, order, offset)) {
                 // What goes is shown in its last state, so there is no shape to compare.
                 Ok(None) => true,
                 // What does not change is shown as it was stored, and defaults are filled in for the reader.

@@ -284,7 +284,8 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
 fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let (status, shown) = match sort {
         Sort::Deployment => {
-            let generation = dice.below(20) as i64;
+            // Zero says nothing.
+            let generation = 1 + dice.below(20) as i64;
             (generation.to_string(), json!({"observedGeneration": generation}))
         }
         _ => {

@@ -114,7 +114,9 @@ fn wanted(body: &[u8]) -> Result<Wanted, Refusal> {
         return Ok(Wanted::default());
     }
     let undecodable = |why: String| Refusal::BadRequest(BadRequest::Fork(ForkFault::Undecodable(why)));
-    serde_json::from_slice(body).map_err(|error| undecodable(error.to_string()))
+    // A list would do for a struct.
+    let object = serde_json::from_slice(body).map(Value::Object);
+    object.and_then(serde_json::from_value).map_err(|error| undecodable(error.to_string()))
 }
 
 async fn make(transport: &Arc<Transport>, user: &User, wanted: Wanted) -> Result<Value, Refusal> {

@@ -36,7 +36,7 @@ const EQUAL: Cost = Cost::Custom(CustomCost {
             },
             _ => return estimate_smaller(arguments),
         };
-        CallEstimate { cost: Range { min: 1, max }.traversal(), result: None }
+        CallEstimate { cost: Range { min: 1, max: max.max(1) }.traversal(), result: None }
     },
 });
 

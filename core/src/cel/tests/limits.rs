@@ -50,6 +50,10 @@ fn work_that_costs_do_not_show_is_bounded() {
         "self.items.map(i, '%s'.format([self.text])).size() > 0",
         "self.items.all(i, (self.set + self.set).size() > 0)",
         "self.items.all(i, self.labels.exists(k, true))",
+        "self.items.all(i, !matches(self.text, '^(a|b)*c'))",
+        "self.items.all(i, isURL(self.text) || true)",
+        "[self.items.map(i, self.items)].all(l, l.flatten().size() > 0)",
+        "self.items.distinct().size() > 0",
         "[url('https://a/?' + self.text)].all(u, self.items.all(i, u.getQuery().size() > 0))",
     ] {
         let program = compile(source, &environment).unwrap();
@@ -105,6 +109,10 @@ fn depth_does_not_exhaust_the_stack() {
             nested("", "self.anything", "[0]", times),
             nested("", "[0]", ".map(x, [x])", times),
             nested("", "optional.of(0)", ".optMap(x, x)", times),
+            nested("[1].sortBy(x, ", "1", ")", times),
+            nested("", "self.anything", ".sortBy(x, x)", times),
+            nested("google.protobuf.Int64Value{value: ", "1", "}", times),
+            nested("'%s'.format([", "1", "])", times),
         ]);
     }
     let run = move || {

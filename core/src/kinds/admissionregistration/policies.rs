@@ -335,6 +335,18 @@ mod tests {
                     "spec.validations[0].expression: Required value: express",
                 ),
                 (
+                    "/spec/validations/0/expression",
+                    json!("object.a == nosuch"),
+                    "spec.validations[0].expression: Invalid value: \"object.a == nosuch\": compilation failed: ERROR",
+                ),
+                (
+                    "/spec/validations/0/expression",
+                    json!("variables.v"),
+                    "spec.validations[0].expression: Invalid value: \"variables.v\": must evaluate to bool but got int",
+                ),
+                ("/spec/validations/0/expression", json!("variables.v == params.data.v"), ""),
+                ("/spec/validations/0/expression", json!("authorizer.path('/').check('get').allowed()"), ""),
+                (
                     "/spec/validations/0/message",
                     json!(" "),
                     "spec.validations[0].message: Invalid value: \" \": message",

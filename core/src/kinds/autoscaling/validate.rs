@@ -237,7 +237,7 @@ mod tests {
         check_rows(
             &good(),
             &[
-                ("/spec/maxReplicas", json!(0), "spec.maxReplicas: Invalid value: 0: must be greater than 0"),
+                ("/spec/maxReplicas", json!(0), "spec.maxReplicas: Required value: must be set and greater"),
                 ("/spec/minReplicas", json!(4), "spec.maxReplicas: Invalid value: 3: must be greater than or equal"),
                 (
                     "/spec/minReplicas",

@@ -406,11 +406,11 @@ mod tests {
                 ("/spec/suspend", json!(false), ""),
                 (placed.0, placed.1.clone(), ""),
                 ("/spec/template/spec/affinity", node.clone(), ""),
-                ("/spec/template/spec/affinity", pod_affinity, "spec.template: Invalid value"),
+                ("/spec/template/spec/affinity", pod_affinity, "spec.template.spec: Invalid value"),
                 ("/spec/template/spec/tolerations", json!([{"operator": "Exists"}]), ""),
                 ("/spec/template/metadata/annotations", json!({"a": "b"}), ""),
                 ("/spec/template/metadata/labels/c", json!("d"), ""),
-                image.clone(),
+                (image.0, image.1.clone(), "spec.template.spec: Invalid value"),
             ],
         );
         waiting["spec"]["template"]["spec"]["affinity"] = node;

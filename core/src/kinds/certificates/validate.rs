@@ -327,7 +327,7 @@ mod tests {
                 (
                     "/status/conditions",
                     json!([approved, denied]),
-                    "status.conditions[1].type: Invalid value: \"Denied\": Approved and Denied conditions are mutually",
+                    "status.conditions: Invalid value: \"Denied\": Approved and Denied conditions are mutually",
                 ),
                 (
                     "/status/conditions",

@@ -2,6 +2,7 @@
 
 use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
+use crate::object::meta;
 use serde_json::{Value, json};
 
 pub fn prepare_create(volume: &mut Value) {
@@ -17,7 +18,7 @@ pub fn date_phase(volume: &mut Value, old: Option<&Value>, asking: &Asking) {
         return;
     }
     let before = old.map_or(&Value::Null, |old| &old["status"]);
-    let Some(status) = volume.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let status = meta::object_mut(meta::fields_mut(volume), "status");
     let same = |field: &str| status.get(field).unwrap_or(&Value::Null) == &before[field];
     if !same("phase") && (!status.contains_key(FIELD) || same(FIELD)) {
         status.insert(FIELD.into(), asking.now.into());

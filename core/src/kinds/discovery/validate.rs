@@ -151,7 +151,11 @@ mod tests {
                     json!("IP"),
                     "addressType: Unsupported value: \"IP\": supported values: \"FQDN\", \"IPv4\"",
                 ),
-                ("/addressType", json!("IPv6"), &format!("{address}\"10.0.0.1\": must be an IPv6 address")),
+                (
+                    "/addressType",
+                    json!("IPv6"),
+                    "endpoints[0].addresses: Invalid value: \"10.0.0.1\": must be an IPv6 address",
+                ),
                 (
                     "/endpoints/0/addresses",
                     json!([]),

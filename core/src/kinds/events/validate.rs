@@ -184,6 +184,9 @@ mod tests {
                 ),
                 ("/action", json!(""), "action: Required value"),
                 ("/reason", json!("a".repeat(129)), "reason: Invalid value: \"\": can have at most 128 characters"),
+                ("/type", json!("Odd"), "type: Invalid value: \"\": has invalid value: Odd"),
+                ("/series", json!({"count": 1}), "series.count: Invalid value: \"\": should be at least 2"),
+                ("/deprecatedCount", json!(1), "count: Invalid value: \"\": needs to be unset"),
                 ("/note", json!("m".repeat(1025)), "message: Invalid value: \"\": can have at most 1024 characters"),
             ],
         );

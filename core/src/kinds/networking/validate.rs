@@ -415,17 +415,17 @@ mod tests {
                 (
                     "/spec/ingress/0/ports/0",
                     json!({"port": 80, "endPort": 79}),
-                    &format!("{range}Invalid value: 79: must"),
+                    &format!("{range}Invalid value: 80: must"),
                 ),
                 (
                     "/spec/ingress/0/ports/0",
                     json!({"port": "a", "endPort": 9}),
-                    &format!("{range}Forbidden: may not be"),
+                    &format!("{range}Invalid value: 9: may not be"),
                 ),
                 (
                     "/spec/ingress/0/ports/0",
                     json!({"endPort": 9}),
-                    &format!("{range}Forbidden: may not be specified when"),
+                    &format!("{range}Invalid value: 9: may not be specified when"),
                 ),
                 ("/spec/policyTypes", json!(["Both"]), "spec.policyTypes[0]: Unsupported value: \"Both\""),
                 (

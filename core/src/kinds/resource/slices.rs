@@ -217,7 +217,7 @@ mod tests {
                 ),
                 ("/spec/nodeName", Value::Null, "spec: Required value: exactly one of `nodeName`, `nodeSelector`"),
                 ("/spec/allNodes", json!(true), "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of"),
-                ("/spec/devices/1", json!({"name": "gpu-0"}), "spec.devices[1].name: Duplicate value: \"gpu-0\""),
+                ("/spec/devices/1", json!({"name": "gpu-0"}), "spec.devices[1]: Duplicate value: \"gpu-0\""),
                 (
                     "/spec/devices/0/name",
                     json!("GPU"),
@@ -245,7 +245,11 @@ mod tests {
                     &of(".attributes[example.com/v].version: Invalid value: \"1.2\": must be a string compatible with"),
                 ),
                 ("/spec/devices/0/taints", json!([{"key": "k"}]), &of(".taints[0].effect: Required value")),
-                ("/spec/devices/0/allNodes", json!(true), &of(".allNodes: Invalid value: null: should only be set if")),
+                (
+                    "/spec/devices/0/allNodes",
+                    json!(true),
+                    &of(": Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if"),
+                ),
                 (
                     "/spec/devices/0/consumesCounters",
                     json!([{"counterSet": "c"}]),

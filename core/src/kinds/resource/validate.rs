@@ -343,12 +343,12 @@ pub(super) mod tests {
                 (
                     "/spec/devices/constraints/0/matchAttribute",
                     Value::Null,
-                    "spec.devices.constraints[0].matchAttribute:",
+                    "spec.devices.constraints[0]: Required value: exactly one of",
                 ),
                 (
                     "/spec/devices/constraints/0/matchAttribute",
                     json!("a"),
-                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": a fully qualified name must be a domain",
+                    "spec.devices.constraints[0].matchAttribute: Invalid value: \"a\": a fully qualified name must",
                 ),
                 ("/spec/devices/config/0/opaque", Value::Null, "spec.devices.config[0].opaque: Required value"),
                 (

@@ -273,6 +273,11 @@ mod tests {
                     json!([zone(json!([]))]),
                     "allowedTopologies[0].matchLabelExpressions[0].values: Required value",
                 ),
+                (
+                    "/allowedTopologies",
+                    json!([{}]),
+                    "allowedTopologies[0].matchLabelExpressions: Duplicate value: \"\"",
+                ),
             ],
         );
         check_updates(

@@ -4,9 +4,6 @@ use std::fmt::{self, Display, Formatter};
 
 use super::super::*;
 
-/// What Kubernetes calls the list of its own kinds.
-const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
-
 impl Display for BadRequest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {

@@ -27,6 +27,7 @@ use pattern::Pattern;
 use rules::Rules;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+pub use validate::Judged;
 
 /// What a value must look like, and what becomes of the values in it.
 #[derive(Debug, Clone, Default)]

@@ -10,9 +10,27 @@ use crate::refusal::{Cause, CauseReason};
 use serde_json::{Number, Value};
 use std::collections::BTreeSet;
 
+/// What is wrong with an object, and what was before and may stay.
+#[derive(Debug, Default)]
+pub struct Judged {
+    pub causes: Vec<Cause>,
+    pub warnings: Vec<String>,
+}
+
+impl From<Vec<Cause>> for Judged {
+    fn from(causes: Vec<Cause>) -> Self {
+        Judged { causes, warnings: Vec::new() }
+    }
+}
+
 impl Structural {
     /// What is wrong with a custom object. What `old` had already is not held against an update.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+        self.judge(object, old).causes
+    }
+
+    /// The same, with warnings of rules that `old` broke already.
+    pub fn judge(&self, object: &Value, old: Option<&Value>) -> Judged {
         let mut causes = self.validate_value(object, old, None);
         causes.extend(self.embedded_causes(object, ""));
         let duplicates = self.duplicates(object);
@@ -23,10 +41,12 @@ impl Structural {
             if causes.iter().any(hides_rules) {
                 causes.push(Cause::invalid(NOWHERE, &Value::Null, RULES_UNCHECKED));
             } else {
-                causes.extend(self.rule_causes(object, old));
+                let of_rules = self.judge_by_rules(object, old);
+                causes.extend(of_rules.causes);
+                return Judged { causes, warnings: of_rules.warnings };
             }
         }
-        causes
+        causes.into()
     }
 
     /// The same for a value that stands at `prefix`, without what holds for whole objects.
@@ -80,6 +100,9 @@ impl Walk<'_> {
             return tally;
         }
         self.ty(schema, value, path, &mut tally);
+        if let (Some(Type::Integer), Value::Number(number)) = (schema.ty, value) {
+            self.range(schema, number, path, &mut tally);
+        }
         if let Some(checks) = schema.checks.as_deref() {
             if !value.is_null() {
                 self.junctors(checks, value, path, &mut tally);
@@ -175,6 +198,27 @@ impl Walk<'_> {
             _ => {}
         }
         tally.matches += 1;
+    }
+
+    /// Whether a whole number has room in its type.
+    fn range(&mut self, schema: &Structural, number: &Number, path: &Path, tally: &mut Tally) {
+        let format = schema.checks.as_ref().and_then(|checks| checks.format.as_ref()).map(|format| &*format.name);
+        let bits = if format == Some("int32") { 31 } else { 63 };
+        let fits = match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => bits == 63 || i32::try_from(whole).is_ok(),
+            (None, Some(float)) => {
+                let end = 2f64.powi(bits);
+                float.trunc() == float && (-end..end).contains(&float)
+            }
+            (None, None) => false,
+        };
+        if !fits {
+            let kind = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+            let field = self.prefix.unwrap_or(NOWHERE).to_owned();
+            self.fail(path, tally, |_, name| {
+                Cause::invalid(field, &"".into(), &format!("Checked value must be of type integer {kind} in {name}"))
+            });
+        }
     }
 
     fn fail_type(&mut self, path: &Path, tally: &mut Tally, expected: &str, found: &str) {

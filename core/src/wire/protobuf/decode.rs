@@ -646,7 +646,8 @@ mod tests {
         }
         assert_eq!(
             decode("v1", "Widget", b"").map_err(|error| error.to_string()),
-            Err("no kind \"Widget\" is registered for version \"v1\"".to_string())
+            Err("no kind \"Widget\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+                .to_string())
         );
     }
 }

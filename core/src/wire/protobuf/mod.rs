@@ -16,6 +16,7 @@ use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
 use serde_json::Value;
 
+use crate::refusal::SCHEME;
 use crate::schema::{Field, Message, MessageId, Schema, Shape, Type, Zero, schema};
 
 pub use envelope::{MAGIC, Unknown, unwrap, wrap};
@@ -232,7 +233,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")
             }
             Self::UnknownKind { api_version, kind } => {
-                write!(f, "no kind \"{kind}\" is registered for version \"{api_version}\"")
+                write!(f, "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"{SCHEME}\"")
             }
             Self::Malformed(problem) => f.write_str(problem),
         }

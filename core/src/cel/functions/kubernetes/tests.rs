@@ -92,12 +92,9 @@ fn values() {
 /// The least and most that is estimated, and what is spent: lists of literals are made once, before any evaluation.
 #[test]
 fn costs() {
-    const TEXTS: &str = "['012345678901', '012345678901', '012345678901', '012345678901', '012345678901']";
     for (source, (min, max), spent) in [
         ("[1, 2, 3, 4, 5].sum()", (15, 15), 5),
         ("[2, 1].max()", (12, 12), 2),
-        (&format!("{TEXTS}.isSorted()"), (25, 25), 5),
-        (&format!("{TEXTS}.indexOf('x')"), (25, 25), 5),
         ("'01234567890123456789012345678901234567890123456789'.indexOf('123')", (5, 5), 5),
         ("url('https:://kubernetes.io/').getScheme()", (4, 4), 4),
         ("ip('192.168.0.1')", (2, 2), 2),
@@ -120,5 +117,12 @@ fn costs() {
         let estimate = program.estimate();
         let found = ((estimate.min, estimate.max), run(source).1);
         assert_eq!(found, ((min, max), spent), "{source}");
+    }
+    // Nothing is known of how long the texts of a list are that is no document's.
+    const TEXTS: &str = "['012345678901', '012345678901', '012345678901', '012345678901', '012345678901']";
+    for call in ["isSorted()", "indexOf('x')"] {
+        let source = format!("{TEXTS}.{call}");
+        assert!(compile(&source, &Environment::kubernetes()).expect("an expression").estimate().max > 1 << 60);
+        assert_eq!(run(&source).1, 5);
     }
 }

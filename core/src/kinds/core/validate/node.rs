@@ -95,6 +95,13 @@ mod tests {
         check_rows(
             &good,
             &[
+                ("/status/declaredFeatures", json!(["Feature/part"]), ""),
+                ("/status/declaredFeatures", json!(["a"]), "status.declaredFeatures[0]: Invalid value: \"a\": invalid"),
+                (
+                    "/status/nodeInfo/swap/capacity",
+                    json!(-1),
+                    "metadata.nodeSwapStatus.capacity: Invalid value: -1: must be greater than zero",
+                ),
                 ("/spec/podCIDRs", json!(["x"]), "spec.podCIDRs[0]: Invalid value: \"x\": must be a valid CIDR value"),
                 (
                     "/spec/podCIDRs",

@@ -367,7 +367,7 @@ mod tests {
                     json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
                         "dataSource": {"kind": "PersistentVolumeClaim", "name": "a"},
                         "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "b"}}),
-                    "spec: Invalid value: \"spec.dataSource\": must match dataSourceRef",
+                    "spec: Invalid value: {}: must match dataSourceRef",
                 ),
             ],
         );

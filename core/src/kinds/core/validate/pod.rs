@@ -280,11 +280,6 @@ mod tests {
         check_rows(
             &good,
             &[
-                (
-                    "/metadata/finalizers",
-                    json!(["mine"]),
-                    "metadata.finalizers[0]: Invalid value: \"mine\": name is nei",
-                ),
                 ("/spec/restartPolicy", json!("Sometimes"), "spec.restartPolicy: Unsupported value: \"Sometimes\""),
                 ("/spec/activeDeadlineSeconds", json!(0), "spec.activeDeadlineSeconds: Invalid value: 0: must be bet"),
                 ("/spec/terminationGracePeriodSeconds", json!(-1), ""),

@@ -7,7 +7,7 @@ use crate::refusal::{Cause, CauseReason};
 use crate::schema::structural::correlate::{OldItems, unchanged};
 use crate::schema::structural::path::{Path, Step};
 use crate::schema::structural::validate::NOWHERE;
-use crate::schema::structural::{Additional, Complaints, Structural};
+use crate::schema::structural::{Additional, Complaints, Judged, Structural};
 use serde_json::Value;
 
 /// What one evaluation may cost, and all those for an object.
@@ -18,15 +18,17 @@ const MESSAGE_BYTES_MAX: usize = 5 << 10;
 impl Structural {
     /// The rules that the object breaks. A rule about a value that an update leaves as it was is not held against it,
     /// unless the rule is about the change.
-    pub(in super::super) fn rule_causes(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    pub(in super::super) fn judge_by_rules(&self, object: &Value, old: Option<&Value>) -> Judged {
         let mut run = Run::new(Some(OBJECT_COST_MAX));
         run.object(self, object, old);
-        run.causes.all
+        Judged { causes: run.causes.all, warnings: run.old_news.all.iter().map(Cause::to_string).collect() }
     }
 }
 
 pub(in super::super) struct Run<'p> {
     pub causes: Complaints<Cause>,
+    /// What was wrong before.
+    old_news: Complaints<Cause>,
     /// Where the value stands, if it is not an object of its own.
     prefix: Option<&'p str>,
     /// None once it is spent.
@@ -70,7 +72,7 @@ impl<'a> Kept<'a> {
 
 impl<'p> Run<'p> {
     pub fn new(left: Option<u64>) -> Self {
-        Run { causes: Complaints::default(), prefix: None, left }
+        Run { causes: Complaints::default(), old_news: Complaints::default(), prefix: None, left }
     }
 
     fn object<'a>(&mut self, schema: &'a Structural, object: &'a Value, old: Option<&'a Value>) {
@@ -193,9 +195,7 @@ impl<'n> Node<'n, '_, '_, '_> {
                     Err(stop) => {
                         let detail = words(&stop, &rule.message_expression);
                         let ty = Value::from(self.ty);
-                        if !self.is_old_news(compiled) {
-                            self.add(&compiled.field, |field| Cause::invalid(field, &ty, &detail));
-                        }
+                        self.tell(compiled, |field| Cause::invalid(field, &ty, &detail));
                         self.run.left = None;
                         return;
                     }
@@ -203,7 +203,17 @@ impl<'n> Node<'n, '_, '_, '_> {
             }
             _ => None,
         };
-        self.tell(compiled, rule.reason, &message.unwrap_or_else(|| rule.default_message()));
+        let detail = message.unwrap_or_else(|| rule.default_message());
+        // What is large is not repeated.
+        let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
+        self.tell(compiled, |field| match (rule.reason, value) {
+            (CauseReason::Forbidden, _) => Cause::forbidden(field, &detail),
+            (CauseReason::Required, _) => Cause::required(field, &detail),
+            (CauseReason::Duplicate, Some(value)) => Cause::duplicate(field, value),
+            (CauseReason::Duplicate, None) => Cause::told(CauseReason::Duplicate, field, "Duplicate value"),
+            (_, Some(value)) => Cause::invalid(field, value, &detail),
+            (_, None) => Cause::told(CauseReason::Invalid, field, format!("Invalid value: {detail}")),
+        });
     }
 
     fn eval(&mut self, program: &'n Program, old: Option<&'n Value>, is_optional: bool) -> Result<Seen<'n>, Stop> {
@@ -223,31 +233,15 @@ impl<'n> Node<'n, '_, '_, '_> {
         result.map_err(Stop::Error)
     }
 
-    /// Tells that the rule is broken, if that is news.
-    fn tell(&mut self, compiled: &CompiledRule, reason: CauseReason, detail: &str) {
-        if self.is_old_news(compiled) {
-            return;
-        }
-        let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
-        self.add(&compiled.field, |field| match (reason, value) {
-            (CauseReason::Forbidden, _) => Cause::forbidden(field, detail),
-            (CauseReason::Required, _) => Cause::required(field, detail),
-            (CauseReason::Duplicate, Some(value)) => Cause::duplicate(field, value),
-            (CauseReason::Duplicate, None) => Cause::told(CauseReason::Duplicate, field, "Duplicate value"),
-            (_, Some(value)) => Cause::invalid(field, value, detail),
-            // What is large is not repeated.
-            (_, None) => Cause::told(CauseReason::Invalid, field, format!("Invalid value: {detail}")),
-        });
-    }
-
-    /// Whether the rule was broken before, and is not about the change.
-    fn is_old_news(&self, compiled: &CompiledRule) -> bool {
-        !compiled.uses_old_self && self.place.kept.is_unchanged()
+    /// Tells that the rule is broken, and whether that is news: a rule that is not about the change may have been before.
+    fn tell(&mut self, compiled: &CompiledRule, cause: impl FnOnce(String) -> Cause) {
+        let is_old = !compiled.uses_old_self && self.place.kept.is_unchanged();
+        self.add(&compiled.field, is_old, cause);
     }
 
     fn fail(&mut self, detail: &str) {
         let ty = Value::from(self.ty);
-        self.add("", |field| Cause::invalid(field, &ty, detail));
+        self.add("", false, |field| Cause::invalid(field, &ty, detail));
     }
 
     /// No more rules are run.
@@ -256,9 +250,10 @@ impl<'n> Node<'n, '_, '_, '_> {
         self.run.left = None;
     }
 
-    fn add(&mut self, below: &str, cause: impl FnOnce(String) -> Cause) {
+    fn add(&mut self, below: &str, is_old: bool, cause: impl FnOnce(String) -> Cause) {
         let (prefix, path) = (self.run.prefix, self.place.path);
-        self.run.causes.add(|| {
+        let complaints = if is_old { &mut self.run.old_news } else { &mut self.run.causes };
+        complaints.add(|| {
             let mut field = prefix.unwrap_or_default().to_owned();
             for part in [path.text().as_str(), below] {
                 let dot = if field.is_empty() || part.is_empty() || part.starts_with('[') { "" } else { "." };

@@ -22,8 +22,15 @@ fn each_check() {
         (
             json!({"type": "integer"}),
             json!(1.5),
-            r#"spec.x: Invalid value: "number": spec.x in body must be of type integer: "number""#,
+            "spec.x: Invalid value: \"number\": spec.x in body must be of type integer: \"number\"\n\
+             <nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.x",
         ),
+        (
+            json!({"type": "integer", "format": "int32"}),
+            json!(2_147_483_648_u32),
+            r#"<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.x"#,
+        ),
+        (json!({"type": "integer", "format": "int32"}), json!(-2_147_483_648), ""),
         (json!({"type": "integer"}), json!(1.0), ""),
         (
             json!({"type": "integer", "format": "int32"}),

@@ -93,7 +93,7 @@ fn bad_rules() {
         ),
         (
             json!({"type": "string", "default": "a", "x-kubernetes-validations": [{"rule": "self != 'a'"}]}),
-            ".default: Invalid value: \"string\": failed rule: self != 'a'".into(),
+            ".default: Invalid value: \"a\": failed rule: self != 'a'".into(),
         ),
         (
             json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,

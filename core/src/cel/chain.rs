@@ -1,0 +1,78 @@
+//! Binary operators: chains of operands become trees.
+
+use super::ast::*;
+use super::lex::Complaint;
+use super::parse::{call, node};
+use std::collections::VecDeque;
+
+const OR: u8 = 0;
+const AND: u8 = 1;
+
+/// Binary operators: how strongly they bind, and their functions.
+pub const BINARY: &[(&str, u8, &str)] = &[
+    ("||", OR, "_||_"),
+    ("&&", AND, "_&&_"),
+    ("==", 2, "_==_"),
+    ("!=", 2, "_!=_"),
+    ("<=", 2, "_<=_"),
+    (">=", 2, "_>=_"),
+    ("<", 2, "_<_"),
+    (">", 2, "_>_"),
+    ("in", 2, "@in"),
+    ("+", 3, "_+_"),
+    ("-", 3, "_-_"),
+    ("*", 4, "_*_"),
+    ("/", 4, "_/_"),
+    ("%", 4, "_%_"),
+];
+
+/// Operands that were read and the operators between them: strength, function, place.
+pub struct Chain {
+    pub operands: VecDeque<Box<Node>>,
+    pub operators: VecDeque<(u8, &'static str, usize)>,
+}
+
+impl Chain {
+    /// A chain of `||`, or below it of `&&`. Long chains become balanced trees, as in cel-go.
+    pub fn logic(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
+        let mut terms = vec![self.term(and)?];
+        let mut places = Vec::new();
+        while let Some(at) = self.next_operator(|strength| strength == u8::from(and)) {
+            places.push(at.1);
+            terms.push(self.term(and)?);
+        }
+        balance(&mut terms.into_iter(), &places, and)
+    }
+
+    fn term(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
+        if and { self.binary(AND + 1) } else { self.logic(true) }
+    }
+
+    fn binary(&mut self, strength: u8) -> Result<Box<Node>, Complaint> {
+        let mut left = self.operands.pop_front().expect("an operand more than operators");
+        while let Some(&(found, ..)) = self.operators.front()
+            && let Some((function, at)) = self.next_operator(|found| found >= strength)
+        {
+            let right = self.binary(found + 1)?;
+            left = call(at, function, false, vec![*left, *right])?;
+        }
+        Ok(left)
+    }
+
+    fn next_operator(&mut self, accept: impl Fn(u8) -> bool) -> Option<(&'static str, usize)> {
+        let (_, function, at) = self.operators.pop_front_if(|operator| accept(operator.0))?;
+        Some((function, at))
+    }
+}
+
+/// The operator in the middle is the root. Takes one term more than there are places.
+fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
+    if places.is_empty() {
+        return Ok(terms.next().expect("a term more than operators"));
+    }
+    let middle = places.len() / 2;
+    let left = balance(terms, &places[..middle], and)?;
+    let right = balance(terms, &places[middle + 1..], and)?;
+    let depth = left.depth.max(right.depth);
+    node(places[middle], depth, Kind::Logic { and, operands: Box::new([*left, *right]) })
+}
