@@ -43,8 +43,9 @@ pub struct Unschedulable {
     pub deallocate: Option<Key>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Nomination {
+    #[default]
     Keep,
     Clear,
     Set(Text),
@@ -297,7 +298,7 @@ impl<'a> Search<'a> {
 
     /// Tells why there is no place, and asks whether room can be made.
     fn give_up(self) -> Plan {
-        let mut said = Said { nomination: Nomination::Keep, ..Said::default() };
+        let mut said = Said::default();
         for enabled in self.profile.at(Point::PostFilter) {
             match enabled.plugin.name() {
                 dynamic_resources::NAME => self.free_devices(&mut said),
@@ -366,12 +367,6 @@ struct Said {
     deallocate: Option<Key>,
     preemption: Option<Preemption>,
     done: bool,
-}
-
-impl Default for Nomination {
-    fn default() -> Self {
-        Nomination::Keep
-    }
 }
 
 /// The filters of one search, in their order.

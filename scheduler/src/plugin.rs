@@ -210,9 +210,9 @@ impl Scale {
         match self {
             Scale::AsItIs => score,
             Scale::ByHighest if highest == 0 => score,
-            Scale::ByHighest => MAX_SCORE * score / highest,
+            Scale::ByHighest => MAX_SCORE.saturating_mul(score) / highest,
             Scale::ByHighestReversed if highest == 0 => MAX_SCORE,
-            Scale::ByHighestReversed => MAX_SCORE - MAX_SCORE * score / highest,
+            Scale::ByHighestReversed => MAX_SCORE - MAX_SCORE.saturating_mul(score) / highest,
         }
     }
 }

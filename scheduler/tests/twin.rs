@@ -1,6 +1,7 @@
 //! The fast planner and the plain one must agree: the node that the fast one picks has the highest sum of scores that
 //! the plain one finds, and where one finds no place, neither does the other.
 
+use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
 use proptest::prelude::*;
@@ -249,6 +250,7 @@ impl World {
         let profile = &self.configuration.profiles[0];
         let slow = plan(&self.snapshot, profile, &pod);
         let fast = self.planner.plan(&self.snapshot, (0, profile), &pod);
+        self.compare_nodes(&slow, &pod)?;
         match (&slow.outcome, &fast.outcome) {
             (Outcome::Bind { .. }, Outcome::Bind { node, promise }) => {
                 let good = good(&slow);
@@ -262,6 +264,25 @@ impl World {
                 self.snapshot.apply(Kind::Pod, key, None);
             }
             _ => prop_assert!(false, "slow: {:?}\nfast: {:?}", slow.outcome, fast.outcome),
+        }
+        Ok(())
+    }
+}
+
+/// Plug-ins that count pods over many nodes: what they say is not remembered by node.
+const COUNTING: [&str; 2] = ["PodTopologySpread", "InterPodAffinity"];
+
+impl World {
+    /// What is remembered of each node must be what the plain search finds there.
+    fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
+        for node in self.snapshot.nodes() {
+            let Some(remembered) = self.planner.remembers(0, pod, node.id) else { continue };
+            let refused = slow.explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name);
+            match refused {
+                None => prop_assert!(remembered, "{} will do", node.node.name),
+                Some((_, refusal)) if COUNTING.contains(&refusal.plugin) => {}
+                Some((_, refusal)) => prop_assert!(!remembered, "{} is refused: {refusal:?}", node.node.name),
+            }
         }
         Ok(())
     }

@@ -254,6 +254,8 @@ pub struct Allocated {
 
 /// How many may use one claim.
 pub const MAX_RESERVATIONS: usize = 256;
+/// How many claims one pod may have: devices are found claim after claim, each a step deeper.
+pub const MAX_CLAIMS: usize = 64;
 /// As many devices as a claim may have.
 pub const MAX_DEVICES: usize = 32;
 

@@ -26,6 +26,7 @@ pub struct Template {
     pub pod_affinity: PodAffinity,
     pub tolerations: Vec<Toleration>,
     pub spread: Vec<Spread>,
+    // Invariant: sorted.
     pub ports: Vec<Port>,
     /// Images of init containers, containers and volumes, each as often as it is named.
     pub images: Vec<Text>,
@@ -73,9 +74,9 @@ pub struct Pod {
 /// A port of the host. An empty address is every address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Port {
-    pub address: Text,
-    pub protocol: Text,
     pub port: i64,
+    pub protocol: Text,
+    pub address: Text,
 }
 
 /// A volume that has a say in where a pod may lie.
@@ -124,7 +125,7 @@ impl Pod {
             template_id: 0,
             node_name: pool.optional(&spec["nodeName"]),
             nominated: pool.optional(&status["nominatedNodeName"]),
-            priority: spec["priority"].as_i64().unwrap_or(0),
+            priority: spec["priority"].as_i64().unwrap_or(0).clamp(i32::MIN.into(), i32::MAX.into()),
             never_preempts: text(&spec["preemptionPolicy"]) == "Never",
             gates: items(&spec["schedulingGates"]).map(|gate| pool.field(&gate["name"])).collect(),
             deleting: pod["metadata"]["deletionTimestamp"].is_string(),
@@ -243,15 +244,18 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 fn host_ports(pool: &mut Pool, spec: &Value) -> Vec<Port> {
     let sidecars = items(&spec["initContainers"]).filter(|one| text(&one["restartPolicy"]) == "Always");
     let containers = items(&spec["containers"]).chain(sidecars);
-    let ports = containers.flat_map(|container| items(&container["ports"]));
-    ports
+    let mut ports: Vec<Port> = containers
+        .flat_map(|container| items(&container["ports"]))
         .filter_map(|one| {
             let port = one["hostPort"].as_i64().filter(|port| *port > 0)?;
             let protocol = one["protocol"].as_str().filter(|text| !text.is_empty()).unwrap_or("TCP");
             let address = one["hostIP"].as_str().filter(|address| *address != "0.0.0.0").unwrap_or("");
-            Some(Port { address: pool.text(address), protocol: pool.text(protocol), port })
+            Some(Port { port, protocol: pool.text(protocol), address: pool.text(address) })
         })
-        .collect()
+        .collect();
+    ports.sort();
+    ports.dedup();
+    ports
 }
 
 impl Port {

@@ -22,6 +22,11 @@ pub struct PreferredNodeTerm {
     pub term: NodeTerm,
 }
 
+/// The weight of a preferred term, which the API keeps between 1 and 100.
+fn weight(term: &Value) -> i64 {
+    term["weight"].as_i64().unwrap_or(0).clamp(0, 100)
+}
+
 impl NodeSelector {
     pub fn decode(pool: &mut Pool, value: &Value) -> Option<Self> {
         value.is_object().then(|| {
@@ -63,10 +68,7 @@ impl Requirement {
 impl PreferredNodeTerm {
     pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
         items(value)
-            .map(|one| PreferredNodeTerm {
-                weight: one["weight"].as_i64().unwrap_or(0),
-                term: NodeTerm::decode(pool, &one["preference"]),
-            })
+            .map(|one| PreferredNodeTerm { weight: weight(one), term: NodeTerm::decode(pool, &one["preference"]) })
             .collect()
     }
 }
@@ -98,10 +100,7 @@ impl PodAffinity {
                 .map(|term| PodTerm::decode(pool, term, namespace, 0))
                 .collect();
             let preferred = items(&side["preferredDuringSchedulingIgnoredDuringExecution"])
-                .map(|one| {
-                    let weight = one["weight"].as_i64().unwrap_or(0);
-                    PodTerm::decode(pool, &one["podAffinityTerm"], namespace, weight)
-                })
+                .map(|one| PodTerm::decode(pool, &one["podAffinityTerm"], namespace, weight(one)))
                 .collect();
             (required, preferred)
         };
@@ -236,7 +235,7 @@ impl Spread {
             }
         }
         Spread {
-            max_skew: one["maxSkew"].as_i64().unwrap_or(1),
+            max_skew: one["maxSkew"].as_i64().unwrap_or(1).clamp(1, i32::MAX.into()),
             topology_key: pool.field(&one["topologyKey"]),
             hard: text(&one["whenUnsatisfiable"]) != "ScheduleAnyway",
             selector,

@@ -2,7 +2,7 @@
 
 use super::rests_on;
 use super::tournament::Tournament;
-use crate::plan::Filters;
+use crate::plan::{Filters, Outcome, Plan, Unschedulable};
 use crate::plugin::{Cycle, Filter, Point, PreFilter, Scale, Score};
 use crate::profile::Profile;
 use crate::snapshot::changes::Change;
@@ -27,6 +27,8 @@ pub(super) struct Memory {
     is_dirty: Vec<bool>,
     /// A plug-in refused the pod as such.
     refused: bool,
+    /// Why there was no place, and after how many changes that was.
+    why: Option<(u64, Unschedulable)>,
 }
 
 /// A score with what it gave to each node.
@@ -72,9 +74,26 @@ impl Memory {
             dirty: Vec::new(),
             is_dirty: Vec::new(),
             refused: false,
+            why: None,
         };
         memory.begin_anew(cycle, profile);
         memory
+    }
+
+    /// Why a pod like this one found no place, if nothing has changed since.
+    pub fn told_before(&self, cycle: Cycle<'_>) -> Option<Unschedulable> {
+        let (at, why) = self.why.as_ref()?;
+        (*at == cycle.snapshot.changes().next()).then(|| why.clone())
+    }
+
+    /// Remembers why there is no place, unless something is to be done about it.
+    pub fn remember_why(&mut self, cycle: Cycle<'_>, plan: &Plan) {
+        self.why = match &plan.outcome {
+            Outcome::Unschedulable(why) if why.victims.is_none() && why.deallocate.is_none() => {
+                Some((cycle.snapshot.changes().next(), why.clone()))
+            }
+            _ => None,
+        };
     }
 
     pub fn will_do(&self, node: NodeId) -> bool {

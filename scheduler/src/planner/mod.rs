@@ -59,10 +59,16 @@ impl Planner {
         let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
         memory.used = turn;
         let best = memory.best(cycle, profile);
-        match best.and_then(|node| bind(cycle, memory, node)) {
-            Some(plan) => plan,
-            None => plan_slowly(snapshot, profile, pod),
+        if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
+            return plan;
         }
+        if let Some(told) = memory.told_before(cycle) {
+            return Plan { outcome: Outcome::Unschedulable(told), explanation: Explanation::default() };
+        }
+        // Why there is no place, and what can be done about it, only the plain search tells.
+        let plan = plan(snapshot, profile, pod);
+        memory.remember_why(cycle, &plan);
+        plan
     }
 
     /// Whether a node will do for a pod by what is remembered, for tests that compare this with what is worked out.
@@ -80,10 +86,6 @@ impl Planner {
             self.memories.remove(&oldest);
         }
     }
-}
-
-fn plan_slowly(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
-    plan(snapshot, profile, pod)
 }
 
 /// The decision for a node, unless a plug-in cannot keep what it promised there.

@@ -60,7 +60,7 @@ impl Strategy {
         let percent = |part: i64| percent(part, there);
         match self {
             Strategy::LeastAllocated if asked > there => 0,
-            Strategy::LeastAllocated => percent(there - asked),
+            Strategy::LeastAllocated => percent(there.saturating_sub(asked)),
             Strategy::MostAllocated => percent(asked.min(there)),
             Strategy::RequestedToCapacityRatio(line) => on_line(line, if asked > there { 100 } else { percent(asked) }),
         }

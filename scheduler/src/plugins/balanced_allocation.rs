@@ -51,7 +51,7 @@ impl Balance {
             let asked = pod.get(name);
             let Some((there, total)) = share(name, node, &node.held, asked) else { continue };
             let total = if with { total } else { total.saturating_sub(asked) };
-            let share = (total as f64 / there as f64).min(1.0);
+            let share = (total as f64 / there as f64).clamp(0.0, 1.0);
             match shares.get_mut(count) {
                 Some(slot) => *slot = share,
                 None => more.push(share),

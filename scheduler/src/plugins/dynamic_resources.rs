@@ -1,7 +1,7 @@
 //! DynamicResources: a pod lies where the devices that it claims are.
 
 use super::devices::allocate::Allocator;
-use crate::object::device::{Claim, MAX_RESERVATIONS};
+use crate::object::device::{Claim, MAX_CLAIMS, MAX_RESERVATIONS};
 use crate::object::pod::Template;
 use crate::object::{Key, Kind};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
@@ -108,6 +108,9 @@ impl Devices {
             return Ok(None);
         }
         let hard = |reason: String| Refusal::hard(NAME, reason);
+        if cycle.pod.template.claims.len() > MAX_CLAIMS {
+            return Err(hard(format!("more than {MAX_CLAIMS} resource claims")));
+        }
         let (mut allocated, mut unallocated) = (Vec::new(), Vec::new());
         for claim in claims(cycle).map_err(hard)? {
             if claim.deleting {

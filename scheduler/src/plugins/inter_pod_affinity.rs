@@ -174,7 +174,7 @@ impl Counters {
         let Some(place) = counter.places.of(node) else { return };
         let count = &mut counter.counts[place];
         let was = *count != 0;
-        *count += by;
+        *count = count.saturating_add(by);
         match (was, *count != 0) {
             (false, true) => self.places_counted += 1,
             (true, false) => self.places_counted -= 1,
@@ -193,7 +193,7 @@ impl Counters {
 
     /// The counts of all places that a node is in.
     fn sum(&self, node: NodeId) -> i64 {
-        self.by_key.iter().map(|counter| counter.at(node)).sum()
+        self.by_key.iter().fold(0, |sum, counter| sum.saturating_add(counter.at(node)))
     }
 
     fn is_empty(&self) -> bool {
@@ -392,7 +392,7 @@ impl Score for Preferences {
     fn normalize(&self, _: Cycle<'_>, _: &[NodeId], scores: &mut [i64]) {
         let Some((least, most)) = extremes(scores.iter().copied()) else { return };
         replace_each(scores, least, most, |score| {
-            let part = (score - least) as f64 / (most - least) as f64;
+            let part = score.saturating_sub(least) as f64 / most.saturating_sub(least) as f64;
             if most > least { (MAX_SCORE as f64 * part) as i64 } else { 0 }
         });
     }

@@ -102,7 +102,7 @@ struct Preferred(Vec<PreferredNodeTerm>);
 impl Score for Preferred {
     fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
         let matching = |one: &&PreferredNodeTerm| one.term.matches(&node.node.name, &node.node.labels);
-        self.0.iter().filter(matching).map(|one| one.weight).sum()
+        self.0.iter().filter(matching).fold(0, |sum, one| sum.saturating_add(one.weight))
     }
 
     fn scale(&self) -> Scale {

@@ -10,8 +10,12 @@ pub const NAME: &str = "NodePorts";
 #[derive(Debug)]
 pub struct NodePorts;
 
+/// Whether a pod uses one of these ports, which are sorted.
 fn conflict(own: &[Port], pod: &Pod) -> bool {
-    pod.template.ports.iter().any(|used| own.iter().any(|port| port.conflicts(used)))
+    pod.template.ports.iter().any(|used| {
+        let from = own.partition_point(|port| port.port < used.port);
+        own[from..].iter().take_while(|port| port.port == used.port).any(|port| port.conflicts(used))
+    })
 }
 
 impl Plugin for NodePorts {

@@ -94,6 +94,7 @@ impl Allocator {
             taken: self.taken.clone(),
             chosen: vec![Vec::new(); self.claims.len()],
             tries: 0,
+            selected: HashMap::new(),
         };
         if !search.claim(0)? {
             return Ok(None);
@@ -191,6 +192,8 @@ struct Search<'a> {
     taken: Taken,
     chosen: Vec<Vec<Pick>>,
     tries: usize,
+    /// Which candidates are selected for which alternative, as far as it was asked.
+    selected: HashMap<(Which, usize), bool>,
 }
 
 impl Search<'_> {
@@ -203,7 +206,7 @@ impl Search<'_> {
             return self.claim(claim + 1);
         };
         for (alternative, ask) in of.alternatives.iter().enumerate() {
-            let place = Place3 { claim, request, alternative };
+            let place = Which { claim, request, alternative };
             let found = match ask.count {
                 Some(count) => self.some(place, count, 0)?,
                 None => self.all(place)?,
@@ -216,7 +219,7 @@ impl Search<'_> {
     }
 
     /// So many more devices, from a candidate on.
-    fn some(&mut self, place: Place3, more: usize, from: usize) -> Result<bool, String> {
+    fn some(&mut self, place: Which, more: usize, from: usize) -> Result<bool, String> {
         if more == 0 {
             return self.request(place.claim, place.request + 1);
         }
@@ -242,7 +245,7 @@ impl Search<'_> {
     }
 
     /// Every device that is selected, or none.
-    fn all(&mut self, place: Place3) -> Result<bool, String> {
+    fn all(&mut self, place: Which) -> Result<bool, String> {
         let before = self.chosen[place.claim].len();
         let mut possible = self.candidates.iter().all(|candidate| candidate.complete);
         for candidate in 0..self.candidates.len() {
@@ -264,13 +267,21 @@ impl Search<'_> {
         Ok(false)
     }
 
-    fn ask(&self, place: Place3) -> (&Request, &Ask) {
+    fn ask(&self, place: Which) -> (&Request, &Ask) {
         let request = &self.allocator.claims[place.claim].requests[place.request];
         (request, &request.alternatives[place.alternative])
     }
 
-    fn selected(&self, place: Place3, candidate: usize) -> Result<bool, String> {
-        let candidate = self.candidates[candidate];
+    fn selected(&mut self, place: Which, candidate: usize) -> Result<bool, String> {
+        if let Some(known) = self.selected.get(&(place, candidate)) {
+            return Ok(*known);
+        }
+        let selected = self.select(place, self.candidates[candidate])?;
+        self.selected.insert((place, candidate), selected);
+        Ok(selected)
+    }
+
+    fn select(&self, place: Which, candidate: Candidate<'_>) -> Result<bool, String> {
         let selectors = &self.allocator.selectors[place.claim][place.request][place.alternative];
         for (index, selector) in selectors.iter().enumerate() {
             let claim = &self.allocator.claims[place.claim].key;
@@ -283,7 +294,7 @@ impl Search<'_> {
     }
 
     /// The device for the request, if it is free and goes with what is chosen already.
-    fn pick(&self, place: Place3, index: usize) -> Option<Pick> {
+    fn pick(&self, place: Which, index: usize) -> Option<Pick> {
         let candidate = self.candidates[index];
         let (request, ask) = self.ask(place);
         let id = candidate.id();
@@ -362,7 +373,7 @@ impl Search<'_> {
         others.all(|other| (other == own) != constraint.distinct)
     }
 
-    fn take(&mut self, place: Place3, pick: Pick) {
+    fn take(&mut self, place: Which, pick: Pick) {
         if !pick.result.admin {
             let id = self.candidates[pick.candidate].id();
             if pick.result.consumed.is_empty() {
@@ -377,7 +388,7 @@ impl Search<'_> {
         self.chosen[place.claim].push(pick);
     }
 
-    fn give_back(&mut self, place: Place3) {
+    fn give_back(&mut self, place: Which) {
         let Some(pick) = self.chosen[place.claim].pop() else { return };
         if pick.result.admin {
             return;
@@ -397,8 +408,8 @@ impl Search<'_> {
 }
 
 /// Which alternative of which request of which claim.
-#[derive(Clone, Copy)]
-struct Place3 {
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Which {
     claim: usize,
     request: usize,
     alternative: usize,
