@@ -18,7 +18,6 @@ pub fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> 
 }
 
 /// A call of a member, or a macro that looks like one.
-#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
 pub fn member_call(
     at: usize,
     target: Box<Node>,
@@ -96,6 +95,7 @@ fn fold(
 }
 
 /// `list.sortBy(item, key)`: the list by the keys of its items.
+#[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
 fn sort_by(at: usize, target: Box<Node>, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
     if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {
         let can = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";

@@ -4,9 +4,9 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Generation, Hooks, Kind,
-    MetadataOnUpdate, MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate,
-    Version, Warnings,
+    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Generation,
+    Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource,
+    Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::role::RoleKind;
@@ -476,7 +476,7 @@ impl Kind {
         self
     }
 
-    pub fn connect_options(mut self, hook: fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>) -> Self {
+    pub fn connect_options(mut self, hook: CheckConnect) -> Self {
         self.hooks.connect_options = Some(hook);
         self
     }

@@ -1,6 +1,8 @@
-//! What kinds whose subresources lead into a pod are told of a request.
+//! What a kind is told of a request to a subresource that leads into a pod.
 
-/// What a request says besides that leads into a pod.
+use crate::refusal::Refusal;
+
+/// What such a request says beside its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     pub container: Option<String>,
@@ -9,3 +11,6 @@ pub struct ConnectOptions {
     pub since_time: Option<String>,
     pub tail_lines: Option<i64>,
 }
+
+/// A rule on these options: `(object's name, subresource, options)`.
+pub type CheckConnect = fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>;

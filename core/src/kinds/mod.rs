@@ -47,7 +47,7 @@ mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
-pub use connect::ConnectOptions;
+pub use connect::{CheckConnect, ConnectOptions};
 pub use deprecations::Deprecation;
 #[cfg(test)]
 pub(crate) use groups::default_rules;
@@ -341,8 +341,8 @@ pub struct Hooks {
     pub is_held: Option<fn(&Document) -> bool>,
     /// What is told of an object that cannot be reached through a subresource, which leads to a node: `proxy`, `log`.
     pub unreachable: Option<fn(&Value, &str, &ConnectOptions) -> Refusal>,
-    /// Checks the options of such a subresource, by the object's name and the subresource's, before anything is looked up.
-    pub connect_options: Option<fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>>,
+    /// Checks the options of such a subresource before anything is looked up.
+    pub connect_options: Option<CheckConnect>,
     /// What an export leaves out, because this one cluster had given it.
     pub export: Option<fn(&mut Document)>,
 }

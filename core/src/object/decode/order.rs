@@ -2,7 +2,7 @@
 
 use super::{Path, Segment};
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The complaints about these unknown and repeated fields of a JSON text, in the order of the document. What does not
@@ -25,8 +25,8 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
 
 struct Walk {
     /// Paths that were not met yet, and what is said of them.
-    unknown: HashMap<String, String>,
-    repeated: HashMap<String, String>,
+    unknown: BTreeMap<String, String>,
+    repeated: BTreeMap<String, String>,
     found: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         while let Some(key) = map.next_key::<String>()? {
             let path = Path { parent: self.path, segment: Segment::Key(&key) };
             let mut text = String::new();

@@ -286,10 +286,8 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
         }
     }
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old_spec["volumeMode"], causes);
-    if !old_spec["volumeAttributesClassName"].is_null() {
-        if class.is_set() && class.is_empty() {
-            causes.push(class.forbidden("update from non-nil value to an empty string is forbidden"));
-        }
+    if !old_spec["volumeAttributesClassName"].is_null() && class.is_set() && class.is_empty() {
+        causes.push(class.forbidden("update from non-nil value to an empty string is forbidden"));
     }
 }
 
