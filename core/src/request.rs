@@ -1,7 +1,7 @@
 //! What a client asks for, in terms that every transport shares.
 
 use crate::authz::user::User;
-use crate::kinds::{Kind, KindId, Registry};
+use crate::kinds::{ConnectOptions, Kind, KindId, Registry};
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -79,16 +79,6 @@ pub struct Options {
     pub send_initial_events: Option<bool>,
     pub delete: DeleteOptions,
     pub connect: ConnectOptions,
-}
-
-/// What a request says besides that leads into a pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ConnectOptions {
-    pub container: Option<String>,
-    pub limit_bytes: Option<i64>,
-    pub since_seconds: Option<i64>,
-    pub since_time: Option<String>,
-    pub tail_lines: Option<i64>,
 }
 
 /// What happens to unknown and duplicate fields.

@@ -2,8 +2,9 @@
 
 use crate::route::decode;
 use holdfast_core::Refusal;
+use holdfast_core::kinds::ConnectOptions;
 use holdfast_core::refusal::{BadRequest, Cause, Subject};
-use holdfast_core::request::{ConnectOptions, DeleteOptions, FieldValidation, Options};
+use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
 
 /// A year. No clock counts as far as the largest number that a client can ask for.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;

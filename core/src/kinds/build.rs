@@ -4,8 +4,9 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, Column, Completed, Convert, Deprecation, FieldPaths, Generation, Hooks, Kind, MetadataOnUpdate,
-    MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Generation, Hooks, Kind,
+    MetadataOnUpdate, MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Validate,
+    Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::role::RoleKind;
@@ -13,7 +14,6 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::refusal::{Cause, Refusal};
-use crate::request::ConnectOptions;
 use serde_json::Value;
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.

@@ -15,6 +15,7 @@ pub mod batch;
 mod build;
 pub mod cells;
 pub mod certificates;
+mod connect;
 pub mod conversion;
 mod convert;
 pub mod coordination;
@@ -46,6 +47,7 @@ mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
+pub use connect::ConnectOptions;
 pub use deprecations::Deprecation;
 #[cfg(test)]
 pub(crate) use groups::default_rules;
@@ -62,7 +64,6 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::refusal::{Cause, Refusal};
-use crate::request::ConnectOptions;
 use serde_json::{Map, Value};
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.

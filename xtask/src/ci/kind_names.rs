@@ -101,6 +101,22 @@ const ALLOWED: &[Allowed] = &[
         words: &["EndpointSlice", "PodDisruptionBudget", "RuntimeClass"],
         why: "feature gates that are called so",
     },
+    Allowed {
+        within: "server/src/gates/newer.rs",
+        words: &["ClusterTrustBundle", "PodCertificateRequest", "VolumeAttributesClass"],
+        why: "feature gates that are called so",
+    },
+    Allowed {
+        within: "server/src/settled/plugins.rs",
+        words: &[
+            "MutatingAdmissionPolicy",
+            "ResourceQuota",
+            "RuntimeClass",
+            "ServiceAccount",
+            "ValidatingAdmissionPolicy",
+        ],
+        why: "admission plug-ins that are called so in arguments",
+    },
     Allowed { within: "chronicle/src/", words: &["events"], why: "a count of the log's events in a report" },
     Allowed {
         within: "storage-rocks/src/key.rs",

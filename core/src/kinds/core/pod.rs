@@ -1,11 +1,10 @@
 //! Pod: many subresources, and a status that starts with what the server itself knows.
 
 use super::{PACKAGE, columns, validate, warnings};
-use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, text, text_or};
+use crate::kinds::{ConnectOptions, Kind};
 use crate::object::meta::Document;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
-use crate::request::ConnectOptions;
 use crate::schema::defaults::objects;
 use serde_json::{Map, Value, json};
 
