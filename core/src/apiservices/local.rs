@@ -135,16 +135,20 @@ fn wanted(custom: &Custom, served: &GroupVersion) -> Option<Document> {
         None if custom.serves(served) => (ALWAYS, CUSTOM_PRIORITIES),
         None => return None,
     };
+    let mut spec = json!({
+        "version": served.version,
+        "groupPriorityMinimum": group,
+        "versionPriority": version,
+    });
+    // That of the core group is stored as none.
+    if !served.group.is_empty() {
+        spec["group"] = served.group.as_str().into();
+    }
     let document = json!({
         "apiVersion": format!("{GROUP}/v1"),
         "kind": known::API_SERVICE.kind,
         "metadata": {"name": served.name(), "labels": {LABEL: kept}},
-        "spec": {
-            "group": served.group,
-            "version": served.version,
-            "groupPriorityMinimum": group,
-            "versionPriority": version,
-        },
+        "spec": spec,
     });
     match document {
         Value::Object(document) => Some(document),

@@ -70,7 +70,6 @@ const DEPRECATIONS: &[Deprecation] = &[
     all("events.k8s.io/v1beta1", 19, 25, "events.k8s.io/v1"),
     of("extensions/v1beta1", &["Ingress"], 14, 22, "networking.k8s.io/v1"),
     of("extensions/v1beta1", &["NetworkPolicy"], 9, 16, "networking.k8s.io/v1"),
-    of("extensions/v1beta1", &["PodSecurityPolicy"], 11, 16, "policy/v1beta1"),
     all("extensions/v1beta1", 8, 16, "apps/v1"),
     all("flowcontrol.apiserver.k8s.io/v1beta1", 23, 26, "flowcontrol.apiserver.k8s.io/v1"),
     all("flowcontrol.apiserver.k8s.io/v1beta2", 26, 29, "flowcontrol.apiserver.k8s.io/v1"),
@@ -79,7 +78,6 @@ const DEPRECATIONS: &[Deprecation] = &[
     all("networking.k8s.io/v1beta1", 19, 22, "networking.k8s.io/v1"),
     all("node.k8s.io/v1alpha1", 20, 24, "node.k8s.io/v1"),
     all("node.k8s.io/v1beta1", 22, 25, "node.k8s.io/v1"),
-    of("policy/v1beta1", &["PodSecurityPolicy"], 21, 25, ""),
     all("policy/v1beta1", 21, 25, "policy/v1"),
     all("rbac.authorization.k8s.io/v1alpha1", 17, 22, "rbac.authorization.k8s.io/v1"),
     all("rbac.authorization.k8s.io/v1beta1", 17, 22, "rbac.authorization.k8s.io/v1"),
@@ -147,12 +145,6 @@ mod tests {
                 "v1beta1",
                 "DaemonSet",
                 "extensions/v1beta1 DaemonSet is deprecated in v1.8+, unavailable in v1.16+; use apps/v1 DaemonSet",
-            ),
-            (
-                "policy",
-                "v1beta1",
-                "PodSecurityPolicy",
-                "policy/v1beta1 PodSecurityPolicy is deprecated in v1.21+, unavailable in v1.25+",
             ),
         ];
         for (group, version, kind, expected) in cases {

@@ -282,6 +282,7 @@ pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
 /// One column of the Table form.
 pub struct Column {
+    /// Empty: rows have its cell, but the headers do not name it.
     pub name: String,
     /// `string`, `integer`, `date`, `boolean`, `number`.
     pub ty: &'static str,

@@ -484,7 +484,7 @@ mod tests {
                 pod(json!({"livenessProbe": {"tcpSocket": {"port": true}}})),
                 field(
                     "bool into Go struct field TCPSocketAction.spec.template.spec.containers.livenessProbe.\
-                     tcpSocket.port of type int32",
+                     ProbeHandler.tcpSocket.port of type int32",
                 ),
             ),
             (

@@ -102,7 +102,8 @@ impl Rows {
         out.extend_from_slice(br#","columnDefinitions":"#);
         let columns = or_default(&shown.columns);
         if form.headers {
-            put(&mut out, &columns.iter().map(Definition::from).collect::<Vec<_>>());
+            let named = columns.iter().filter(|column| !column.name.is_empty());
+            put(&mut out, &named.map(Definition::from).collect::<Vec<_>>());
         } else {
             out.extend_from_slice(b"null");
         }

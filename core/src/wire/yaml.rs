@@ -411,7 +411,7 @@ mod tests {
             "empty: \"\"",
             "float: 0.5",
             "ip: 10.0.0.1",
-            "items:\n- a: 1\n  b:\n  - true\n  - null\n- - x\n  - - y\n- z",
+            "items:\n- a: 1\n  b:\n  - true\n  - null\n- - x\n  - - \"y\"\n- z",
             "metadata:\n  .: {}\n  date: \"2026-01-02\"\n  k:{\"name\":\"c\"}:\n    .: {}\n  labels: {}\n  list: []\n  name: \"n\"\n  \
              time: \"2026-01-02T03:04:05Z\"\n  v9: 2\n  v10: 1",
             "\"no\": \"no\"",

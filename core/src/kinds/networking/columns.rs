@@ -52,7 +52,8 @@ pub fn of(kind: &str) -> Vec<Column> {
             column("ParentRef", "string", 0, "The object that uses the address.", |doc, _| {
                 at(doc, "spec.parentRef").map_or_else(|| NONE.into(), parent).into()
             }),
-            age_column(),
+            // Kubernetes counts the age in every row and names it in no header.
+            Column { name: String::new(), ..age_column() },
         ],
         _ => Vec::new(),
     }

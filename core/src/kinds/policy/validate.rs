@@ -72,7 +72,7 @@ mod tests {
                 (
                     "/status/conditions",
                     json!([{"type": "DisruptionAllowed", "status": "True", "lastTransitionTime": "2024-01-01T00:00:00Z"}]),
-                    "status.conditions[0].reason: Required value: must be set",
+                    "status.conditions[0].reason: Required value",
                 ),
             ],
         );

@@ -118,7 +118,7 @@ mod tests {
                 (
                     "/status/conditions/0/reason",
                     Value::Null,
-                    "status.conditions[0].reason: Required value: must be set",
+                    "status.conditions[0].reason: Required value",
                 ),
             ],
         );

@@ -180,8 +180,8 @@ fn operations_stand_where_clients_look_for_them() {
     });
 }
 
-/// What an operation is about, what `name` is the name of, its own parameters, its codes, and the types it takes
-/// and gives.
+/// What an operation is about, what `name` is the name of, its options (wherever they stand, without `pretty`, which
+/// all have), its codes, and the types it takes and gives.
 fn summary(document: &Value, placed: &Value) -> String {
     let (operation, item) = (&placed["operation"], &document["paths"][placed["path"].as_str().unwrap()]);
     let shared = item["parameters"].as_array();
@@ -190,10 +190,11 @@ fn summary(document: &Value, placed: &Value) -> String {
         .flatten()
         .find(|p| p["name"] == "name")
         .map_or("-", |p| p["description"].as_str().unwrap().strip_prefix("name of the ").unwrap());
-    let words = |value: &Value| {
-        let own: Vec<&str> = value.as_array().into_iter().flatten().map(|p| p["name"].as_str().unwrap()).collect();
-        own.join(" ")
-    };
+    let own = operation["parameters"].as_array();
+    let options: BTreeSet<&str> = (own.into_iter().chain(shared).flatten())
+        .filter(|p| p["in"] == "query" && p["name"] != "pretty")
+        .map(|p| p["name"].as_str().unwrap())
+        .collect();
     let types = |content: &Value| {
         let types = content.as_object().into_iter().flatten().map(|(ty, _)| ty.replace("application/", ""));
         types.collect::<Vec<_>>().join(" ")
@@ -202,7 +203,7 @@ fn summary(document: &Value, placed: &Value) -> String {
     format!(
         "{} | {about} | {} | {} | {} | {}",
         operation["description"].as_str().unwrap(),
-        words(&operation["parameters"]),
+        options.into_iter().collect::<Vec<_>>().join(" "),
         codes.join(" "),
         types(&operation["requestBody"]["content"]),
         types(&operation["responses"]["200"]["content"]),
@@ -221,6 +222,8 @@ fn operations_say_what_kubernetes_says() {
                       ignoreStoreReadErrorWithClusterBreakingPotential labelSelector limit orphanDependents \
                       propagationPolicy resourceVersion resourceVersionMatch sendInitialEvents timeoutSeconds";
     let write = "dryRun fieldManager fieldValidation";
+    let exec = "command container stderr stdin stdout tty";
+    let log = "container follow insecureSkipTLSVerifyBackend limitBytes previous sinceSeconds stream tailLines timestamps";
     let patch = "apply-patch+yaml json-patch+json merge-patch+json strategic-merge-patch+json";
     let rows = [
         (
@@ -262,11 +265,11 @@ fn operations_say_what_kubernetes_says() {
         ),
         (
             "readCoreV1NamespacedPodLog",
-            format!("read log of the specified Pod | Pod |  | 200 401 |  | {object} text/plain"),
+            format!("read log of the specified Pod | Pod | {log} | 200 401 |  | {object} text/plain"),
         ),
         (
             "connectCoreV1PostNamespacedPodExec",
-            "connect POST requests to exec of Pod | PodExecOptions |  | 200 401 |  | */*".into(),
+            format!("connect POST requests to exec of Pod | PodExecOptions | {exec} | 200 401 |  | */*"),
         ),
         ("getCoreV1APIResources", format!("get available resources | - |  | 200 401 |  | {object}")),
     ];
@@ -347,13 +350,9 @@ fn definitions_carry_what_patches_and_explain_need() {
         assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
         assert_eq!(containers["x-kubernetes-list-type"], "map");
         assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
-        // An empty container would lack its name: no default.
-        assert_eq!(containers["items"], json!({"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}));
-        let statuses = &schemas["io.k8s.api.core.v1.PodStatus"]["properties"]["resourceClaimStatuses"]["items"];
-        assert_eq!(statuses["default"], Value::Null);
-        let terms = &schemas["io.k8s.api.core.v1.NodeSelector"]["properties"]["nodeSelectorTerms"]["items"];
-        let term = "#/components/schemas/io.k8s.api.core.v1.NodeSelectorTerm";
-        assert_eq!(*terms, json!({"allOf": [{"$ref": term}], "default": {}}));
+        // What Go writes for nothing, though an empty container lacks its name.
+        let container = "#/components/schemas/io.k8s.api.core.v1.Container";
+        assert_eq!(containers["items"], json!({"allOf": [{"$ref": container}], "default": {}}));
         assert!(containers["description"].as_str().unwrap().starts_with("List of containers"));
         let volumes = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["volumes"];
         assert_eq!(volumes["x-kubernetes-patch-strategy"], "merge,retainKeys");
@@ -372,16 +371,17 @@ fn definitions_carry_what_patches_and_explain_need() {
         assert_eq!(schemas["io.k8s.api.core.v1.SecretKeySelector"]["x-kubernetes-map-type"], "atomic");
         let claim = &schemas["io.k8s.api.core.v1.PersistentVolumeClaimSpec"]["properties"];
         let modes = json!(["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]);
-        assert_eq!(claim["accessModes"]["items"], json!({"type": "string", "enum": modes}));
+        assert_eq!(claim["accessModes"]["items"], json!({"type": "string", "enum": modes, "default": ""}));
         assert_eq!(claim["volumeMode"]["enum"], json!(["Block", "Filesystem"]));
         let profile = &schemas["io.k8s.api.core.v1.SeccompProfile"];
         assert_eq!(profile["x-kubernetes-unions"][0]["discriminator"], "type");
-        assert_eq!(profile["properties"]["type"]["default"], Value::Null);
+        assert_eq!(profile["properties"]["type"]["default"], "");
         assert_eq!(schemas["io.k8s.api.core.v1.Event"]["required"], json!(["involvedObject", "metadata"]));
     });
 }
 
-/// Definitions that nothing leads to, and defaults that break the schema they stand in.
+/// Definitions that nothing leads to, and defaults of another type than the schema they stand in. A default is what
+/// Go writes for nothing: it may lack what the schema requires, and be none of its values.
 fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
     let definitions = document.pointer(schemas).unwrap().as_object().unwrap();
     let mut used = BTreeSet::new();
@@ -393,11 +393,15 @@ fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
             for schema in [property, &property["items"], &property["additionalProperties"]] {
                 let target = schema["allOf"][0]["$ref"].as_str().and_then(|r| definitions.get(r.strip_prefix(prefix)?));
                 let default = &schema["default"];
-                let values = schema["enum"].as_array();
-                let fits = default.is_null()
-                    || values.is_none_or(|values| values.contains(default))
-                        && target.is_none_or(|target| target["required"].is_null() && target["type"] == "object");
-                if !fits {
+                let ty = match default {
+                    Value::Null => continue,
+                    Value::Bool(_) => "boolean",
+                    Value::Number(_) => "integer",
+                    Value::String(_) => "string",
+                    Value::Array(_) => "array",
+                    Value::Object(_) => "object",
+                };
+                if target.unwrap_or(schema)["type"] != ty {
                     found.push(format!("{name}.{field}: {default}"));
                 }
             }
@@ -407,7 +411,7 @@ fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_definition_is_unused_and_no_default_breaks_its_schema() {
+fn no_definition_is_unused_and_every_default_is_of_its_type() {
     check(vec![], |openapi| {
         let document = parsed(&v2(openapi, v2::Encoding::Json));
         assert_eq!(faults(&document, "/definitions", "#/definitions/"), Vec::<String>::new());
