@@ -94,7 +94,7 @@ fn granted(pool: &mut Pool, container: &Value, statuses: &Value) -> Option<Resou
 
 fn add_usual(own: &mut Resources, container: &Value, whole: &Value, whole_counts: bool) {
     let missing =
-        |name: &str| container["resources"]["requests"][name].is_null() && !(whole_counts && !whole[name].is_null());
+        |name: &str| container["resources"]["requests"][name].is_null() && (!whole_counts || whole[name].is_null());
     if missing(CPU) {
         own.milli_cpu = own.milli_cpu.max(USUAL_CPU);
     }

@@ -21,7 +21,7 @@ impl Plugin for ImageLocality {
     }
 
     fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
-        let images = cycle.pod.template.images.iter().map(|image| with_tag(image)).collect();
+        let images = cycle.pod.template.images.iter().map(with_tag).collect();
         Some(Box::new(Images(images)))
     }
 }

@@ -115,11 +115,7 @@ mod tests {
                     condition("Succeeded"),
                     "status.conditions[1].type: Duplicate value: \"Succeeded",
                 ),
-                (
-                    "/status/conditions/0/reason",
-                    Value::Null,
-                    "status.conditions[0].reason: Required value",
-                ),
+                ("/status/conditions/0/reason", Value::Null, "status.conditions[0].reason: Required value"),
             ],
         );
     }

@@ -223,7 +223,8 @@ fn operations_say_what_kubernetes_says() {
                       propagationPolicy resourceVersion resourceVersionMatch sendInitialEvents timeoutSeconds";
     let write = "dryRun fieldManager fieldValidation";
     let exec = "command container stderr stdin stdout tty";
-    let log = "container follow insecureSkipTLSVerifyBackend limitBytes previous sinceSeconds stream tailLines timestamps";
+    let log =
+        "container follow insecureSkipTLSVerifyBackend limitBytes previous sinceSeconds stream tailLines timestamps";
     let patch = "apply-patch+yaml json-patch+json merge-patch+json strategic-merge-patch+json";
     let rows = [
         (
