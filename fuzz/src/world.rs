@@ -10,6 +10,7 @@ use holdfast_core::object::Draft;
 use holdfast_core::pipeline::{Decision, Settings, actor, decide};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target, Verb};
+use holdfast_core::schema::layout::Layout;
 use holdfast_core::schema::schema;
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
@@ -158,6 +159,9 @@ fn check_entry(kind: &Kind, entry: &Entry) {
         let mut checked = document.clone();
         let unknown = layout.check(&mut checked);
         assert_eq!(unknown.as_deref(), Ok(&[][..]), "a stored object fits its schema: {document}");
+        if let Layout::Table(_, message) = layout {
+            holdfast_core::kinds::show_zeros(message, &mut checked);
+        }
         assert_eq!(checked, document, "a stored object is as its schema shows it");
         let mut defaulted = document.clone();
         holdfast_core::kinds::default(layout, &mut defaulted);
