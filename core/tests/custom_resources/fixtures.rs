@@ -232,7 +232,7 @@ fn write_again(world: &mut World, at: &str, made: &Value) {
     let stale = world.update(at, made).expect_err("a write on an older version");
     assert!(matches!(stale, Refusal::Conflict { .. }), "{at}: {stale:?}");
     let unversioned = world.update(at, &without_version(made)).expect_err("a write that names no version");
-    assert!(words(&unversioned).contains("metadata.resourceVersion: Invalid value: 0x0"), "{at}: {unversioned:?}");
+    assert!(words(&unversioned).contains("metadata.resourceVersion: Invalid value: 0: "), "{at}: {unversioned:?}");
 }
 
 fn without_version(object: &Value) -> Value {
