@@ -54,7 +54,9 @@ fn single_version(spec: &mut Map<String, Value>) {
     let version = text(spec, "version").to_owned();
     if !version.is_empty() {
         set_empty(spec, "versions", json!([{"name": version, "served": true, "storage": true}]));
-    } else if let Some(first) = spec.get("versions").and_then(|versions| versions.get(0)?.get("name")).cloned() {
+    } else if let Some(first) = spec.get("versions").and_then(|versions| versions.get(0)?.get("name")).cloned()
+        && !is_empty(&first)
+    {
         spec.insert("version".to_owned(), first);
     }
 }
