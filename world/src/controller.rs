@@ -1,0 +1,58 @@
+//! What a controller is: told of changes, asked for plans.
+
+use crate::{Change, Key, Plan, Refused, Resource, Time, World};
+use std::collections::BTreeSet;
+
+/// The time, and a number that no other plan has, for what must be chosen at random.
+#[derive(Debug, Clone, Copy)]
+pub struct Stamp {
+    pub time: Time,
+    pub seed: u64,
+}
+
+/// The keys that are to be planned.
+#[derive(Debug, Default)]
+pub struct Keys(pub BTreeSet<Key>);
+
+impl Keys {
+    pub fn add(&mut self, key: Key) {
+        self.0.insert(key);
+    }
+}
+
+/// One controller. All it knows of the cluster is in the world; what it keeps besides (when it first saw something)
+/// must be such that a new controller, which has lost it, comes to the same end.
+pub trait Controller: Send {
+    /// As `--controllers` names it: `deployment-controller`.
+    fn name(&self) -> &'static str;
+
+    /// The service account in `kube-system` that it acts as.
+    fn account(&self) -> &'static str {
+        self.name()
+    }
+
+    /// As its Events name their source.
+    fn component(&self) -> &'static str {
+        self.name()
+    }
+
+    /// What it looks at; the world is told of these, and shows them.
+    fn resources(&self) -> Vec<Resource>;
+
+    /// Whether it looks at the metadata of all objects there are, whatever their kind.
+    fn sees_everything(&self) -> bool {
+        false
+    }
+
+    /// Which keys a change concerns. The world shows the state after the change.
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
+
+    /// What is to be done for a key now.
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;
+
+    /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
+    /// later each time that it fails.
+    fn refused(&mut self, _world: &World, _key: &Key, _refused: &[Refused], _stamp: Stamp) -> Plan {
+        Plan::default()
+    }
+}

@@ -1,0 +1,23 @@
+//! What components see of a cluster, and what they do to it.
+//!
+//! A component has a [`World`]: the objects that it looks at, each as a small typed [`View`] beside its metadata and its
+//! bytes, with indexes by owner, namespace and node. A [`Controller`] is told of every change, says which keys that
+//! concerns, and plans a key at a time. A [`Plan`] is data: actions, events for people, and when to look again.
+//! Nothing here knows the time, a socket or a thread; whoever drives a controller brings them.
+
+pub mod controller;
+pub mod object;
+pub mod plan;
+pub mod resource;
+pub mod time;
+pub mod view;
+pub mod views;
+pub mod world;
+
+pub use controller::{Controller, Keys, Stamp};
+pub use object::{Key, Meta, Object, Owner, Text};
+pub use plan::{Action, Note, Plan, Propagation, Refusal, Refused, Step, Verb};
+pub use resource::Resource;
+pub use time::Time;
+pub use view::{Seen, View};
+pub use world::{Change, World};

@@ -1,0 +1,137 @@
+//! One object as components see it: its metadata, what its view keeps of it, and its bytes.
+
+use crate::{Time, View};
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Text that many may hold.
+pub type Text = Arc<str>;
+
+/// Which object of its resource: its namespace (empty for what has none) and its name.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub namespace: Text,
+    pub name: Text,
+}
+
+impl Key {
+    pub fn new(namespace: &str, name: &str) -> Key {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Of an object without a namespace.
+    pub fn cluster(name: &str) -> Key {
+        Key::new("", name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// The metadata that every object has.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub generation: i64,
+    pub generate_name: String,
+    pub creation_timestamp: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
+    pub deletion_grace_period_seconds: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub annotations: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub owner_references: Vec<Owner>,
+    #[serde(deserialize_with = "or_default")]
+    pub finalizers: Vec<String>,
+}
+
+impl Meta {
+    pub fn is_deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// The owner that manages the object, of which there is at most one.
+    pub fn controller(&self) -> Option<&Owner> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.controller().is_some_and(|owner| owner.uid == uid)
+    }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.get(name).map(String::as_str)
+    }
+
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.annotations.get(name).map(String::as_str)
+    }
+
+    pub fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
+    }
+}
+
+/// A reference to an owner.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub controller: bool,
+    pub block_owner_deletion: bool,
+}
+
+/// What a field has, or nothing where it is null.
+pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// One version of an object, and the view of it (of a type that only the resource knows).
+#[derive(Debug)]
+pub struct Object {
+    pub meta: Meta,
+    /// When this version was seen, by the clock of who feeds the world.
+    pub seen: Time,
+    /// JSON in the version that its [`crate::Resource`] names, shared with whoever keeps the object.
+    pub bytes: Bytes,
+    pub(crate) view: Box<dyn Any + Send + Sync>,
+}
+
+impl Object {
+    pub fn key(&self) -> Key {
+        Key::new(&self.meta.namespace, &self.meta.name)
+    }
+
+    /// What the view keeps; `None` if the object is of another kind.
+    pub fn view<V: View>(&self) -> Option<&V> {
+        self.view.downcast_ref()
+    }
+
+    /// The whole object.
+    pub fn document(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_default()
+    }
+}

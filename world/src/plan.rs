@@ -1,0 +1,140 @@
+//! What is to be done for one key, as data.
+
+use crate::{Key, Resource, Text, Time};
+use serde_json::Value;
+
+/// What a controller wants for one key. Planning again after it was carried out gives an empty plan.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Plan {
+    /// Carried out one after the other; the first with a refused action is the last.
+    pub steps: Vec<Step>,
+    /// What people should know, whether or not anything is done.
+    pub notes: Vec<Note>,
+    /// When to plan this key again though nothing changes.
+    pub again: Option<Time>,
+    /// Why something was left undone that a person might expect; for logs and tests.
+    pub left: Vec<String>,
+}
+
+/// Actions that do not depend on each other: they are carried out together.
+pub type Step = Vec<Action>;
+
+/// One request. What it rests on is in it: a version in the body or the patch, a uid or a version to delete.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    pub resource: Resource,
+    pub key: Key,
+    /// Empty, or `status`, `scale`, `binding` …
+    pub subresource: &'static str,
+    pub verb: Verb,
+    /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
+    pub told: Option<Note>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verb {
+    /// The key's name may be empty, where the object has a `generateName`.
+    Create(Value),
+    /// Replaces the object; its `metadata.resourceVersion` is the version that the plan rests on.
+    Update(Value),
+    /// A JSON merge patch; with `metadata.resourceVersion` it rests on that version, with `metadata.uid` on that object.
+    MergePatch(Value),
+    StrategicPatch(Value),
+    /// A JSON patch.
+    JsonPatch(Value),
+    /// Server-side apply under the controller's field manager.
+    Apply(Value),
+    Delete {
+        uid: Option<Text>,
+        version: Option<Text>,
+        propagation: Option<Propagation>,
+        grace_seconds: Option<i64>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// An Event about an object, for people. Equal ones are counted together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    pub resource: Resource,
+    pub key: Key,
+    pub uid: Text,
+    pub version: Text,
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// An action that the server refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refused {
+    pub action: Action,
+    pub refusal: Refusal,
+}
+
+/// How the server put it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+    /// The reasons of the causes in the details.
+    pub causes: Vec<String>,
+}
+
+impl Refusal {
+    pub fn is(&self, reason: &str) -> bool {
+        self.reason == reason
+    }
+
+    pub fn is_conflict(&self) -> bool {
+        self.reason == "Conflict"
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.reason == "NotFound"
+    }
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty()
+    }
+
+    /// Adds one action, after all that stand already.
+    pub fn then(&mut self, action: Action) {
+        self.steps.push(vec![action]);
+    }
+
+    /// Adds actions that are carried out together, after all that stand already.
+    pub fn together(&mut self, actions: Vec<Action>) {
+        if !actions.is_empty() {
+            self.steps.push(actions);
+        }
+    }
+
+    /// Plans the key again at that time, or earlier if it is to be earlier already.
+    pub fn again_at(&mut self, time: Time) {
+        self.again = Some(self.again.map_or(time, |known| known.min(time)));
+    }
+}
+
+impl Action {
+    pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
+        Action { resource: resource.clone(), key, subresource: "", verb, told: None }
+    }
+
+    pub fn subresource(self, subresource: &'static str) -> Action {
+        Action { subresource, ..self }
+    }
+
+    pub fn told(self, note: Note) -> Action {
+        Action { told: Some(note), ..self }
+    }
+}

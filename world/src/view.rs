@@ -1,0 +1,63 @@
+//! What is kept of objects of one kind: the fields that components look at.
+
+use crate::{Meta, Object, Resource};
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The fields of one kind that components look at. A field that no component reads has no place in a view.
+///
+/// Decoding a view must not fail for any object that an API server stores: fields are `#[serde(default)]`, and lists
+/// and maps that may be null use [`crate::object::or_default`].
+pub trait View: DeserializeOwned + Any + Send + Sync {
+    fn resource() -> &'static Resource;
+}
+
+/// An object with its view. Fields of the view are read through it: `pod.spec.node_name`.
+#[derive(Debug)]
+pub struct Seen<'a, V> {
+    pub object: &'a Arc<Object>,
+    pub view: &'a V,
+}
+
+impl<'a, V: View> Seen<'a, V> {
+    pub fn of(object: &'a Arc<Object>) -> Option<Seen<'a, V>> {
+        Some(Seen { view: object.view()?, object })
+    }
+
+    pub fn meta(&self) -> &'a Meta {
+        &self.object.meta
+    }
+}
+
+impl<V> Clone for Seen<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Seen<'_, V> {}
+
+impl<V> Deref for Seen<'_, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        self.view
+    }
+}
+
+/// Declares the resource of a view once: `resource!(Pod, "", "v1", "pods", "Pod", namespaced)`.
+#[macro_export]
+macro_rules! resource {
+    ($view:ty, $group:literal, $version:literal, $plural:literal, $kind:literal, $scope:ident) => {
+        impl $crate::View for $view {
+            fn resource() -> &'static $crate::Resource {
+                static RESOURCE: std::sync::LazyLock<$crate::Resource> = std::sync::LazyLock::new(|| {
+                    $crate::Resource::new($group, $version, $plural, $kind, stringify!($scope) == "namespaced")
+                });
+                &RESOURCE
+            }
+        }
+    };
+}

@@ -1,0 +1,222 @@
+//! The objects that a component sees, at one version of the cluster, with indexes.
+
+use crate::view::Seen;
+use crate::{Key, Meta, Object, Resource, Text, Time, View};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+type Decode = fn(&[u8]) -> Box<dyn Any + Send + Sync>;
+
+/// What components see. Whoever feeds it holds it alone and applies changes between plans, so a plan sees one version.
+#[derive(Default)]
+pub struct World {
+    collections: BTreeMap<Resource, Collection>,
+    /// Where each object is, by its uid.
+    uids: HashMap<Text, (Resource, Key)>,
+    /// The objects that name an owner, by the owner's uid.
+    owned: HashMap<Text, BTreeSet<(Resource, Key)>>,
+    /// Values that views ask to be found by: `(resource, index, value)`.
+    indexed: HashMap<(Resource, &'static str, Text), BTreeSet<Key>>,
+    indexes: HashMap<Resource, Vec<(&'static str, Indexer)>>,
+    decoders: HashMap<Resource, Decode>,
+}
+
+/// The values under which an object is found in an index.
+pub type Indexer = fn(&Object) -> Vec<Text>;
+
+#[derive(Default)]
+struct Collection {
+    objects: BTreeMap<Key, Arc<Object>>,
+    version: u64,
+}
+
+/// One object before and after. Neither is there for a change that showed nothing new.
+pub struct Change {
+    pub resource: Resource,
+    pub key: Key,
+    pub before: Option<Arc<Object>>,
+    pub after: Option<Arc<Object>>,
+}
+
+impl Change {
+    /// The object before the change, if it is of this kind.
+    pub fn before<V: View>(&self) -> Option<Seen<'_, V>> {
+        Seen::of(self.before.as_ref()?)
+    }
+
+    pub fn after<V: View>(&self) -> Option<Seen<'_, V>> {
+        Seen::of(self.after.as_ref()?)
+    }
+
+    /// The newest of the object: after the change, or before it where the object is gone.
+    pub fn newest(&self) -> Option<&Arc<Object>> {
+        self.after.as_ref().or(self.before.as_ref())
+    }
+
+    pub fn is_of<V: View>(&self) -> bool {
+        self.resource == *V::resource()
+    }
+}
+
+#[derive(Deserialize)]
+struct OnlyMeta {
+    #[serde(default)]
+    metadata: Meta,
+}
+
+fn decode<V: View + DeserializeOwned>(bytes: &[u8]) -> Box<dyn Any + Send + Sync> {
+    match serde_json::from_slice::<V>(bytes) {
+        Ok(view) => Box::new(view),
+        Err(_) => Box::new(()),
+    }
+}
+
+impl World {
+    /// Shows objects of this kind with their view from here on. Called before any is taken in.
+    pub fn show<V: View>(&mut self) {
+        self.decoders.insert(V::resource().clone(), decode::<V>);
+        self.collections.entry(V::resource().clone()).or_default();
+    }
+
+    /// Keeps objects of a kind by the values that `indexer` finds in them. Called before any is taken in.
+    pub fn index<V: View>(&mut self, name: &'static str, indexer: Indexer) {
+        let indexes = self.indexes.entry(V::resource().clone()).or_default();
+        if indexes.iter().all(|(known, _)| *known != name) {
+            indexes.push((name, indexer));
+        }
+    }
+
+    /// Takes in one version of an object, or its absence. `version` is that of the event.
+    pub fn apply(&mut self, resource: &Resource, key: Key, bytes: Option<Bytes>, version: u64, seen: Time) -> Change {
+        let after = bytes.and_then(|bytes| self.decode(resource, bytes, seen)).map(Arc::new);
+        let before = self.collection(resource).objects.get(&key).cloned();
+        if let Some(before) = &before {
+            self.forget(resource, &key, before);
+        }
+        if let Some(after) = &after {
+            self.learn(resource, &key, after);
+        }
+        let collection = self.collection(resource);
+        collection.version = collection.version.max(version);
+        match &after {
+            Some(after) => collection.objects.insert(key.clone(), after.clone()),
+            None => collection.objects.remove(&key),
+        };
+        Change { resource: resource.clone(), key, before, after }
+    }
+
+    fn decode(&self, resource: &Resource, bytes: Bytes, seen: Time) -> Option<Object> {
+        let OnlyMeta { metadata } = serde_json::from_slice(&bytes).ok()?;
+        let view = match self.decoders.get(resource) {
+            Some(decode) => decode(&bytes),
+            None => Box::new(()),
+        };
+        Some(Object { meta: metadata, seen, bytes, view })
+    }
+
+    fn collection(&mut self, resource: &Resource) -> &mut Collection {
+        self.collections.entry(resource.clone()).or_default()
+    }
+
+    fn learn(&mut self, resource: &Resource, key: &Key, object: &Object) {
+        let place = (resource.clone(), key.clone());
+        self.uids.insert(object.meta.uid.as_str().into(), place.clone());
+        for owner in &object.meta.owner_references {
+            self.owned.entry(owner.uid.as_str().into()).or_default().insert(place.clone());
+        }
+        for (name, indexer) in self.indexes.get(resource).map_or(&[][..], Vec::as_slice) {
+            for value in indexer(object) {
+                self.indexed.entry((resource.clone(), name, value)).or_default().insert(key.clone());
+            }
+        }
+    }
+
+    fn forget(&mut self, resource: &Resource, key: &Key, object: &Object) {
+        let place = (resource.clone(), key.clone());
+        let uid = object.meta.uid.as_str();
+        if self.uids.get(uid) == Some(&place) {
+            self.uids.remove(uid);
+        }
+        for owner in &object.meta.owner_references {
+            drop_from(&mut self.owned, &Text::from(owner.uid.as_str()), &place);
+        }
+        for (name, indexer) in self.indexes.get(resource).map_or(&[][..], Vec::as_slice) {
+            for value in indexer(object) {
+                drop_from(&mut self.indexed, &(resource.clone(), *name, value), key);
+            }
+        }
+    }
+
+    /// How far the world has come with a resource: all events of it up to this version are in.
+    pub fn version(&self, resource: &Resource) -> u64 {
+        self.collections.get(resource).map_or(0, |collection| collection.version)
+    }
+
+    /// Everything up to this version is in, whether or not it changed an object of the resource.
+    pub fn reach(&mut self, resource: &Resource, version: u64) {
+        let collection = self.collection(resource);
+        collection.version = collection.version.max(version);
+    }
+
+    pub fn get<V: View>(&self, key: &Key) -> Option<Seen<'_, V>> {
+        Seen::of(self.object(V::resource(), key)?)
+    }
+
+    pub fn object(&self, resource: &Resource, key: &Key) -> Option<&Arc<Object>> {
+        self.collections.get(resource)?.objects.get(key)
+    }
+
+    /// All of a kind, by key.
+    pub fn all<V: View>(&self) -> impl Iterator<Item = Seen<'_, V>> {
+        self.objects(V::resource()).filter_map(Seen::of)
+    }
+
+    pub fn objects(&self, resource: &Resource) -> impl Iterator<Item = &Arc<Object>> {
+        self.collections.get(resource).into_iter().flat_map(|collection| collection.objects.values())
+    }
+
+    /// Those of one namespace, by name.
+    pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Seen<'_, V>> {
+        let first = Key::new(namespace, "");
+        let collection = self.collections.get(V::resource());
+        let objects = collection.into_iter().flat_map(move |collection| collection.objects.range(first.clone()..));
+        let namespace: Text = namespace.into();
+        objects.take_while(move |(key, _)| key.namespace == namespace).filter_map(|(_, object)| Seen::of(object))
+    }
+
+    /// Where the object with this uid is.
+    pub fn by_uid(&self, uid: &str) -> Option<(&Resource, &Arc<Object>)> {
+        let (resource, key) = self.uids.get(uid)?;
+        Some((resource, self.object(resource, key)?))
+    }
+
+    /// The objects that name the owner with this uid, whatever their kind.
+    pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = (&Resource, &Arc<Object>)> {
+        let places = self.owned.get(uid).into_iter().flatten();
+        places.filter_map(|(resource, key)| Some((resource, self.object(resource, key)?)))
+    }
+
+    /// The objects of a kind that name the owner with this uid.
+    pub fn owned<V: View>(&self, uid: &str) -> impl Iterator<Item = Seen<'_, V>> {
+        self.owned_by(uid).filter_map(|(_, object)| Seen::of(object))
+    }
+
+    /// The objects of a kind that an index holds under a value.
+    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> {
+        let keys = self.indexed.get(&(V::resource().clone(), index, value.into())).into_iter().flatten();
+        keys.filter_map(|key| self.get(key))
+    }
+}
+
+fn drop_from<K: std::hash::Hash + Eq, V: Ord>(index: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(places) = index.get_mut(key) {
+        places.remove(value);
+        if places.is_empty() {
+            index.remove(key);
+        }
+    }
+}
