@@ -44,6 +44,9 @@ pub trait Controller: Send {
     /// What it looks at; the world is told of these, and shows them.
     fn resources(&self) -> Vec<Resource>;
 
+    /// Asks the world for the indexes that it looks things up by, before any object is there.
+    fn indexes(&self, _world: &mut World) {}
+
     /// Whether it looks at the metadata of all objects there are, whatever their kind.
     fn sees_everything(&self) -> bool {
         false

@@ -100,6 +100,18 @@ impl Refusal {
     pub fn is_not_found(&self) -> bool {
         self.reason == "NotFound"
     }
+
+    /// Whether the plan rested on what is no more: a new plan is all that it takes.
+    pub fn is_stale(&self) -> bool {
+        self.is_conflict() || self.is_not_found()
+    }
+}
+
+impl Note {
+    /// The note with `{name}` in its message replaced.
+    pub fn naming(self, name: &str) -> Note {
+        Note { message: self.message.replace("{name}", name), ..self }
+    }
 }
 
 impl Plan {
