@@ -1,8 +1,9 @@
 //! Pods, as controllers look at them.
 
-use crate::Time;
+use crate::{Meta, Time};
 use crate::object::or_default;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -18,6 +19,40 @@ crate::resource!(Pod, "", "v1", "pods", "Pod", namespaced);
 pub struct PodSpec {
     pub node_name: String,
     pub restart_policy: String,
+    pub hostname: String,
+    pub subdomain: String,
+    #[serde(deserialize_with = "or_default")]
+    pub containers: Vec<Container>,
+    #[serde(deserialize_with = "or_default")]
+    pub init_containers: Vec<Container>,
+    pub resources: Resources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub ports: Vec<ContainerPort>,
+    /// `Always` for an init container that goes on beside the others.
+    pub restart_policy: String,
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Resources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    pub name: String,
+    pub container_port: i64,
+    pub protocol: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    #[serde(deserialize_with = "or_default")]
+    pub requests: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -29,7 +64,41 @@ pub struct PodStatus {
     pub conditions: Vec<Condition>,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
+    #[serde(rename = "podIPs", deserialize_with = "or_default")]
+    pub pod_ips: Vec<PodIp>,
     pub start_time: Option<Time>,
+    #[serde(deserialize_with = "or_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "or_default")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodIp {
+    pub ip: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    pub name: String,
+    pub restart_count: i64,
+    pub state: ContainerState,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    pub terminated: Option<Terminated>,
+}
+
+/// How a container ended.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Terminated {
+    pub exit_code: i64,
+    pub finished_at: Option<Time>,
 }
 
 /// A condition, as most kinds have them.
@@ -60,6 +129,11 @@ impl Pod {
     /// Whether none of its containers will run again.
     pub fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Whether any container of it may still do something, and nobody asked it to stop.
+    pub fn is_active(&self, meta: &Meta) -> bool {
+        !self.is_finished() && !meta.is_deleting()
     }
 
     pub fn is_ready(&self) -> bool {
