@@ -129,6 +129,7 @@ pub fn code(refusal: &Refusal) -> u16 {
         Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
         Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
         Refusal::Unavailable(_) => 503,
+        Refusal::Ruled(ruling) => ruling.code,
         Refusal::Timeout { .. } => 504,
         Refusal::InsufficientStorage(_) => 507,
     }

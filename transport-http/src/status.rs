@@ -45,7 +45,7 @@ impl From<&Refusal> for Status {
 }
 
 /// The `reason`, by which clients tell refusals apart; empty where Kubernetes gives none.
-fn reason(refusal: &Refusal) -> &'static str {
+fn reason(refusal: &Refusal) -> &str {
     match refusal {
         Refusal::BadRequest(_) => "BadRequest",
         Refusal::Unauthorized => "Unauthorized",
@@ -64,6 +64,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::Internal(_) | Refusal::InsufficientStorage(_) => "InternalError",
         Refusal::Unreasoned(_) => "",
         Refusal::Unavailable(_) => "ServiceUnavailable",
+        Refusal::Ruled(ruling) => &ruling.reason,
     }
 }
 
@@ -93,6 +94,7 @@ fn details_of(refusal: &Refusal) -> Map<String, Value> {
                 some => causes(some.into_iter().map(told).collect()),
             }
         }
+        Refusal::Ruled(ruling) => ruling.details.as_object().cloned().unwrap_or_default(),
         Refusal::ApplyConflict(_) => causes(cause_list(&refusal.causes())),
         _ => Map::new(),
     }
