@@ -12,6 +12,8 @@ pub mod planted;
 pub mod pods;
 pub mod replicas;
 pub mod subject;
+#[cfg(test)]
+mod testing;
 
 use holdfast_world::Controller;
 use holdfast_world::views::{ReplicaSet, ReplicationController};

@@ -38,7 +38,9 @@ pub fn concerned_by_the_end_of_a_pod(world: &World, change: &Change, keys: &mut 
     let Some(owner) = change.before.as_ref().and_then(|pod| pod.meta.controller()) else { return };
     let set = world.get::<ReplicaSet>(&Key::new(&change.key.namespace, &owner.name));
     let Some(set) = set.filter(|set| set.meta().uid == owner.uid) else { return };
-    let Some(deployment) = set.meta().controller().filter(|owner| claim::names_kind::<Deployment>(owner)) else { return };
+    let Some(deployment) = set.meta().controller().filter(|owner| claim::names_kind::<Deployment>(owner)) else {
+        return;
+    };
     let key = Key::new(&change.key.namespace, &deployment.name);
     let waits = world.get::<Deployment>(&key).is_some_and(|found| found.spec.strategy.kind == "Recreate");
     if waits && claim::owned::<Pod>(world, &owner.uid).next().is_none() {

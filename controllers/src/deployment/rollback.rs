@@ -17,7 +17,9 @@ impl Sync<'_> {
         self.settle_revision()?;
         self.ensure_new_set()?;
         let revision = if wanted == 0 { self.revision_before_the_newest() } else { wanted };
-        let set = self.sets().find(|set| set.seen.meta().annotations.contains_key(super::REVISION) && set.revision() == revision);
+        let set = self
+            .sets()
+            .find(|set| set.seen.meta().annotations.contains_key(super::REVISION) && set.revision() == revision);
         let name = &self.deployment.meta().name;
         let mut document = self.deployment.object.document();
         let note = match set {
@@ -27,9 +29,8 @@ impl Sync<'_> {
                 self.subject().warning(NOT_FOUND, message.to_owned())
             }
             Some(set) if set.has_template(&self.template) => {
-                let message = format!(
-                    "The rollback revision contains the same template as current deployment \"{name}\""
-                );
+                let message =
+                    format!("The rollback revision contains the same template as current deployment \"{name}\"");
                 self.subject().warning("DeploymentRollbackTemplateUnchanged", message)
             }
             Some(set) => {

@@ -1,7 +1,7 @@
 //! Sizes of ReplicaSets, one at a time or all in proportion.
 
-use super::set::{DESIRED, MAX, Set};
 use super::Sync;
+use super::set::{DESIRED, MAX, Set};
 use crate::subject::Subject;
 use std::cmp::Reverse;
 
@@ -45,8 +45,7 @@ impl Sync<'_> {
         let mut action = subject.update(document);
         if !is_sized {
             let direction = if size > set.replicas { "up" } else { "down" };
-            let message =
-                format!("Scaled {direction} replica set {} from {} to {size}", set.name(), set.replicas);
+            let message = format!("Scaled {direction} replica set {} from {} to {size}", set.name(), set.replicas);
             action = action.told(self.subject().normal("ScalingReplicaSet", message));
         }
         self.then(action);
