@@ -1,14 +1,19 @@
 //! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
 //!
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
-//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
+//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and
+//! tells of things, [`conditions`] are the part of a status that others write too.
 
 pub mod claim;
+pub mod conditions;
+pub mod deployment;
 pub mod hash;
 pub mod planted;
 pub mod pods;
 pub mod replicas;
 pub mod subject;
+#[cfg(test)]
+mod testing;
 
 use holdfast_world::Controller;
 use holdfast_world::views::{ReplicaSet, ReplicationController};
@@ -16,6 +21,7 @@ use holdfast_world::views::{ReplicaSet, ReplicationController};
 /// Every controller there is.
 pub fn all() -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(deployment::Deployments),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
     ]

@@ -108,6 +108,13 @@ impl Trial {
         self.now
     }
 
+    /// What the controller of this name sees, for tests that plan by themselves.
+    #[track_caller]
+    pub fn world(&self, controller: &str) -> &World {
+        let found = self.drivers.iter().find(|driver| driver.controller.name() == controller);
+        &found.unwrap_or_else(|| panic!("there is no {controller}")).world
+    }
+
     /// Lets time pass, without running anything.
     pub fn pass_millis(&mut self, millis: i64) {
         self.now = self.now.plus_millis(millis);
