@@ -15,6 +15,8 @@ pub struct Plan {
     /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
     /// steps: the key is planned again as soon as the controller was told all answers.
     pub asks: Vec<String>,
+    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    pub unready: bool,
     /// Why something was left undone that a person might expect; for logs and tests.
     pub left: Vec<String>,
 }
@@ -30,6 +32,8 @@ pub struct Action {
     /// Empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
+    /// Who owns the fields that it sets, where that is not the controller's own field manager.
+    pub manager: Option<&'static str>,
     /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
     pub told: Option<Note>,
 }
@@ -142,11 +146,15 @@ impl Plan {
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
-        Action { resource: resource.clone(), key, subresource: "", verb, told: None }
+        Action { resource: resource.clone(), key, subresource: "", verb, manager: None, told: None }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
         Action { subresource, ..self }
+    }
+
+    pub fn manager(self, manager: &'static str) -> Action {
+        Action { manager: Some(manager), ..self }
     }
 
     pub fn told(self, note: Note) -> Action {

@@ -156,7 +156,7 @@ impl Trial {
         let next = |(index, driver): (usize, &mut Driver)| Some((index, driver.queue.take(now)?));
         let Some((index, key)) = self.drivers.iter_mut().enumerate().find_map(next) else { return false };
         let plan = self.plan(index, &key);
-        let again = plan.again;
+        let (again, unready) = (plan.again, plan.unready);
         let failed = self.carry_out(index, plan);
         if !failed.is_empty() {
             let told: Vec<Refused> = failed.iter().filter(|refused| !refused.refusal.is_stale()).cloned().collect();
@@ -169,6 +169,8 @@ impl Trial {
                 }
                 self.carry_out(index, after);
             }
+            self.drivers[index].queue.fail(key.clone(), now);
+        } else if unready {
             self.drivers[index].queue.fail(key.clone(), now);
         } else {
             self.drivers[index].queue.forget(&key);
