@@ -8,6 +8,7 @@ pub mod root_ca;
 pub mod service_account;
 pub mod settings;
 pub mod subject;
+pub mod volumes;
 
 use holdfast_world::Controller;
 pub use settings::Settings;
@@ -17,6 +18,7 @@ pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(quota::ResourceQuotas::default()),
         Box::new(root_ca::RootCa::new(settings)),
+        Box::new(volumes::binder::Binder::new(settings)),
         Box::new(service_account::DefaultAccounts),
     ]
 }
