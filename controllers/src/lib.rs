@@ -10,19 +10,29 @@ pub mod deployment;
 pub mod hash;
 pub mod planted;
 pub mod pods;
+pub mod quota;
 pub mod replicas;
+pub mod root_ca;
+pub mod service_account;
+pub mod settings;
 pub mod subject;
 #[cfg(test)]
 mod testing;
+pub mod volumes;
 
 use holdfast_world::Controller;
 use holdfast_world::views::{ReplicaSet, ReplicationController};
+pub use settings::Settings;
 
-/// Every controller there is.
-pub fn all() -> Vec<Box<dyn Controller>> {
+/// Every controller there is, in the order in which `--controllers` lists them.
+pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(deployment::Deployments),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
+        Box::new(quota::ResourceQuotas::default()),
+        Box::new(root_ca::RootCa::new(settings)),
+        Box::new(volumes::binder::Binder::new(settings)),
+        Box::new(service_account::DefaultAccounts),
     ]
 }

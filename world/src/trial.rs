@@ -165,7 +165,7 @@ impl Trial {
         let Some((index, task)) = self.members.iter_mut().enumerate().find_map(next) else { return false };
         let Task { key, plan, .. } = task;
         self.members[index].known.insert(key.clone());
-        let mut again = plan.again;
+        let (mut again, unready) = (plan.again, plan.unready);
         let refused = self.carry_out(index, plan);
         if !refused.is_empty() {
             let stamp = self.stamp();
@@ -173,7 +173,7 @@ impl Trial {
             again = again.into_iter().chain(after.again).min();
             self.carry_out(index, after);
         }
-        let outcome = Outcome { written: Vec::new(), failed: !refused.is_empty(), again };
+        let outcome = Outcome { written: Vec::new(), failed: unready || !refused.is_empty(), again };
         self.members[index].driver.done(0, key, outcome, self.now);
         true
     }
