@@ -84,11 +84,18 @@ impl Query {
         fn walk<'f>(filter: &'f Filter, path: &mut Vec<&'f str>) -> bool {
             match filter {
                 Filter::Identity => true,
-                Filter::At(from, Filter::Literal(Value::String(name))) if walk(from, path) => {
-                    path.push(name);
-                    true
-                }
-                Filter::At(from, _) | Filter::Each(from) | Filter::Try(from) | Filter::Pipe(from, _) => {
+                Filter::At(from, key) => match &**key {
+                    Filter::Literal(Value::String(name)) if walk(from, path) => {
+                        path.push(name);
+                        true
+                    }
+                    Filter::Literal(Value::String(_)) => false,
+                    _ => {
+                        walk(from, path);
+                        false
+                    }
+                },
+                Filter::Each(from) | Filter::Try(from) | Filter::Pipe(from, _) => {
                     walk(from, path);
                     false
                 }
