@@ -4,8 +4,11 @@ use crate::node::{KWOK_NODE, SIMULATED, Template, heartbeat, host_address};
 use crate::stages::{Script, Subject, Turn};
 use crate::template::Surroundings;
 use holdfast_world::views::Node;
-use holdfast_world::{Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Stamp, Text, Time, Verb, View, World};
-use serde_json::{Value, json};
+use holdfast_world::views::pod::Condition;
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+};
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -30,9 +33,9 @@ pub struct Nodes {
 /// What is known of one node's signs of life.
 struct Beat {
     registered: bool,
-    leased: bool,
     lease_due: Time,
-    status_due: Time,
+    /// When it last said how it is.
+    said: Option<Time>,
 }
 
 /// Whether a Node stands for a simulated one: made here, or by others who ask for it.
@@ -45,6 +48,17 @@ impl Nodes {
         Nodes { template, count, beats: HashMap::new(), script: Script::new("Node") }
     }
 
+    /// What the stages of Nodes say of it.
+    fn staged(&mut self, key: &Key, node: Seen<Node>, stamp: Stamp) -> Turn {
+        if self.script.is_empty() {
+            return Turn::Nobodys;
+        }
+        let (meta, document) = (node.meta(), node.object.document());
+        let subject = Subject { resource: Node::resource(), key: key.clone(), object: node.object, document: &document };
+        let around = Around { name: &meta.name, number: self.number(&meta.name), stamp };
+        self.script.turn(&subject, !node.status.conditions.is_empty(), stamp, &around)
+    }
+
     /// The number of a node that is to be there.
     fn number(&self, name: &str) -> Option<u32> {
         self.template.number(name).filter(|number| *number < self.count)
@@ -55,16 +69,18 @@ impl Nodes {
         kwok || (is_simulated(meta) && self.number(&meta.name).is_some())
     }
 
-    fn lease(&mut self, key: &Key, meta: &Meta, stamp: Stamp) -> Option<Action> {
+    fn lease(&mut self, world: &World, key: &Key, meta: &Meta, stamp: Stamp) -> Option<Action> {
         let beat = self.beats.get_mut(&key.name)?;
         if beat.lease_due > stamp.time {
             return None;
         }
-        // The first renewals are spread, so that those of many nodes do not come together for ever.
-        let period = if beat.leased { RENEWAL_MS - spread(&meta.name, 400) } else { RENEWAL_MS - spread(&meta.name, RENEWAL_MS - 1) };
-        beat.lease_due = stamp.time.plus_millis(period);
+        let place = Key::new(LEASES, &meta.name);
         let spec = json!({"holderIdentity": meta.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": stamp.time.micros()});
-        let verb = if beat.leased {
+        let known = world.object(&LEASE, &place).is_some();
+        // The first renewals are spread, so that those of many nodes do not come together for ever.
+        let earlier = if known { RENEWAL_MS / 25 } else { RENEWAL_MS };
+        beat.lease_due = stamp.time.plus_millis(RENEWAL_MS - spread(&meta.name, earlier));
+        let verb = if known {
             Verb::MergePatch(json!({"spec": spec}))
         } else {
             Verb::Create(json!({
@@ -74,29 +90,36 @@ impl Nodes {
                 "spec": spec,
             }))
         };
-        beat.leased = true;
-        Some(Action::new(&LEASE, Key::new(LEASES, &meta.name), verb))
+        Some(Action::new(&LEASE, place, verb))
     }
 
     /// What the node says of itself, where it is time to or something lacks.
-    fn status(&mut self, key: &Key, meta: &Meta, document: &dyn Fn() -> Value, now: Time) -> Option<Action> {
-        let beat = self.beats.get_mut(&key.name)?;
-        if beat.status_due > now {
+    fn status(&mut self, node: Seen<Node>, now: Time) -> Option<Action> {
+        let (due, meta) = (self.status_due(node, now), node.meta());
+        let beat = self.beats.get_mut(meta.name.as_str())?;
+        if due > now {
             return None;
         }
-        beat.status_due = now.plus_millis(STATUS_MS - spread(&meta.name, 10_000));
-        let node = document();
-        let old = &node["status"];
-        let complete = old["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty())
-            && old["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
-        let status = if complete {
+        beat.said = Some(now);
+        let document = node.object.document();
+        let old = &document["status"];
+        let complete = old["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty());
+        let status = if complete && !node.status.conditions.is_empty() {
             json!({"conditions": heartbeat(old, now)})
         } else {
             let number = self.number(&meta.name).unwrap_or_else(|| number_of_stranger(&meta.name));
             self.template.status(old, &meta.name, &host_address(number).to_string(), now)
         };
         let patch = json!({"metadata": {"uid": meta.uid}, "status": status});
-        Some(Action::new(Node::resource(), key.clone(), Verb::StrategicPatch(patch)).subresource("status"))
+        Some(Action::new(Node::resource(), node.object.key(), Verb::StrategicPatch(patch)).subresource("status"))
+    }
+
+    /// When it is to say how it is.
+    fn status_due(&self, node: Seen<Node>, now: Time) -> Time {
+        let name = node.meta().name.as_str();
+        let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };
+        let ready = Condition::is_true(&node.status.conditions, "Ready");
+        said.plus_millis(if ready { STATUS_MS - spread(name, 10_000) } else { RENEWAL_MS })
     }
 }
 
@@ -118,7 +141,7 @@ impl Controller for Nodes {
     }
 
     fn resources(&self) -> Vec<Resource> {
-        vec![Node::resource().clone(), crate::stages::resource()]
+        vec![Node::resource().clone(), LEASE.clone(), crate::stages::resource()]
     }
 
     fn begin(&mut self, _: &World, keys: &mut Keys) {
@@ -140,8 +163,8 @@ impl Controller for Nodes {
             None => {
                 self.script.forget(&change.key);
                 if let Some(beat) = self.beats.get_mut(&change.key.name) {
-                    // Its lease goes with it; a node that was deleted does not come back by itself.
-                    beat.leased = false;
+                    // Another of its name is new; one that was deleted does not come back by itself.
+                    (beat.said, beat.lease_due) = (None, Time::from_second(0));
                 }
             }
         }
@@ -150,46 +173,31 @@ impl Controller for Nodes {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let now = stamp.time;
-        let beat = self.beats.entry(key.name.clone()).or_insert(Beat {
-            registered: false,
-            leased: false,
-            lease_due: now,
-            status_due: now,
-        });
+        let new = || Beat { registered: false, lease_due: now, said: None };
+        let beat = self.beats.entry(key.name.clone()).or_insert_with(new);
+        let registered = std::mem::replace(&mut beat.registered, true);
         let Some(node) = world.get::<Node>(key) else {
-            if !std::mem::replace(&mut beat.registered, true)
-                && let Some(number) = self.number(&key.name)
-            {
-                plan.then(Action::new(Node::resource(), Key::cluster(&key.name), Verb::Create(self.template.node(number, now))));
+            if let Some(number) = self.number(&key.name).filter(|_| !registered) {
+                plan.then(Action::new(Node::resource(), key.clone(), Verb::Create(self.template.node(number, now))));
                 if let Some(beat) = self.beats.get_mut(&key.name) {
-                    beat.status_due = now.plus_millis(STATUS_MS - spread(&key.name, 10_000));
+                    beat.said = Some(now);
                 }
             }
             return plan;
         };
-        beat.registered = true;
-        let meta = node.meta();
-        if !self.is_ours(meta) {
+        if !self.is_ours(node.meta()) {
             return plan;
         }
-        if !self.script.is_empty() {
-            let document = node.object.document();
-            let subject = Subject { resource: Node::resource(), key: key.clone(), object: node.object, document: &document };
-            let begun = document["status"]["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty());
-            let around = Around { name: &meta.name, number: self.number(&meta.name), stamp };
-            if let Turn::Stages(staged) = self.script.turn(&subject, begun, stamp, &around) {
-                plan = staged;
-                plan.together(self.lease(key, meta, stamp).into_iter().collect());
-                if let Some(beat) = self.beats.get(&key.name) {
-                    plan.again_at(beat.lease_due);
-                }
-                return plan;
+        match self.staged(key, node, stamp) {
+            Turn::Stages(staged) => plan = staged,
+            Turn::Nobodys => {
+                plan.together(self.status(node, now).into_iter().collect());
+                plan.again_at(self.status_due(node, now));
             }
         }
-        let status = self.status(key, meta, &|| node.object.document(), now);
-        plan.together(status.into_iter().chain(self.lease(key, meta, stamp)).collect());
+        plan.together(self.lease(world, key, node.meta(), stamp).into_iter().collect());
         if let Some(beat) = self.beats.get(&key.name) {
-            plan.again_at(beat.lease_due.min(beat.status_due));
+            plan.again_at(beat.lease_due);
         }
         plan
     }
@@ -198,12 +206,11 @@ impl Controller for Nodes {
         for Refused { action, refusal } in refused {
             let Some(beat) = self.beats.get_mut(&key.name) else { continue };
             if action.resource == *LEASE {
-                beat.leased = refusal.is("AlreadyExists");
                 beat.lease_due = stamp.time;
             } else if matches!(action.verb, Verb::Create(_)) {
                 beat.registered = refusal.is("AlreadyExists");
             } else {
-                beat.status_due = stamp.time;
+                beat.said = None;
             }
         }
         Plan::default()
