@@ -54,7 +54,8 @@ impl Nodes {
             return Turn::Nobodys;
         }
         let (meta, document) = (node.meta(), node.object.document());
-        let subject = Subject { resource: Node::resource(), key: key.clone(), object: node.object, document: &document };
+        let subject =
+            Subject { resource: Node::resource(), key: key.clone(), object: node.object, document: &document };
         let around = Around { name: &meta.name, number: self.number(&meta.name), stamp };
         self.script.turn(&subject, !node.status.conditions.is_empty(), stamp, &around)
     }
@@ -219,7 +220,9 @@ impl Controller for Nodes {
 
 /// A number below `bound` that differs from name to name.
 fn spread(name: &str, bound: i64) -> i64 {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     i64::try_from((hash >> 16) % u64::try_from(bound.max(1)).unwrap_or(1)).unwrap_or(0)
 }
 

@@ -7,7 +7,9 @@ use crate::nodes::is_simulated;
 use crate::stages::{Script, Subject, Turn};
 use crate::template::Surroundings;
 use holdfast_world::views::{Node, Pod};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Object, Plan, Resource, Stamp, Text, Time, Verb, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Object, Plan, Resource, Stamp, Text, Time, Verb, View, World,
+};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -62,7 +64,8 @@ impl Pods {
         let known = self.machines.remove(name);
         let Some(node) = change.after.as_ref().filter(|node| is_simulated(&node.meta)) else { return };
         let machine = Machine::of(node);
-        let news = known.is_none_or(|known| known.address != machine.address || known.allocatable != machine.allocatable);
+        let news =
+            known.is_none_or(|known| known.address != machine.address || known.allocatable != machine.allocatable);
         self.machines.insert(name.clone(), machine);
         if news {
             self.bound.get(name).into_iter().flatten().for_each(|key| keys.add(key.clone()));

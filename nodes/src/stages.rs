@@ -2,7 +2,9 @@
 
 use crate::stage::{Deed, Form, Stage, choose};
 use crate::template::Surroundings;
-use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Object, Plan, Resource, Stamp, Text, Time, Verb, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Note, Object, Plan, Resource, Stamp, Text, Time, Verb, World,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -85,9 +87,9 @@ impl Script {
             self.parts.remove(&seen.key);
         }
         let part = self.parts.get(&seen.key);
-        let kept = part.and_then(|part| part.next.clone()).filter(|(name, _)| {
-            self.stages.get(name).is_some_and(|stage| stage.matches(seen.document))
-        });
+        let kept = part
+            .and_then(|part| part.next.clone())
+            .filter(|(name, _)| self.stages.get(name).is_some_and(|stage| stage.matches(seen.document)));
         let chosen = kept.or_else(|| {
             let stage = choose(self.stages.values().map(AsRef::as_ref), seen.document, stamp.seed)?;
             let due = stage.due(seen.document, stamp.time, stamp.seed.rotate_left(32));
@@ -96,9 +98,14 @@ impl Script {
             Some((stage.name.as_str().into(), due))
         });
         let Some((name, due)) = chosen else { return self.nobody(seen, begun) };
-        let part = self.parts.entry(seen.key.clone()).or_insert_with(|| Part { uid: uid.into(), next: None, played: None });
+        let part =
+            self.parts.entry(seen.key.clone()).or_insert_with(|| Part { uid: uid.into(), next: None, played: None });
         // What it did is not seen yet.
-        if part.played.as_ref().is_some_and(|(played, _, version)| *played == name && *version == seen.object.meta.resource_version) {
+        if part
+            .played
+            .as_ref()
+            .is_some_and(|(played, _, version)| *played == name && *version == seen.object.meta.resource_version)
+        {
             let again = part.played.as_ref().map(|(_, time, _)| time.plus_millis(PERIOD_MIN_MS));
             if again.is_some_and(|again| again > stamp.time) {
                 return Turn::Stages(Plan { again, ..Plan::default() });
@@ -257,7 +264,8 @@ impl Controller for Reports {
         let why = Stage::parse(&document).err();
         let (status, reason) = if why.is_some() { ("False", "NotUnderstood") } else { ("True", "Played") };
         let message = why.clone().unwrap_or_default();
-        let says = |field: &str, text: &str| known.is_some_and(|known| known[field].as_str().unwrap_or_default() == text);
+        let says =
+            |field: &str, text: &str| known.is_some_and(|known| known[field].as_str().unwrap_or_default() == text);
         if says("status", status) && says("message", &message) {
             return Plan::default();
         }

@@ -107,20 +107,26 @@ fn a_restart_of_the_simulation_changes_nothing() {
 fn life() -> Vec<Value> {
     let absent = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
     vec![
-        stage("pod-ready", json!({
-            "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
-            "selector": {"matchExpressions": [absent(".metadata.deletionTimestamp"), absent(".status.podIP")]},
-            "delay": {"durationMilliseconds": 5000, "durationFrom": {"expressionFrom": ".metadata.labels[\"delay\"]"}},
-            "next": {
-                "event": {"type": "Normal", "reason": "Created", "message": "Created container"},
-                "statusTemplate": "{{ $now := Now }}\nphase: Running\npodIP: {{ PodIPWith .spec.nodeName false .metadata.uid \"\" \"\" | Quote }}\nhostIP: {{ NodeIPWith .spec.nodeName | Quote }}\nstartTime: {{ $now | Quote }}\nconditions:\n- type: Ready\n  status: \"True\"\n  lastTransitionTime: {{ $now | Quote }}\ncontainerStatuses:\n{{ range .spec.containers }}\n- name: {{ .name | Quote }}\n  image: {{ .image | Quote }}\n  imageID: \"\"\n  ready: true\n  restartCount: 0\n  state:\n    running:\n      startedAt: {{ $now | Quote }}\n{{ end }}\n",
-            },
-        })),
-        stage("pod-delete", json!({
-            "resourceRef": {"kind": "Pod"},
-            "selector": {"matchExpressions": [{"key": ".metadata.deletionTimestamp", "operator": "Exists"}]},
-            "next": {"finalizers": {"empty": true}, "delete": true},
-        })),
+        stage(
+            "pod-ready",
+            json!({
+                "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+                "selector": {"matchExpressions": [absent(".metadata.deletionTimestamp"), absent(".status.podIP")]},
+                "delay": {"durationMilliseconds": 5000, "durationFrom": {"expressionFrom": ".metadata.labels[\"delay\"]"}},
+                "next": {
+                    "event": {"type": "Normal", "reason": "Created", "message": "Created container"},
+                    "statusTemplate": "{{ $now := Now }}\nphase: Running\npodIP: {{ PodIPWith .spec.nodeName false .metadata.uid \"\" \"\" | Quote }}\nhostIP: {{ NodeIPWith .spec.nodeName | Quote }}\nstartTime: {{ $now | Quote }}\nconditions:\n- type: Ready\n  status: \"True\"\n  lastTransitionTime: {{ $now | Quote }}\ncontainerStatuses:\n{{ range .spec.containers }}\n- name: {{ .name | Quote }}\n  image: {{ .image | Quote }}\n  imageID: \"\"\n  ready: true\n  restartCount: 0\n  state:\n    running:\n      startedAt: {{ $now | Quote }}\n{{ end }}\n",
+                },
+            }),
+        ),
+        stage(
+            "pod-delete",
+            json!({
+                "resourceRef": {"kind": "Pod"},
+                "selector": {"matchExpressions": [{"key": ".metadata.deletionTimestamp", "operator": "Exists"}]},
+                "next": {"finalizers": {"empty": true}, "delete": true},
+            }),
+        ),
     ]
 }
 
@@ -177,16 +183,20 @@ fn a_stage_of_some_pods_leaves_the_others_to_their_kubelets() {
 #[test]
 fn a_stage_that_always_matches_does_not_spin() {
     let mut trial = cluster(1);
-    trial.create(stage("again", json!({
-        "resourceRef": {"kind": "Pod"}, "selector": {},
-        "next": {"statusTemplate": "message: {{ Now | Quote }}\n"},
-    })));
+    trial.create(stage(
+        "again",
+        json!({
+            "resourceRef": {"kind": "Pod"}, "selector": {},
+            "next": {"statusTemplate": "message: {{ Now | Quote }}\n"},
+        }),
+    ));
     trial.create(pod("a", json!({})));
     trial.run_for(10);
     let first = trial.get("pods", "a")["metadata"]["resourceVersion"].clone();
     trial.run_for(10);
     assert_ne!(trial.get("pods", "a")["metadata"]["resourceVersion"], first);
-    let count = trial.get("pods", "a")["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+    let count =
+        trial.get("pods", "a")["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
     let first = first.as_str().and_then(|text| text.parse::<u64>().ok());
     assert!(count.zip(first).is_some_and(|(count, first)| count - first <= 15), "{first:?} {count:?}");
 }
@@ -196,21 +206,37 @@ fn stages_that_are_not_understood_say_so() {
     let mut trial = cluster(1);
     trial.create(stage("good", life()[0]["spec"].clone()));
     let rows = [
-        ("function", json!({"resourceRef": {"kind": "Pod"}, "next": {"statusTemplate": "{{ getHostByName \"x\" }}"}}), "\"getHostByName\" is not supported"),
-        ("query", json!({"resourceRef": {"kind": "Pod"}, "selector": {"matchExpressions": [{"key": ".a | input", "operator": "Exists"}]}, "next": {}}), "matchExpressions[0]: the function input/0"),
-        ("kind", json!({"resourceRef": {"apiGroup": "apps/v1", "kind": "Deployment"}, "next": {}}), "only Pods and Nodes"),
+        (
+            "function",
+            json!({"resourceRef": {"kind": "Pod"}, "next": {"statusTemplate": "{{ getHostByName \"x\" }}"}}),
+            "\"getHostByName\" is not supported",
+        ),
+        (
+            "query",
+            json!({"resourceRef": {"kind": "Pod"}, "selector": {"matchExpressions": [{"key": ".a | input", "operator": "Exists"}]}, "next": {}}),
+            "matchExpressions[0]: the function input/0",
+        ),
+        (
+            "kind",
+            json!({"resourceRef": {"apiGroup": "apps/v1", "kind": "Deployment"}, "next": {}}),
+            "only Pods and Nodes",
+        ),
         ("none", json!({"next": {}}), "resourceRef"),
     ];
     for (name, spec, _) in &rows {
         trial.create(stage(name, spec.clone()));
     }
     trial.run();
-    let condition = |trial: &Trial, name: &str| trial.get("stages.kwok.x-k8s.io", name)["status"]["conditions"][0].clone();
+    let condition =
+        |trial: &Trial, name: &str| trial.get("stages.kwok.x-k8s.io", name)["status"]["conditions"][0].clone();
     assert_eq!(condition(&trial, "good")["status"], "True");
     for (name, _, complaint) in &rows {
         let condition = condition(&trial, name);
         assert_eq!(condition["status"], "False", "{name}");
-        assert!(condition["message"].as_str().is_some_and(|message| message.contains(complaint)), "{name}: {condition}");
+        assert!(
+            condition["message"].as_str().is_some_and(|message| message.contains(complaint)),
+            "{name}: {condition}"
+        );
     }
     assert_eq!(trial.take_notes().len(), rows.len());
     trial.patch("stages.kwok.x-k8s.io", "kind", json!({"spec": {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}}}));

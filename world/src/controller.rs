@@ -1,6 +1,7 @@
 //! What a controller is: told of changes, asked for plans.
 
-use crate::{Change, Key, Plan, Refused, Resource, Time, World};
+use crate::{Change, Key, Plan, Refusal, Refused, Resource, Time, World};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The time, and a number that no other plan has, for what must be chosen at random.
@@ -52,6 +53,9 @@ pub trait Controller: Send {
         false
     }
 
+    /// The indexes by which it finds objects. Declared before the world takes anything in.
+    fn index(&self, _world: &mut World) {}
+
     /// Which keys a change concerns. The world shows the state after the change.
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
 
@@ -60,6 +64,9 @@ pub trait Controller: Send {
 
     /// What is to be done for a key now.
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;
+
+    /// What came of a GET that the plan for `key` asked for.
+    fn answered(&mut self, _key: &Key, _path: &str, _answer: Result<Value, Refusal>) {}
 
     /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
     /// later each time that it fails.

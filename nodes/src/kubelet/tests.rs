@@ -29,7 +29,8 @@ impl Pod {
         self.last = live(&self.document, &place, Time::from_second(self.now), &mut || "10.0.0.7".into());
         if let Some(patch) = &self.last.status {
             merge(&mut self.document["status"], &patch["status"]);
-            let again = live(&self.document, &place, Time::from_second(self.now), &mut || unreachable!("it has an address"));
+            let again =
+                live(&self.document, &place, Time::from_second(self.now), &mut || unreachable!("it has an address"));
             assert_eq!(again.status, None, "planning again gives nothing");
         }
         self
@@ -47,13 +48,18 @@ impl Pod {
     }
 
     fn container(&self, list: &str, name: &str) -> Value {
-        let found = self.document["status"][list].as_array().into_iter().flatten().find(|status| status["name"] == name);
+        let found =
+            self.document["status"][list].as_array().into_iter().flatten().find(|status| status["name"] == name);
         found.cloned().unwrap_or_default()
     }
 
     /// `running 0`, `terminated 0 1`, `waiting CrashLoopBackOff 2`: the state and how often it was restarted.
     fn state(&self, name: &str) -> String {
-        let list = if self.container("containerStatuses", name).is_null() { "initContainerStatuses" } else { "containerStatuses" };
+        let list = if self.container("containerStatuses", name).is_null() {
+            "initContainerStatuses"
+        } else {
+            "containerStatuses"
+        };
         let status = self.container(list, name);
         let (kind, state) = status["state"].as_object().and_then(|state| state.iter().next()).expect("a state");
         let said = match kind.as_str() {
@@ -94,7 +100,11 @@ fn one(policy: &str) -> Value {
 }
 
 fn told(words: &[(&str, &str)]) -> Value {
-    words.iter().map(|(name, value)| (format!("simulate.holdfast.dev/{name}"), Value::from(*value))).collect::<serde_json::Map<_, _>>().into()
+    words
+        .iter()
+        .map(|(name, value)| (format!("simulate.holdfast.dev/{name}"), Value::from(*value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 #[test]
@@ -109,7 +119,10 @@ fn a_pod_is_ready_at_once() {
     assert_eq!((status["podIP"].as_str(), status["hostIP"].as_str()), (Some("10.0.0.7"), Some("172.16.0.1")));
     assert_eq!(status["observedGeneration"], 1);
     let container = pod.container("containerStatuses", "c");
-    assert!(container["containerID"].as_str().is_some_and(|id| id.starts_with("simulated://") && id.len() == 76), "{container}");
+    assert!(
+        container["containerID"].as_str().is_some_and(|id| id.starts_with("simulated://") && id.len() == 76),
+        "{container}"
+    );
     assert!(container["imageID"].as_str().is_some_and(|id| id.starts_with("i@sha256:")), "{container}");
     pod.at(100_000);
     assert_eq!(pod.last, Life::default());
@@ -178,10 +191,19 @@ fn init_containers_run_one_after_the_other_and_sidecars_beside() {
         "containers": [{"name": "c", "image": "i"}]});
     let mut pod = Pod::new(told(&[("run-for.a", "5s"), ("run-for.b", "5s"), ("run-for.c", "5s")]), spec);
     pod.at(0);
-    assert_eq!((pod.phase(), pod.state("a").as_str(), pod.state("s").as_str()), ("Pending", "running 0", "waiting PodInitializing 0"));
-    assert_eq!(pod.condition("Initialized"), "False ContainersNotInitialized containers with incomplete status: [a s b]");
+    assert_eq!(
+        (pod.phase(), pod.state("a").as_str(), pod.state("s").as_str()),
+        ("Pending", "running 0", "waiting PodInitializing 0")
+    );
+    assert_eq!(
+        pod.condition("Initialized"),
+        "False ContainersNotInitialized containers with incomplete status: [a s b]"
+    );
     pod.at(5);
-    assert_eq!((pod.state("a").as_str(), pod.state("s").as_str(), pod.state("b").as_str()), ("terminated 0 0", "running 0", "running 0"));
+    assert_eq!(
+        (pod.state("a").as_str(), pod.state("s").as_str(), pod.state("b").as_str()),
+        ("terminated 0 0", "running 0", "running 0")
+    );
     pod.at(10);
     assert_eq!((pod.phase(), pod.condition("Ready").as_str()), ("Running", "True"));
     pod.at(15);
@@ -226,12 +248,24 @@ fn readiness_gates_hold_readiness() {
     let mut pod = Pod::new(json!({}), spec);
     pod.at(0);
     assert_eq!(pod.condition("ContainersReady"), "True");
-    assert_eq!(pod.condition("Ready"), "False ReadinessGatesNotReady corresponding condition of pod readiness gate \"x/y\" does not exist.");
-    pod.document["status"]["conditions"].as_array_mut().expect("conditions").push(json!({"type": "x/y", "status": "False"}));
+    assert_eq!(
+        pod.condition("Ready"),
+        "False ReadinessGatesNotReady corresponding condition of pod readiness gate \"x/y\" does not exist."
+    );
+    pod.document["status"]["conditions"]
+        .as_array_mut()
+        .expect("conditions")
+        .push(json!({"type": "x/y", "status": "False"}));
     pod.at(1);
-    assert_eq!(pod.condition("Ready"), "False ReadinessGatesNotReady the status of pod readiness gate \"x/y\" is not \"True\", but False");
+    assert_eq!(
+        pod.condition("Ready"),
+        "False ReadinessGatesNotReady the status of pod readiness gate \"x/y\" is not \"True\", but False"
+    );
     let conditions = pod.document["status"]["conditions"].as_array_mut().expect("conditions");
-    conditions.iter_mut().filter(|condition| condition["type"] == "x/y").for_each(|condition| condition["status"] = "True".into());
+    conditions
+        .iter_mut()
+        .filter(|condition| condition["type"] == "x/y")
+        .for_each(|condition| condition["status"] = "True".into());
     assert_eq!(pod.at(2).condition("Ready"), "True");
 }
 
@@ -249,7 +283,8 @@ fn a_deadline_ends_the_pod() {
 #[test]
 fn pods_of_jobs_end_at_once_unless_they_pause() {
     let of_job = |image: &str, words: &[(&str, &str)]| {
-        let mut pod = Pod::new(told(words), json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": image}]}));
+        let mut pod =
+            Pod::new(told(words), json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": image}]}));
         pod.document["metadata"]["ownerReferences"] = json!([{"kind": "Job", "controller": true}]);
         pod.at(0);
         pod.phase().to_owned()
@@ -295,7 +330,8 @@ fn resources_change_in_place() {
     assert_eq!(pod.container("containerStatuses", "c")["allocatedResources"], json!({"cpu": "1"}));
     let resize = |pod: &mut Pod, resources: Value| {
         pod.document["spec"]["containers"][0]["resources"] = resources;
-        pod.document["metadata"]["generation"] = json!(pod.document["metadata"]["generation"].as_i64().expect("one") + 1);
+        pod.document["metadata"]["generation"] =
+            json!(pod.document["metadata"]["generation"].as_i64().expect("one") + 1);
     };
     resize(&mut pod, json!({"requests": {"cpu": "2"}}));
     pod.at(1);
@@ -306,7 +342,10 @@ fn resources_change_in_place() {
     assert_eq!(pod.at(2).state("c"), "running 1");
     resize(&mut pod, json!({"requests": {"cpu": "40", "memory": "1Gi"}}));
     pod.at(3);
-    assert_eq!(pod.condition("PodResizePending"), "True Infeasible Node didn't have enough capacity: cpu, requested: 40000, capacity: 4000");
+    assert_eq!(
+        pod.condition("PodResizePending"),
+        "True Infeasible Node didn't have enough capacity: cpu, requested: 40000, capacity: 4000"
+    );
     assert_eq!(pod.container("containerStatuses", "c")["resources"]["requests"]["cpu"], "2");
     resize(&mut pod, json!({"requests": {"cpu": "3", "memory": "1Gi"}}));
     pod.at(4);

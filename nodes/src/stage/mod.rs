@@ -60,11 +60,19 @@ pub enum Form {
 /// What is to be done to an object, as data.
 #[derive(Debug, PartialEq)]
 pub enum Deed {
-    Event { warning: bool, reason: String, message: String },
+    Event {
+        warning: bool,
+        reason: String,
+        message: String,
+    },
     /// All finalizers that the object is to have.
     Finalizers(Vec<String>),
     Delete,
-    Patch { subresource: &'static str, form: Form, patch: Value },
+    Patch {
+        subresource: &'static str,
+        form: Form,
+        patch: Value,
+    },
 }
 
 #[derive(Deserialize)]
@@ -260,7 +268,8 @@ pub fn choose<'s>(stages: impl Iterator<Item = &'s Stage>, object: &Value, chanc
         return matching.first().copied();
     }
     let weighed = |stage: &Stage| stage.weight(object);
-    let total: i64 = matching.iter().filter_map(|stage| weighed(stage)).fold(0, |sum, weight| sum.saturating_add(weight.max(0)));
+    let total: i64 =
+        matching.iter().filter_map(|stage| weighed(stage)).fold(0, |sum, weight| sum.saturating_add(weight.max(0)));
     let Some(total) = u64::try_from(total).ok().filter(|total| *total > 0) else {
         let told: Vec<&Stage> = matching.iter().copied().filter(|stage| weighed(stage).is_some()).collect();
         let among = if told.is_empty() { matching } else { told };
@@ -280,7 +289,10 @@ impl Delay {
     fn parse(spec: DelaySpec) -> Result<Delay, String> {
         let jitter = (spec.jitter_duration_milliseconds, query(spec.jitter_duration_from)?);
         Ok(Delay {
-            duration: Length { millis: Some(spec.duration_milliseconds.unwrap_or(0)), from: query(spec.duration_from)? },
+            duration: Length {
+                millis: Some(spec.duration_milliseconds.unwrap_or(0)),
+                from: query(spec.duration_from)?,
+            },
             jitter: match jitter {
                 (None, None) => None,
                 (millis, from) => Some(Length { millis, from }),

@@ -16,7 +16,11 @@ const COST_MAX: u64 = 1_000_000;
 pub enum Selector {
     /// A Stage without a selector is about nothing.
     Nothing,
-    Where { labels: BTreeMap<String, String>, annotations: BTreeMap<String, String>, requirements: Vec<Requirement> },
+    Where {
+        labels: BTreeMap<String, String>,
+        annotations: BTreeMap<String, String>,
+        requirements: Vec<Requirement>,
+    },
 }
 
 #[derive(Debug)]
