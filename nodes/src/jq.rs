@@ -791,7 +791,8 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused_by_name() {
         for (text, complaint) in [
-            ("def f: f; f", "function def/0"),
+            ("def f: f; f", "':' in query"),
+            ("input", "function input/0"),
             ("range(10)", "function range/1"),
             (".a | ", "ends where a term"),
             (".a[", "ends where a term"),

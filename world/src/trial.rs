@@ -94,6 +94,9 @@ impl Trial {
                 driver.see(&self.state, id, key, Some(entry), self.state.offset.0, self.now);
             }
         }
+        let mut keys = Keys::default();
+        driver.controller.begin(&driver.world, &mut keys);
+        keys.0.into_iter().for_each(|key| _ = driver.queue.add(key));
         self.drivers.push(driver);
     }
 

@@ -228,8 +228,9 @@ impl<'a> Kubelet<'a> {
     /// The patch that makes the status what it is now to be.
     fn told(&mut self, address: &mut dyn FnMut() -> String, ending: bool) -> Life {
         let mut phase = self.phase();
-        if ending && phase != "Succeeded" {
-            phase = "Failed";
+        if ending {
+            let failed = self.main().any(|container| container.end().is_none_or(|end| end.code != 0));
+            phase = if failed { "Failed" } else { "Succeeded" };
         }
         let old = &self.pod["status"];
         let mut status = Map::new();
