@@ -30,6 +30,9 @@ pub struct Action {
     /// Empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
+    /// Objects that must not be there, by their uids: whoever acts looks for each of them first, and answers with a
+    /// conflict where one is found. What a world does not show yet is no proof that it is not there.
+    pub absent: Vec<(Resource, Key, Text)>,
     /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
     pub told: Option<Note>,
 }
@@ -96,6 +99,11 @@ impl Refusal {
         self.reason == reason
     }
 
+    /// What the plan rested on is no more so.
+    pub fn stale(message: String) -> Refusal {
+        Refusal { code: 409, reason: "Conflict".to_owned(), message, causes: Vec::new() }
+    }
+
     pub fn is_conflict(&self) -> bool {
         self.reason == "Conflict"
     }
@@ -142,11 +150,16 @@ impl Plan {
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
-        Action { resource: resource.clone(), key, subresource: "", verb, told: None }
+        Action { resource: resource.clone(), key, subresource: "", verb, absent: Vec::new(), told: None }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
         Action { subresource, ..self }
+    }
+
+    /// Carried out only where these are not there.
+    pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
+        Action { absent, ..self }
     }
 
     pub fn told(self, note: Note) -> Action {
