@@ -217,6 +217,12 @@ impl Driver {
         None
     }
 
+    /// Whether a key of this member could be planned at once.
+    pub fn can_take(&self, member: usize) -> bool {
+        let Member { queue, working, workers, .. } = &self.members[member];
+        self.early.is_none() && working < workers && queue.depth() > 0
+    }
+
     /// What would be planned for a key now. Nothing is to be carried out.
     pub fn rehearse(&mut self, member: usize, key: &Key, stamp: Stamp) -> Plan {
         self.members[member].controller.plan(&self.world, key, stamp)
