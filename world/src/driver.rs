@@ -161,6 +161,11 @@ impl Driver {
         for change in self.early.take().unwrap_or_default() {
             self.tell(change);
         }
+        for member in &mut self.members {
+            let mut keys = Keys::default();
+            member.controller.begin(&self.world, &mut keys);
+            keys.0.into_iter().for_each(|key| _ = member.queue.add(key));
+        }
     }
 
     pub fn is_complete(&self) -> bool {
