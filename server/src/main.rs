@@ -12,6 +12,7 @@ mod logging;
 mod not_built;
 mod pki;
 mod run;
+mod scheduling;
 mod settled;
 mod tls;
 mod up;

@@ -306,6 +306,8 @@ pub enum Conflict {
     BoundUid(String),
     /// A binding of a pod that is being deleted, or that has its node.
     PodDeleting,
+    /// A pod that waits for its gates, and is bound.
+    PodGated,
     PodAssigned {
         node: String,
     },

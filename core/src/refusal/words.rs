@@ -241,6 +241,7 @@ impl Conflict {
                 format!("the UID in the bound object reference ({uid}) does not match the UID in record. {RECREATED}")
             }
             Self::PodDeleting => format!("pod {name} is being deleted, cannot be assigned to a host"),
+            Self::PodGated => format!("pod {name} has non-empty .spec.schedulingGates"),
             Self::PodAssigned { node } => format!("pod {name} is already assigned to node \"{node}\""),
         }
     }
