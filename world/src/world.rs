@@ -208,7 +208,7 @@ impl World {
     }
 
     /// The objects of a kind that an index holds under a value.
-    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> {
+    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> + use<'_, V> {
         let keys = self.indexed.get(&(V::resource().clone(), index, value.into())).into_iter().flatten();
         keys.filter_map(|key| self.get(key))
     }

@@ -3,6 +3,7 @@
 pub mod autoscaler;
 pub mod batch;
 pub mod budget;
+pub mod claim;
 pub mod network;
 pub mod node;
 pub mod pod;
@@ -11,7 +12,8 @@ pub mod workloads;
 pub use autoscaler::HorizontalPodAutoscaler;
 pub use batch::{CronJob, Job};
 pub use budget::PodDisruptionBudget;
+pub use claim::PersistentVolumeClaim;
 pub use network::{EndpointSlice, Endpoints, Service};
 pub use node::Node;
 pub use pod::Pod;
-pub use workloads::{Deployment, ReplicaSet, ReplicationController, StatefulSet};
+pub use workloads::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, ReplicationController, StatefulSet};
