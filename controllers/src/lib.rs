@@ -4,13 +4,19 @@
 //! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
 
 pub mod claim;
+pub mod cron_job;
 pub mod job;
 pub mod pods;
 pub mod subject;
+pub mod ttl_after_finished;
 
 use holdfast_world::Controller;
 
 /// Every controller there is.
 pub fn all() -> Vec<Box<dyn Controller>> {
-    vec![Box::new(job::Jobs)]
+    vec![
+        Box::new(cron_job::CronJobs),
+        Box::new(job::Jobs),
+        Box::new(ttl_after_finished::TtlAfterFinished),
+    ]
 }
