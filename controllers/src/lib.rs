@@ -5,16 +5,22 @@
 
 pub mod claim;
 pub mod cron_job;
+pub mod hash;
 pub mod job;
+pub mod planted;
 pub mod pods;
+pub mod replicas;
 pub mod subject;
 pub mod ttl_after_finished;
 
 use holdfast_world::Controller;
+use holdfast_world::views::{ReplicaSet, ReplicationController};
 
 /// Every controller there is.
 pub fn all() -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(replicas::Replicas::<ReplicaSet>::default()),
+        Box::new(replicas::Replicas::<ReplicationController>::default()),
         Box::new(cron_job::CronJobs),
         Box::new(job::Jobs),
         Box::new(ttl_after_finished::TtlAfterFinished),
