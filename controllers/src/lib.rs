@@ -6,8 +6,10 @@
 
 pub mod claim;
 pub mod conditions;
+pub mod cron_job;
 pub mod deployment;
 pub mod hash;
+pub mod job;
 pub mod planted;
 pub mod pods;
 pub mod quota;
@@ -18,6 +20,7 @@ pub mod settings;
 pub mod subject;
 #[cfg(test)]
 mod testing;
+pub mod ttl_after_finished;
 pub mod volumes;
 
 use holdfast_world::Controller;
@@ -34,5 +37,8 @@ pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(volumes::binder::Binder::new(settings)),
         Box::new(service_account::DefaultAccounts),
+        Box::new(cron_job::CronJobs),
+        Box::new(job::Jobs),
+        Box::new(ttl_after_finished::TtlAfterFinished),
     ]
 }

@@ -6,7 +6,7 @@
 //! and must give no step: a plan that was carried out leaves nothing to do.
 
 use crate::request::{self, Actor};
-use crate::{
+use crate::{World, 
     Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
     Verb,
 };
@@ -111,8 +111,8 @@ impl Trial {
     /// What the controller of this name sees, for tests that plan by themselves.
     #[track_caller]
     pub fn world(&self, controller: &str) -> &World {
-        let found = self.drivers.iter().find(|driver| driver.controller.name() == controller);
-        &found.unwrap_or_else(|| panic!("there is no {controller}")).world
+        let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
+        found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
     }
 
     /// Lets time pass, without running anything.
