@@ -21,9 +21,21 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        match judge(next.service(), passage) {
-            Ok(()) => next.call(passage),
-            Err(refusal) => refused(refusal),
+        let judged = judge(next.service(), passage);
+        if let Some(trail) = &mut passage.trail {
+            let (decision, reason) = match &judged {
+                Ok(reason) => ("allow", reason.as_str()),
+                Err((_, reason)) => ("forbid", reason.as_str()),
+            };
+            trail.annotate("authorization.k8s.io/decision", decision);
+            trail.annotate("authorization.k8s.io/reason", reason);
+            if judged.is_ok() && trail.wants_request() {
+                audit::tell_request(trail, &next.service().engine().snapshot(), &passage.asked);
+            }
+        }
+        match judged {
+            Ok(_) => next.call(passage),
+            Err((refusal, _)) => refused(refusal),
         }
     }
 }
