@@ -34,6 +34,9 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Begun {
     pub id: String,
+    pub verb: String,
+    /// Whoever has proved to be it, before impersonation.
+    pub user: Account,
     pub received: Timestamp,
     pub uri: String,
     pub source_ips: Vec<String>,
@@ -78,10 +81,10 @@ impl Auditor {
     /// Tells that a request has come; `None`: nothing is told of it.
     pub async fn begin(
         self: &Arc<Self>,
-        subject: Subject<'_>,
+        ruling: Ruling,
         begun: impl FnOnce() -> Begun,
     ) -> Result<Option<Trail>, NotStored> {
-        let Some(mut trail) = self.trail(subject, begun) else { return Ok(None) };
+        let Some(mut trail) = self.trail(ruling, begun) else { return Ok(None) };
         if trail.tell(Stage::RequestReceived).await.is_err() {
             self.counts.rejected.fetch_add(1, Ordering::Relaxed);
             // What never began needs no end.
@@ -92,23 +95,26 @@ impl Auditor {
     }
 
     /// Tells of a request whose user nobody knows: it is over at once.
-    pub async fn turn_away(self: &Arc<Self>, subject: Subject<'_>, begun: impl FnOnce() -> Begun, ended: Ended) {
-        let Some(mut trail) = self.trail(subject, begun) else { return };
-        trail.event.user = Account::default();
+    pub async fn turn_away(self: &Arc<Self>, ruling: Ruling, begun: impl FnOnce() -> Begun, ended: Ended) {
+        let Some(mut trail) = self.trail(ruling, begun) else { return };
         trail.answer(ended);
         trail.state = State::Ended;
         _ = trail.tell(Stage::ResponseStarted).await;
     }
 
-    fn trail(self: &Arc<Self>, subject: Subject<'_>, begun: impl FnOnce() -> Begun) -> Option<Trail> {
-        let ruling = self.policy.judge(subject);
+    /// What the policy says of a request.
+    pub fn judge(&self, subject: Subject<'_>) -> Ruling {
+        self.policy.judge(subject)
+    }
+
+    fn trail(self: &Arc<Self>, ruling: Ruling, begun: impl FnOnce() -> Begun) -> Option<Trail> {
         if let Some(count) = self.counts.levels.get(ruling.level as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         if ruling.level == Level::None {
             return None;
         }
-        let Begun { id, received, uri, source_ips, mut agent, object } = begun();
+        let Begun { id, verb, user, received, uri, source_ips, mut agent, object } = begun();
         if agent.len() > AGENT_BYTES_MAX {
             let cut = (0..=AGENT_BYTES_MAX).rev().find(|at| agent.is_char_boundary(*at)).unwrap_or(0);
             agent.truncate(cut);
@@ -121,8 +127,8 @@ impl Auditor {
             audit_id: id,
             stage: Stage::RequestReceived,
             request_uri: uri,
-            verb: subject.verb.to_owned(),
-            user: Account::from(subject.user),
+            verb,
+            user,
             impersonated_user: None,
             source_ips,
             user_agent: agent,

@@ -3,7 +3,7 @@
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::request::{Body, Options, Request, Verb};
-use holdfast_core::select::field::FieldSelector;
+use holdfast_core::select::FieldSelector;
 use jiff::Timestamp;
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
-use crate::{Asked, Call, Reply, RequestId, Share, Source, reply};
+use crate::{Asked, Call, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
 use holdfast_audit::{Auditor, Ended};
 use holdfast_core::Refusal;
@@ -112,7 +112,7 @@ impl Service {
     pub async fn act(self: &Arc<Self>, request: holdfast_core::request::Request) -> Outcome {
         let Answer { reply, trail, .. } = self.call(Call::own(request)).await;
         if let Some(trail) = trail {
-            let code = reply.as_ref().map_or_else(reply::code, Reply::code);
+            let code = reply.as_ref().map_or_else(Refusal::code, Reply::code);
             trail.end(Ended { code, ..Ended::default() }).await;
         }
         reply
@@ -132,11 +132,11 @@ impl Service {
         record.outcome(Err(&refusal));
         let id = id.unwrap_or_else(|| self.new_id());
         if let Some(auditor) = &self.auditor {
-            let nobody = User::new("", &[]);
-            let ended = Ended { code: reply::code(&refusal), status: Some(status), object: None };
-            let begun = || layers::begun(id.as_str(), asked, source);
-            let told = |subject| auditor.turn_away(subject, begun, ended);
-            layers::subject(&nobody, asked, told).await;
+            let (state, nobody) = (self.engine.snapshot(), User::new("", &[]));
+            let ended = Ended { code: refusal.code(), status: Some(status), object: None };
+            let ruling = layers::audited(auditor, &state, &nobody, asked);
+            let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);
+            auditor.turn_away(ruling, begun, ended).await;
         }
         Answer { reply: Err(refusal), warnings: Vec::new(), id, record, trail: None, place: None }
     }

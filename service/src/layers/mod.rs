@@ -12,7 +12,7 @@ mod namespace_start;
 mod reads;
 mod unstored;
 
-pub(crate) use audit::{begun, describe, subject};
+pub(crate) use audit::{begun, describe, judge as audited};
 pub use flow_control::FlowControl;
 pub(crate) use namespace_start::NamespaceStarts;
 
@@ -23,6 +23,7 @@ use futures_util::future::BoxFuture;
 use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The layers of the door, the first one outermost.
@@ -65,6 +66,8 @@ pub struct Passage {
     pub asked: Asked,
     pub flaw: Option<Refusal>,
     pub warnings: Vec<String>,
+    /// What admission says of the call to those who audit it.
+    pub annotations: BTreeMap<String, String>,
     pub record: Record,
     /// There until audit has taken it.
     pub(crate) source: Option<Box<Source>>,
@@ -79,7 +82,7 @@ pub struct Passage {
 impl Passage {
     pub(crate) fn new(call: Call) -> Passage {
         let Call { user, acting_as, id, at, asked, flaw, source, own } = call;
-        let (warnings, record) = Default::default();
+        let (warnings, annotations, record) = Default::default();
         Passage {
             user,
             acting_as,
@@ -89,6 +92,7 @@ impl Passage {
             asked,
             flaw,
             warnings,
+            annotations,
             record,
             source,
             trail: None,
