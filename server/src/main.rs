@@ -4,6 +4,7 @@
 mod advice;
 mod aggregation;
 mod apiserver;
+mod audit;
 mod envtest;
 mod etcd;
 mod flags;
