@@ -10,6 +10,7 @@ use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::status::Status;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{audit, forks, log, parse, paths, render};
@@ -264,7 +265,7 @@ impl Transport {
             }
             _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
-        let status = audit::unauthenticated(refusal, &head.headers);
+        let status = Status::from(refusal).document;
         self.service.turned_away(&asked, parse::request_id(&head.headers), source, refusal.clone(), status).await
     }
 
@@ -318,7 +319,7 @@ impl Transport {
         let shape = understood.shape;
         // What few servers keep is not moved along with every request.
         let trail = match trail {
-            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, shape)).await,
+            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
         };
         let mut response = match reply {

@@ -6,9 +6,9 @@
 //! and must give no step: a plan that was carried out leaves nothing to do.
 
 use crate::request::{self, Actor};
-use crate::{World, 
+use crate::{
     Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
-    Verb,
+    Verb, World,
 };
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
