@@ -4,7 +4,9 @@
 //! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
 
 pub mod claim;
+pub mod garbage;
 pub mod hash;
+pub mod names;
 pub mod planted;
 pub mod pods;
 pub mod replicas;
@@ -16,6 +18,7 @@ use holdfast_world::views::{ReplicaSet, ReplicationController};
 /// Every controller there is.
 pub fn all() -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(garbage::GarbageCollector),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
     ]

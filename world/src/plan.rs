@@ -15,6 +15,8 @@ pub struct Plan {
     /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
     /// steps: the key is planned again as soon as the controller was told all answers.
     pub asks: Vec<String>,
+    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    pub unready: bool,
     /// Why something was left undone that a person might expect; for logs and tests.
     pub left: Vec<String>,
 }
@@ -30,6 +32,8 @@ pub struct Action {
     /// Empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
+    /// Who owns the fields that it sets, where that is not the controller's own field manager.
+    pub manager: Option<&'static str>,
     /// Objects that must not be there, by their uids: whoever acts looks for each of them first, and answers with a
     /// conflict where one is found. What a world does not show yet is no proof that it is not there.
     pub absent: Vec<(Resource, Key, Text)>,
@@ -130,6 +134,11 @@ impl Plan {
         self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty()
     }
 
+    /// Whether there is nothing to carry out and nothing to ask, whatever there is to tell.
+    pub fn is_idle(&self) -> bool {
+        self.steps.iter().all(Vec::is_empty) && self.asks.is_empty()
+    }
+
     /// Adds one action, after all that stand already.
     pub fn then(&mut self, action: Action) {
         self.steps.push(vec![action]);
@@ -150,11 +159,15 @@ impl Plan {
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
-        Action { resource: resource.clone(), key, subresource: "", verb, absent: Vec::new(), told: None }
+        Action { resource: resource.clone(), key, subresource: "", verb, manager: None, absent: Vec::new(), told: None }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
         Action { subresource, ..self }
+    }
+
+    pub fn manager(self, manager: &'static str) -> Action {
+        Action { manager: Some(manager), ..self }
     }
 
     /// Carried out only where these are not there.
