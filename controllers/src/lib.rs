@@ -2,15 +2,19 @@
 //!
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
 //! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and
-//! tells of things, [`conditions`] are the part of a status that others write too.
+//! tells of things, [`revisions`] keeps old
+//! templates, [`conditions`] are the part of a status that others write too.
 
 pub mod claim;
 pub mod conditions;
+pub mod daemon_set;
 pub mod deployment;
 pub mod hash;
 pub mod planted;
 pub mod pods;
 pub mod replicas;
+pub mod revisions;
+pub mod stateful_set;
 pub mod subject;
 #[cfg(test)]
 mod testing;
@@ -21,8 +25,10 @@ use holdfast_world::views::{ReplicaSet, ReplicationController};
 /// Every controller there is.
 pub fn all() -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(daemon_set::DaemonSets::default()),
         Box::new(deployment::Deployments),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
+        Box::new(stateful_set::StatefulSets),
     ]
 }
