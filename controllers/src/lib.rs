@@ -1,12 +1,13 @@
 //! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
 //!
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
-//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and
-//! tells of things, [`conditions`] are the part of a status that others write too.
+//! whose an object is, [`pods`] makes and deletes pods, [`revisions`] keeps old templates, [`subject`] writes statuses
+//! and tells of things, [`conditions`] are the part of a status that others write too.
 
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
+pub mod daemon_set;
 pub mod deployment;
 pub mod garbage;
 pub mod hash;
@@ -16,9 +17,11 @@ pub mod planted;
 pub mod pods;
 pub mod quota;
 pub mod replicas;
+pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
 pub mod settings;
+pub mod stateful_set;
 pub mod subject;
 #[cfg(test)]
 mod testing;
@@ -33,9 +36,11 @@ pub use settings::Settings;
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(garbage::GarbageCollector),
+        Box::new(daemon_set::DaemonSets::default()),
         Box::new(deployment::Deployments),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
+        Box::new(stateful_set::StatefulSets),
         Box::new(quota::ResourceQuotas::default()),
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(volumes::binder::Binder::new(settings)),
