@@ -5,6 +5,9 @@
 pub struct Settings {
     /// `--root-ca-file`: what clients of the API trust, as PEM. Without it nobody publishes any.
     pub root_ca: Option<String>,
+    pub nodes: NodeSettings,
+    /// `--terminated-pod-gc-threshold`
+    pub terminated_pod_threshold: i64,
     /// `--pvclaimbinder-sync-period`
     pub claim_binder_period_seconds: i64,
     /// `--enable-dynamic-provisioning`
@@ -18,9 +21,41 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             root_ca: None,
+            nodes: NodeSettings::default(),
+            terminated_pod_threshold: 12_500,
             claim_binder_period_seconds: 15,
             dynamic_provisioning: true,
             host_path_provisioner: false,
+        }
+    }
+}
+
+/// How soon nodes count as lost, and how fast their pods are.
+#[derive(Debug, Clone)]
+pub struct NodeSettings {
+    /// `--node-monitor-grace-period`
+    pub monitor_grace_seconds: i64,
+    /// `--node-startup-grace-period`
+    pub startup_grace_seconds: i64,
+    /// `--node-eviction-rate`: nodes a second whose pods are evicted.
+    pub eviction_rate: f64,
+    /// `--secondary-node-eviction-rate`: the same in a zone of which many nodes are lost.
+    pub secondary_eviction_rate: f64,
+    /// `--large-cluster-size-threshold`: with no more nodes than that, nobody is evicted from such a zone.
+    pub large_cluster: usize,
+    /// `--unhealthy-zone-threshold`: which part of its nodes is many.
+    pub unhealthy_zone: f64,
+}
+
+impl Default for NodeSettings {
+    fn default() -> NodeSettings {
+        NodeSettings {
+            monitor_grace_seconds: 50,
+            startup_grace_seconds: 60,
+            eviction_rate: 0.1,
+            secondary_eviction_rate: 0.01,
+            large_cluster: 50,
+            unhealthy_zone: 0.55,
         }
     }
 }

@@ -62,6 +62,20 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
+impl Toleration {
+    /// Whether the pod puts up with a taint because of this.
+    pub fn tolerates(&self, taint: &super::node::Taint) -> bool {
+        let effect = self.effect.is_empty() || self.effect == taint.effect;
+        let key = self.key.is_empty() && self.operator == "Exists" || self.key == taint.key;
+        let value = match self.operator.as_str() {
+            "Exists" => true,
+            "" | "Equal" => self.value == taint.value,
+            _ => false,
+        };
+        effect && key && value
+    }
+}
+
 /// Devices that a pod claims: by the name of a claim, or of a template of one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -180,6 +194,7 @@ pub struct Condition {
     pub last_transition_time: Option<Time>,
     pub last_update_time: Option<Time>,
     pub last_probe_time: Option<Time>,
+    pub last_heartbeat_time: Option<Time>,
 }
 
 impl Condition {
