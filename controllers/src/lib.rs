@@ -1,12 +1,17 @@
 //! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
 //!
-//! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`subject`]
-//! writes statuses and tells of things.
+//! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
+//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
 
+pub mod claim;
+pub mod hash;
 pub mod node_lifecycle;
 pub mod node_ttl;
+pub mod planted;
 pub mod pod_gc;
+pub mod pods;
 pub mod quota;
+pub mod replicas;
 pub mod root_ca;
 pub mod service_account;
 pub mod settings;
@@ -15,22 +20,37 @@ pub mod taint_eviction;
 pub mod volumes;
 
 use holdfast_world::Controller;
+use holdfast_world::views::{ReplicaSet, ReplicationController};
 pub use settings::Settings;
 
-/// Every controller there is, in the order in which `--controllers` lists them.
+/// Every controller there is.
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
+    let mut all = workloads();
+    all.extend(keepers(settings));
+    all
+}
+
+fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
-        Box::new(quota::ResourceQuotas::default()),
-        Box::new(root_ca::RootCa::new(settings)),
+        Box::new(replicas::Replicas::<ReplicaSet>::default()),
+        Box::new(replicas::Replicas::<ReplicationController>::default()),
+    ]
+}
+
+/// Those that keep namespaces, nodes, storage and certificates in order.
+fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
+    vec![
         Box::new(node_lifecycle::NodeLifecycle::new(settings)),
         Box::new(node_ttl::NodeTtl::default()),
         Box::new(pod_gc::PodCollector::new(settings)),
+        Box::new(quota::ResourceQuotas::default()),
+        Box::new(root_ca::RootCa::new(settings)),
+        Box::new(service_account::DefaultAccounts),
+        Box::new(taint_eviction::TaintEviction::default()),
         Box::new(volumes::binder::Binder::new(settings)),
         Box::new(volumes::ephemeral::EphemeralVolumes),
         Box::new(volumes::protection::AttributesClassProtection),
         Box::new(volumes::protection::ClaimProtection),
         Box::new(volumes::protection::VolumeProtection),
-        Box::new(taint_eviction::TaintEviction::default()),
-        Box::new(service_account::DefaultAccounts),
     ]
 }

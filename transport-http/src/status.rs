@@ -70,6 +70,7 @@ fn details_of(refusal: &Refusal) -> Map<String, Value> {
                 some => causes(some.into_iter().map(told).collect()),
             }
         }
+        Refusal::Ruled(ruling) => ruling.details.as_object().cloned().unwrap_or_default(),
         Refusal::ApplyConflict(_) => causes(cause_list(&refusal.causes())),
         _ => Map::new(),
     }

@@ -32,6 +32,11 @@ pub trait Controller: Send {
         self.name()
     }
 
+    /// Who owns the fields that it writes.
+    fn manager(&self) -> &'static str {
+        "kube-controller-manager"
+    }
+
     /// As its Events name their source.
     fn component(&self) -> &'static str {
         self.name()
@@ -53,6 +58,9 @@ pub trait Controller: Send {
 
     /// Which keys a change concerns. The world shows the state after the change.
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
+
+    /// Which keys are to be planned though nothing changed, once the world has all that there is.
+    fn begin(&mut self, _world: &World, _keys: &mut Keys) {}
 
     /// What is to be done for a key now.
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;

@@ -397,7 +397,7 @@ impl Trial {
     fn submit(&mut self, request: &Request) -> Result<Value, holdfast_core::Refusal> {
         let stamp = self.core_stamp();
         let decision = match pipeline::judge(&self.state, &self.settings, request, stamp, &Answers::default()) {
-            Judgement::Done(decided) => decided?,
+            Judgement::Done(decided, _) => decided?,
             Judgement::Need(effect) => panic!("nobody is there to {}", effect.what()),
         };
         let mut entries = Vec::new();

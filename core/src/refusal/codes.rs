@@ -22,11 +22,12 @@ impl Refusal {
             Refusal::Unavailable(_) => 503,
             Refusal::Timeout { .. } => 504,
             Refusal::InsufficientStorage(_) => 507,
+            Refusal::Ruled(ruling) => ruling.code,
         }
     }
 
     /// The `reason` of its `Status`; empty where Kubernetes gives none.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> &str {
         match self {
             Refusal::BadRequest(_) => "BadRequest",
             Refusal::Unauthorized => "Unauthorized",
@@ -45,6 +46,7 @@ impl Refusal {
             Refusal::Internal(_) | Refusal::InsufficientStorage(_) => "InternalError",
             Refusal::Unreasoned(_) => "",
             Refusal::Unavailable(_) => "ServiceUnavailable",
+            Refusal::Ruled(ruling) => &ruling.reason,
         }
     }
 }
