@@ -3,8 +3,13 @@
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
 //! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
 
+pub mod account_tokens;
+pub mod certificates;
 pub mod claim;
+pub mod encoded;
+pub mod garbage;
 pub mod hash;
+pub mod names;
 pub mod node_lifecycle;
 pub mod node_ttl;
 pub mod planted;
@@ -32,6 +37,7 @@ pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
 
 fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(garbage::GarbageCollector),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
     ]
@@ -40,6 +46,11 @@ fn workloads() -> Vec<Box<dyn Controller>> {
 /// Those that keep namespaces, nodes, storage and certificates in order.
 fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(account_tokens::clean::TokenCleaner::new(settings)),
+        Box::new(account_tokens::fill::TokenSecrets::new(settings)),
+        Box::new(certificates::approve::Approver::default()),
+        Box::new(certificates::clean::Cleaner),
+        Box::new(certificates::sign::Signing::new(settings)),
         Box::new(node_lifecycle::NodeLifecycle::new(settings)),
         Box::new(node_ttl::NodeTtl::default()),
         Box::new(pod_gc::PodCollector::new(settings)),

@@ -1,10 +1,23 @@
 //! What operators may choose about controllers, as their flags say it.
 
+use crate::account_tokens::TokenSigner;
+use crate::certificates::Signer;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 /// The defaults are those of Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `--root-ca-file`: what clients of the API trust, as PEM. Without it nobody publishes any.
     pub root_ca: Option<String>,
+    /// `--cluster-signing-*-file`: who signs, by the name of the signer. Requests to others are left to others.
+    pub signers: BTreeMap<String, Arc<dyn Signer>>,
+    /// `--cluster-signing-duration`
+    pub signing_seconds: i64,
+    /// `--service-account-private-key-file`: makes the tokens of Secrets; without it there are none.
+    pub account_tokens: Option<Arc<dyn TokenSigner>>,
+    /// `--legacy-service-account-token-clean-up-period`
+    pub account_token_period_seconds: i64,
     pub nodes: NodeSettings,
     /// `--terminated-pod-gc-threshold`
     pub terminated_pod_threshold: i64,
@@ -21,6 +34,10 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             root_ca: None,
+            signers: BTreeMap::new(),
+            signing_seconds: 8_760 * 3_600,
+            account_tokens: None,
+            account_token_period_seconds: 8_760 * 3_600,
             nodes: NodeSettings::default(),
             terminated_pod_threshold: 12_500,
             claim_binder_period_seconds: 15,

@@ -1,5 +1,6 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::gates::ApiGates;
@@ -49,7 +50,8 @@ pub fn run(mut args: Args) -> Result<()> {
         _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, default_forks_max: 0, lasting };
+    let (default_mode, components) = (Mode::AlwaysAllow, Components::none());
+    let server = Server { args, bind, tls, default_mode, default_forks_max: 0, lasting, components };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
         signals.next().await;
@@ -82,6 +84,8 @@ pub struct Server {
     /// How many forks there may be in memory, when no option says so.
     pub default_forks_max: u32,
     pub lasting: Lasting,
+    /// What runs beside it, and beside each fork of it.
+    pub components: Components,
 }
 
 /// What is to become of the data folder.
@@ -118,7 +122,7 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, default_forks_max, lasting } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
@@ -138,7 +142,7 @@ impl Server {
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
-            let transport = transport(&args, engine.clone(), address, forker, forks_max)?;
+            let transport = transport(&args, engine.clone(), address, forker, forks_max, components)?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -154,6 +158,7 @@ impl Server {
                 .await
                 .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
+            transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
                 transport.stop();
@@ -211,6 +216,7 @@ fn transport(
     address: SocketAddr,
     forker: Option<Arc<dyn Forker>>,
     forks_max: u32,
+    components: Components,
 ) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
@@ -235,6 +241,7 @@ fn transport(
         forks_max,
         address,
         forker,
+        components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         ..Builder::new(engine)
     };
     Ok(builder.build())

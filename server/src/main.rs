@@ -4,10 +4,12 @@
 mod advice;
 mod aggregation;
 mod apiserver;
+mod components;
 mod envtest;
 mod etcd;
 mod flags;
 mod gates;
+mod inside;
 mod logging;
 mod not_built;
 mod pki;

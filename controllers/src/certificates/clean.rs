@@ -2,7 +2,7 @@
 
 use super::{APPROVED, DENIED, FAILED};
 use crate::subject::Subject;
-use holdfast_core::object::base64_decode;
+use crate::encoded::decode;
 use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
 
@@ -59,7 +59,7 @@ fn end(found: Seen<'_, CertificateSigningRequest>) -> Option<Time> {
 }
 
 fn not_after(certificate: &str) -> Option<Time> {
-    let pem = base64_decode(certificate).filter(|pem| !pem.is_empty())?;
+    let pem = decode(certificate).filter(|pem| !pem.is_empty())?;
     let (_, block) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
     let certificate = block.parse_x509().ok()?;
     Some(Time::from_second(certificate.validity().not_after.timestamp()))

@@ -1,6 +1,6 @@
 //! What is in a request, and what requests of kubelets must look like.
 
-use holdfast_core::object::base64_decode;
+use crate::encoded::decode;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::parse_x509_pem;
@@ -28,7 +28,7 @@ pub struct Requested {
 impl Requested {
     /// Of PEM in base64, as objects have it.
     pub fn decode(text: &str) -> Result<Requested, String> {
-        let pem = base64_decode(text).ok_or("it is no base64")?;
+        let pem = decode(text).ok_or("it is no base64")?;
         let (_, block) = parse_x509_pem(&pem).map_err(|fault| fault.to_string())?;
         if block.label != "CERTIFICATE REQUEST" {
             return Err("PEM block type must be CERTIFICATE REQUEST".into());

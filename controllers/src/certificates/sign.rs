@@ -4,7 +4,7 @@ use super::request::{Requested, client_usages};
 use super::{API_CLIENT, FAILED, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, Signer, Terms, is, is_approved};
 use crate::Settings;
 use crate::subject::Subject;
-use holdfast_core::object::base64_encode;
+use crate::encoded::encode;
 use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, World};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ impl Controller for Signing {
         let terms = self.terms(spec.expiration_seconds, signer.end(), &spec.usages, stamp);
         match signer.sign(&requested.der, &terms) {
             Ok(certificate) => {
-                let encoded = base64_encode(certificate.as_bytes());
+                let encoded = encode(certificate.as_bytes());
                 let signed = subject.status(|status| drop(status.insert("certificate".into(), encoded.into())));
                 plan.steps.extend(signed.map(|action| vec![action]));
             }

@@ -47,7 +47,7 @@ fn conditions(trial: &Trial) -> Vec<String> {
 fn certificate(trial: &Trial) -> String {
     let found = trial.get("certificatesigningrequests", "r");
     let text = found["status"]["certificate"].as_str().unwrap_or_default().to_owned();
-    String::from_utf8(holdfast_core::object::base64_decode(&text).expect("base64")).expect("text")
+    String::from_utf8(crate::encoded::decode(&text).expect("base64")).expect("text")
 }
 
 const CLIENT: [&str; 3] = ["digital signature", "key encipherment", "client auth"];

@@ -44,8 +44,15 @@ pub struct PodSpec {
 pub struct Volume {
     pub name: String,
     pub persistent_volume_claim: Option<ClaimVolume>,
+    pub secret: Option<SecretVolume>,
     /// Its claim is made from a template in the pod.
     pub ephemeral: Option<EphemeralVolume>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecretVolume {
+    pub secret_name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
