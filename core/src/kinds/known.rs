@@ -39,6 +39,22 @@ pub const CUSTOM_RESOURCE_DEFINITION: Known = Known {
 };
 pub const ENDPOINT_SLICE: Known =
     Known { group: super::discovery::GROUP, version: "v1", kind: "EndpointSlice", resource: "endpointslices" };
+pub const STORAGE_CLASS: Known =
+    Known { group: super::storage::GROUP, version: "v1", kind: "StorageClass", resource: "storageclasses" };
+pub const VOLUME_ATTRIBUTES_CLASS: Known = Known {
+    group: super::storage::GROUP,
+    version: "v1",
+    kind: "VolumeAttributesClass",
+    resource: "volumeattributesclasses",
+};
+pub const INGRESS: Known =
+    Known { group: super::networking::GROUP, version: "v1", kind: "Ingress", resource: "ingresses" };
+pub const INGRESS_CLASS: Known =
+    Known { group: super::networking::GROUP, version: "v1", kind: "IngressClass", resource: "ingressclasses" };
+pub const PRIORITY_CLASS: Known =
+    Known { group: super::scheduling::GROUP, version: "v1", kind: "PriorityClass", resource: "priorityclasses" };
+pub const RUNTIME_CLASS: Known =
+    Known { group: super::node::GROUP, version: "v1", kind: "RuntimeClass", resource: "runtimeclasses" };
 pub const POD_DISRUPTION_BUDGET: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "PodDisruptionBudget", resource: "poddisruptionbudgets" };
 
@@ -76,6 +92,16 @@ mod tests {
             CUSTOM_RESOURCE_DEFINITION,
             ENDPOINT_SLICE,
             POD_DISRUPTION_BUDGET,
+            LIMIT_RANGE,
+            PERSISTENT_VOLUME,
+            PERSISTENT_VOLUME_CLAIM,
+            RESOURCE_QUOTA,
+            STORAGE_CLASS,
+            VOLUME_ATTRIBUTES_CLASS,
+            INGRESS,
+            INGRESS_CLASS,
+            PRIORITY_CLASS,
+            RUNTIME_CLASS,
         ];
         for known in all {
             let (id, _) = registry().known(known).unwrap_or_else(|| panic!("{known:?}"));

@@ -9,7 +9,7 @@ mod validate;
 use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind, MetadataOnUpdate};
 
-const GROUP: &str = "admissionregistration.k8s.io";
+pub const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
 
 /// This group, for the list of all.

@@ -14,7 +14,7 @@ use crate::object::names::NameRule;
 use crate::schema::defaults::{is_absent, set_absent};
 use serde_json::{Value, json};
 
-const GROUP: &str = "certificates.k8s.io";
+pub const GROUP: &str = "certificates.k8s.io";
 const PACKAGE: &str = "io.k8s.api.certificates";
 
 fn note(request: &mut Value, old: Option<&Value>, asking: &Asking) {
