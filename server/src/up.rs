@@ -9,6 +9,8 @@ use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+/// Nothing makes the accounts that each namespace has by default, so pods may do without.
+const WITHOUT_CONTROLLERS: &[&str] = &["ServiceAccount"];
 /// How many forks in memory a cluster on one machine has room for.
 const FORKS_MAX: u32 = 1024;
 
@@ -78,7 +80,15 @@ pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
     let tls = tls::configure(&server, &certificate, &key)?;
     let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-    let server = Server { args: server, bind, tls, default_mode: Mode::Rbac, default_forks_max: FORKS_MAX, lasting };
+    let server = Server {
+        args: server,
+        bind,
+        tls,
+        default_mode: Mode::Rbac,
+        default_forks_max: FORKS_MAX,
+        lasting,
+        plugins_left_out: WITHOUT_CONTROLLERS,
+    };
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 

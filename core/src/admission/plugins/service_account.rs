@@ -27,8 +27,8 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     // Clients of old read the account here.
     spec.insert("serviceAccount".into(), name.as_str().into());
     let account = account(attributes, &name)?;
-    let automount = [&attributes.object["spec"], &account].into_iter();
-    let automount = automount.find_map(|said| said["automountServiceAccountToken"].as_bool()).unwrap_or(true);
+    let said = |holder: &Value| holder["automountServiceAccountToken"].as_bool();
+    let automount = said(&attributes.object["spec"]).or_else(|| said(&account)).unwrap_or(true);
     let suffix = attributes.stamp.suffix(Purpose::Volume, 0);
     let spec = object_mut(attributes.fields_mut(), "spec");
     if automount {
