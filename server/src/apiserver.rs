@@ -4,7 +4,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::gates::ApiGates;
-use crate::{aggregation, logging, pki, tls};
+use crate::{admission, aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
@@ -51,8 +51,16 @@ pub fn run(mut args: Args) -> Result<()> {
         _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    let (default_mode, components) = (Mode::AlwaysAllow, Components::none());
-    let server = Server { args, bind, tls, default_mode, default_forks_max: 0, lasting, components };
+    let server = Server {
+        args,
+        bind,
+        tls,
+        default_mode: Mode::AlwaysAllow,
+        default_forks_max: 0,
+        lasting,
+        components: Components::none(),
+        plugins_left_out: &[],
+    };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
         signals.next().await;
@@ -87,6 +95,8 @@ pub struct Server {
     pub lasting: Lasting,
     /// What runs beside it, and beside each fork of it.
     pub components: Components,
+    /// Admission plug-ins that are off here, though they are on by default elsewhere.
+    pub plugins_left_out: &'static [&'static str],
 }
 
 /// What is to become of the data folder.
@@ -123,12 +133,13 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+            admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             ..Settings::default()

@@ -2,6 +2,7 @@
 //! `holdfast-chronicle`, those that measure and simulate are crates, too.
 
 mod advice;
+mod admission;
 mod aggregation;
 mod apiserver;
 mod audit;

@@ -36,8 +36,6 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 /// Sorted. Who builds one takes it out.
 const NOT_BUILT: &[&str] = &[
     "address",
-    "admission-control",
-    "admission-control-config-file",
     "allow-metric-labels",
     "allow-metric-labels-manifest",
     "apiserver-count",
@@ -68,8 +66,6 @@ const NOT_BUILT: &[&str] = &[
     "coordinated-leadership-retry-period",
     "cors-allowed-origins",
     "debug-socket-path",
-    "default-not-ready-toleration-seconds",
-    "default-unreachable-toleration-seconds",
     "delete-collection-workers",
     "disable-http2-serving",
     "disabled-metrics",
