@@ -1,11 +1,11 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
-use crate::gates::GateArgs;
-use crate::logging::LoggingArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
-use holdfast_chronicle::values::parse_duration;
+use holdfast_component::gates::GateArgs;
+use holdfast_component::logging::LoggingArgs;
+use holdfast_component::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
 use std::ffi::OsString;

@@ -7,8 +7,6 @@ mod apiserver;
 mod envtest;
 mod etcd;
 mod flags;
-mod gates;
-mod logging;
 mod not_built;
 mod pki;
 mod run;

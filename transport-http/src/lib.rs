@@ -6,7 +6,6 @@
 pub mod aggregate;
 pub mod authenticate;
 mod body;
-mod bounds;
 mod build;
 mod connection;
 mod effects;
@@ -18,7 +17,6 @@ pub mod log;
 pub mod memory;
 mod parse;
 pub mod paths;
-pub mod peer;
 mod query;
 mod render;
 mod respond;
