@@ -3,9 +3,10 @@
 //! Start at [`pipeline`](mod@pipeline) (a request against a snapshot gives a decision or a refusal) and
 //! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
-//! `merge` the patches, `select` the selectors, `authz` who may do what, `wire` what goes out.
+//! `merge` the patches, `select` the selectors, `authz` who may do what, `admission` what is changed or refused besides, `wire` what goes out.
 //! [`history`] tells what happened, for people.
 
+pub mod admission;
 pub mod apiservices;
 pub mod apply;
 pub mod authz;
@@ -20,6 +21,7 @@ pub mod merge;
 pub mod namespace;
 pub mod object;
 pub mod pipeline;
+pub mod quota;
 mod ranked;
 pub mod refusal;
 pub mod request;

@@ -4,6 +4,7 @@
 //! of them, with the values concerned. `words` alone makes sentences of them, and only the transport a `Status`.
 
 mod cause;
+mod codes;
 mod reasons;
 mod words;
 
@@ -96,6 +97,8 @@ pub enum Refusal {
     /// A fault that Kubernetes tells of without a reason: 500 and the text alone.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
+    /// What a webhook or a policy says.
+    Ruled(Box<Ruling>),
     /// The disk under the log is full: reads go on, writes wait for room. The text is the log's.
     InsufficientStorage(String),
 }

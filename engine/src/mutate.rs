@@ -6,6 +6,7 @@ use crate::planted::{Bug, planted};
 use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
@@ -103,6 +104,11 @@ enum Attempt {
 impl Engine {
     /// Judges a mutation and makes it durable. Without a fixed version it is never refused for a race.
     pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
+        self.mutate_telling(request, &mut Told::default()).await
+    }
+
+    /// The same, and what admission tells of it, whether it is refused or not.
+    pub async fn mutate_telling(&self, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
         let kind = self.snapshot().registry.share(request.target.kind);
         let mut answers = Answers::default();
@@ -111,9 +117,9 @@ impl Engine {
             let attempt = match races.want_turn() {
                 true => {
                     let turn = self.turns().take(&races.contested).await;
-                    self.in_turn(turn, &mut races, request, &kind, stamp, &mut answers).await?
+                    self.in_turn(turn, &mut races, request, &kind, stamp, &mut answers, told).await?
                 }
-                false => self.attempt(request, &kind, stamp, &mut answers, false).await?,
+                false => self.attempt(request, &kind, stamp, &mut answers, told, false).await?,
             };
             match attempt {
                 Attempt::Done(reply) => return Ok(reply),
@@ -138,11 +144,12 @@ impl Engine {
         kind: &Arc<Kind>,
         stamp: Stamp,
         answers: &mut Answers,
+        told: &mut Told,
     ) -> Result<Attempt, Refusal> {
         let mut turn = Some(turn);
         let mut over = pin!(self.clock().sleep(TURN * 2u32.pow(races.lapsed.min(TURN_DOUBLINGS_MAX))));
         loop {
-            let mut attempt = pin!(self.attempt(request, kind, stamp, answers, true));
+            let mut attempt = pin!(self.attempt(request, kind, stamp, answers, told, true));
             let ended = loop {
                 tokio::select! {
                     biased;
@@ -167,11 +174,12 @@ impl Engine {
         kind: &Arc<Kind>,
         stamp: Stamp,
         answers: &mut Answers,
+        told: &mut Told,
         in_turn: bool,
     ) -> Result<Attempt, Refusal> {
         let snapshot = self.snapshot();
         let request = &*request.retarget(&snapshot.registry, kind)?;
-        let decision = self.judge(&snapshot, request, stamp, answers).await?;
+        let decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         if request.options.dry_run && !planted(Bug::DryRunWrites) {
             return Ok(Attempt::Done(rehearsed(&snapshot, request, decision)));
         }
@@ -193,8 +201,8 @@ impl Engine {
     }
 
     /// What a mutation would come to in this state.
-    pub async fn rehearse(&self, state: &State, request: &Request) -> Result<Reply, Refusal> {
-        let decision = self.judge(state, request, self.stamp(), &mut Answers::default()).await?;
+    pub async fn rehearse(&self, state: &State, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
+        let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
         Ok(rehearsed(state, request, decision))
     }
 
@@ -205,10 +213,14 @@ impl Engine {
         request: &Request,
         stamp: Stamp,
         answers: &mut Answers,
+        told: &mut Told,
     ) -> Result<Decision, Refusal> {
         loop {
             match pipeline::judge(state, self.settings(), request, stamp, answers) {
-                Judgement::Done(decided) => return decided,
+                Judgement::Done(decided, news) => {
+                    *told = news;
+                    return decided;
+                }
                 Judgement::Need(Effect::Convert(conversion)) => {
                     let kind = state.kind(request.target.kind);
                     let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;

@@ -112,28 +112,6 @@ impl std::fmt::Debug for Reply {
     }
 }
 
-/// The number under which Kubernetes files a refusal; transports send it, and requests are counted by it.
-pub fn code(refusal: &Refusal) -> u16 {
-    match refusal {
-        Refusal::BadRequest(_) => 400,
-        Refusal::Unauthorized => 401,
-        Refusal::Forbidden { .. } => 403,
-        Refusal::NotFound(_) | Refusal::NoSuchPath => 404,
-        Refusal::MethodNotAllowed { .. } => 405,
-        Refusal::NotAcceptable { .. } => 406,
-        Refusal::AlreadyExists(_) | Refusal::Conflict { .. } | Refusal::ApplyConflict { .. } => 409,
-        Refusal::Expired { .. } => 410,
-        Refusal::TooLarge { .. } => 413,
-        Refusal::UnsupportedMediaType { .. } => 415,
-        Refusal::Invalid { .. } | Refusal::Unprocessable => 422,
-        Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
-        Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
-        Refusal::Unavailable(_) => 503,
-        Refusal::Timeout { .. } => 504,
-        Refusal::InsufficientStorage(_) => 507,
-    }
-}
-
 impl Reply {
     /// The number of a success.
     pub fn code(&self) -> u16 {

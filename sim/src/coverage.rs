@@ -209,6 +209,7 @@ pub fn saw_refused(refusal: &Refusal) {
         Refusal::MethodNotAllowed { .. } => Mark::MethodNotAllowed,
         Refusal::InsufficientStorage(_) => Mark::InsufficientStorage,
         Refusal::Unavailable(_) => Mark::Unavailable,
+        Refusal::Ruled(_) => Mark::Forbidden,
         Refusal::Internal(_) => Mark::OutcomeUnknown,
         _ => return,
     };

@@ -12,6 +12,9 @@ pub struct Plan {
     pub notes: Vec<Note>,
     /// When to plan this key again though nothing changes.
     pub again: Option<Time>,
+    /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
+    /// steps: the key is planned again as soon as the controller was told all answers.
+    pub asks: Vec<String>,
     /// Why something was left undone that a person might expect; for logs and tests.
     pub left: Vec<String>,
 }
@@ -100,11 +103,23 @@ impl Refusal {
     pub fn is_not_found(&self) -> bool {
         self.reason == "NotFound"
     }
+
+    /// Whether the plan rested on what is no more: a new plan is all that it takes.
+    pub fn is_stale(&self) -> bool {
+        self.is_conflict() || self.is_not_found()
+    }
+}
+
+impl Note {
+    /// The note with `{name}` in its message replaced.
+    pub fn naming(self, name: &str) -> Note {
+        Note { message: self.message.replace("{name}", name), ..self }
+    }
 }
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty()
+        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty()
     }
 
     /// Adds one action, after all that stand already.

@@ -1,15 +1,12 @@
 //! The objects that a component sees, at one version of the cluster, with indexes.
 
+use crate::resource::Decode;
 use crate::view::Seen;
 use crate::{Key, Meta, Object, Resource, Text, Time, View};
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-type Decode = fn(&[u8]) -> Box<dyn Any + Send + Sync>;
 
 /// What components see. Whoever feeds it holds it alone and applies changes between plans, so a plan sees one version.
 #[derive(Default)]
@@ -68,18 +65,23 @@ struct OnlyMeta {
     metadata: Meta,
 }
 
-fn decode<V: View + DeserializeOwned>(bytes: &[u8]) -> Box<dyn Any + Send + Sync> {
-    match serde_json::from_slice::<V>(bytes) {
-        Ok(view) => Box::new(view),
-        Err(_) => Box::new(()),
-    }
-}
-
 impl World {
     /// Shows objects of this kind with their view from here on. Called before any is taken in.
     pub fn show<V: View>(&mut self) {
-        self.decoders.insert(V::resource().clone(), decode::<V>);
-        self.collections.entry(V::resource().clone()).or_default();
+        self.show_resource(V::resource());
+    }
+
+    /// The same for a resource: with the view that it names, or else with their metadata alone.
+    pub fn show_resource(&mut self, resource: &Resource) {
+        if let Some(decode) = resource.decode() {
+            self.decoders.insert(resource.clone(), decode);
+        }
+        self.collections.entry(resource.clone()).or_default();
+    }
+
+    /// Whether objects of this resource are taken in.
+    pub fn shows(&self, resource: &Resource) -> bool {
+        self.collections.contains_key(resource)
     }
 
     /// Keeps objects of a kind by the values that `indexer` finds in them. Called before any is taken in.
@@ -206,7 +208,7 @@ impl World {
     }
 
     /// The objects of a kind that an index holds under a value.
-    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> {
+    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> + use<'_, V> {
         let keys = self.indexed.get(&(V::resource().clone(), index, value.into())).into_iter().flatten();
         keys.filter_map(|key| self.get(key))
     }

@@ -13,6 +13,7 @@ use crate::authz::role::RoleKind;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
+use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
 use crate::refusal::{Cause, Refusal};
 use serde_json::Value;
 
@@ -76,6 +77,7 @@ impl Kind {
             role: None,
             question: None,
             pods_at: None,
+            measure: &NOTHING_BUT_ITS_NUMBER,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -203,6 +205,12 @@ impl Kind {
     /// Objects of this kind are pods, or make them: where they have a pod's spec.
     pub fn pods_at(mut self, pointer: &'static str) -> Self {
         self.pods_at = Some(pointer);
+        self
+    }
+
+    /// What quotas count of its objects, beside their number.
+    pub fn measured(mut self, measure: &'static Measure) -> Self {
+        self.measure = measure;
         self
     }
 

@@ -15,6 +15,10 @@ const fn core(kind: &'static str, resource: &'static str) -> Known {
 }
 
 pub const CONFIG_MAP: Known = core("ConfigMap", "configmaps");
+pub const LIMIT_RANGE: Known = core("LimitRange", "limitranges");
+pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes");
+pub const PERSISTENT_VOLUME_CLAIM: Known = core("PersistentVolumeClaim", "persistentvolumeclaims");
+pub const RESOURCE_QUOTA: Known = core("ResourceQuota", "resourcequotas");
 pub const BINDING: Known = core("Binding", "bindings");
 pub const ENDPOINTS: Known = core("Endpoints", "endpoints");
 pub const NAMESPACE: Known = core("Namespace", "namespaces");

@@ -2,6 +2,7 @@
 
 use super::{Kind, Read, Scope, Selectable, Shown, Subresource, Version, api_version};
 use crate::event::Offset;
+use crate::quota::Counted;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
 use serde_json::Value;
@@ -18,6 +19,11 @@ impl Kind {
 
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
+    }
+
+    /// The kind as quotas name and count it, by the group of one of its versions.
+    pub fn counted(&self, version: usize) -> Counted {
+        Counted::named(&self.resource, &self.versions[version].group, self.measure)
     }
 
     /// The subresources of one version: those of a custom kind may differ between them.

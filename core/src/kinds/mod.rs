@@ -63,6 +63,7 @@ use crate::authz::user::User;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
+use crate::quota::Measure;
 use crate::refusal::{Cause, Refusal};
 use serde_json::{Map, Value};
 
@@ -123,6 +124,8 @@ pub struct Kind {
     pub question: Option<Question>,
     /// Where its objects hold the spec of a pod, as a JSON pointer.
     pub pods_at: Option<&'static str>,
+    /// What quotas count of its objects, beside their number.
+    pub measure: &'static Measure,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,

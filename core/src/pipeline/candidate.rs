@@ -32,6 +32,8 @@ pub(super) struct Candidate {
     pub fixed: bool,
     /// Managed fields are up to date: apply and scale note them while they merge.
     pub tracked: bool,
+    /// Admission has judged what the client sent, which is no object of this kind: a Scale, a Binding.
+    pub admitted: bool,
     /// Writes of other objects that must happen together with this one: an eviction's budget.
     pub besides: Vec<Write>,
     pub warnings: Vec<String>,
@@ -59,6 +61,7 @@ impl Candidate {
             removed: false,
             fixed: false,
             tracked: false,
+            admitted: false,
             besides: Vec::new(),
             warnings,
         }

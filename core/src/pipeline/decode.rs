@@ -18,7 +18,8 @@ use serde_json::Value;
 pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
     let settings = Settings::default();
     let kind = state.kind(request.target.kind);
-    let context = Context { state, settings: &settings, request, stamp, kind, answers: &Answers::default() };
+    let answers = &Answers::default();
+    let context = Context { state, settings: &settings, request, stamp, kind, answers, admitted: Default::default() };
     let mut document = context.decode(&mut Vec::new())?;
     kinds::default(context.layout()?, &mut document);
     meta::metadata_mut(meta::fields_mut(&mut document));

@@ -1,7 +1,7 @@
 //! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, encode, lifecycle};
+use super::{Context, Endpoint, Stop, encode};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
 use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::request::DeleteOptions;
@@ -11,7 +11,6 @@ use serde_json::Value;
 
 pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     validate_options(&context.request.options.delete)?;
-    lifecycle::admit_delete(context)?;
     Ok(deleting(context, context.existing()?)?.into())
 }
 

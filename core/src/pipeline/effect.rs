@@ -51,18 +51,18 @@ impl Answers {
         self.tokens.push((claims, token));
     }
 
-    pub(super) fn conversion(&self, wanted: &Conversion) -> Option<&Document> {
+    pub(crate) fn conversion(&self, wanted: &Conversion) -> Option<&Document> {
         self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted)
     }
 
-    pub(super) fn token(&self, wanted: &TokenClaims) -> Option<&SignedToken> {
+    pub(crate) fn token(&self, wanted: &TokenClaims) -> Option<&SignedToken> {
         self.tokens.iter().find(|(known, _)| known == wanted).map(|(_, token)| token)
     }
 }
 
 /// Why the stages end before there is a decision.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     Refused(Refusal),
     Needs(Effect),
 }

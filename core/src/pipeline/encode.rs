@@ -42,6 +42,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
         writes.push(write);
     }
     writes.extend(besides);
+    writes.append(&mut context.admitted.borrow_mut().besides);
     let fixed = fixed && !writes.is_empty();
     let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
     Ok(Decision { writes, expects, answer, fixed, warnings })

@@ -6,17 +6,18 @@
 //! the engine's writer does, later. What only the outside can do is an [`Effect`]: whoever asked runs it, and asks again
 //! with what came of it in [`Answers`].
 
+mod admit;
 mod allocate;
 mod bind;
 mod body;
 mod candidate;
 mod convert;
-mod decision;
+pub(crate) mod decision;
 mod decode;
 mod default;
 mod definition;
 mod delete;
-mod effect;
+pub(crate) mod effect;
 mod encode;
 mod endpoint;
 mod escalation;
@@ -43,6 +44,7 @@ pub use scale::scale_of;
 pub use settings::Settings;
 pub use token::{BoundTo, TokenClaims};
 
+use crate::admission::{Admitted, Told};
 use crate::event::Actor;
 use crate::kinds::{Kind, Version};
 use crate::refusal::{Internal, Refusal, Subject};
@@ -52,11 +54,13 @@ use crate::state::State;
 use candidate::Made;
 use effect::Stop;
 use endpoint::Endpoint;
+use std::cell::RefCell;
 
 /// What came of judging a request.
 #[derive(Debug)]
 pub enum Judgement {
-    Done(Result<Decision, Refusal>),
+    /// With what is told beside it: a refusal has warnings, too.
+    Done(Result<Decision, Refusal>, Told),
     /// Something that only the outside can do. With its outcome among the answers the request is judged again.
     Need(Effect),
 }
@@ -64,10 +68,12 @@ pub enum Judgement {
 /// Judges `request` against `state`. Changes nothing, and gives the same for the same.
 pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp, answers: &Answers) -> Judgement {
     let kind = state.kind(request.target.kind);
-    let context = Context { state, settings, request, stamp, kind, answers };
-    match stages(&context) {
-        Ok(decision) => Judgement::Done(Ok(decision)),
-        Err(Stop::Refused(refusal)) => Judgement::Done(Err(refusal)),
+    let context = Context { state, settings, request, stamp, kind, answers, admitted: RefCell::default() };
+    let decided = stages(&context);
+    let told = context.admitted.into_inner().told;
+    match decided {
+        Ok(decision) => Judgement::Done(Ok(decision), told),
+        Err(Stop::Refused(refusal)) => Judgement::Done(Err(refusal), told),
         Err(Stop::Needs(effect)) => Judgement::Need(effect),
     }
 }
@@ -75,7 +81,7 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
 /// The same for a request that needs nothing from outside.
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
     match judge(state, settings, request, stamp, &Answers::default()) {
-        Judgement::Done(done) => done,
+        Judgement::Done(done, _) => done,
         Judgement::Need(effect) => Err(Refusal::Internal(Internal::NobodyToAsk { what: effect.what() })),
     }
 }
@@ -91,20 +97,21 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
         Made::Answer(decision) => return Ok(*decision),
     };
     default::to_hub(context, &endpoint, &mut object)?;
+    // What admission changes is validated and noted like the client's own changes.
+    admit::mutate(context, &endpoint, &mut object)?;
     identity::identify(context, &endpoint, &mut object);
     reset::narrow_to_part(context, &endpoint, &mut object);
-    // Mutating admission belongs here: what it changes is validated and noted like the client's own changes.
     manage::track(context, &mut object)?;
     // What the server says and hands out is nobody's field: managed fields are noted before.
     reset::prepare(context, &endpoint, &mut object);
-    lifecycle::admit(context, &object)?;
     escalation::admit(context, &object)?;
     allocate::allocate(context, &endpoint, &mut object)?;
     validate::validate(context, &endpoint, &mut object)?;
     default::show_zeros(context, &endpoint, &mut object)?;
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
-    // Validating admission belongs here: it sees what would be stored.
+    // The second half of admission sees what would be stored.
+    admit::validate(context, &endpoint, &mut object)?;
     encode::decide(context, &endpoint, object)
 }
 
@@ -126,6 +133,8 @@ struct Context<'a> {
     stamp: Stamp,
     kind: &'a Kind,
     answers: &'a Answers,
+    /// What admission tells and wants beside the object, as far as it has come.
+    admitted: RefCell<Admitted>,
 }
 
 impl Context<'_> {

@@ -1,5 +1,6 @@
 //! What the operator set and decisions depend on.
 
+use crate::admission::Admission;
 use crate::authz::chain::Mode;
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
@@ -12,6 +13,7 @@ pub struct Settings {
     pub node_ports: (u16, u16),
     /// How requests are authorized: nobody may grant more than that allows them.
     pub modes: Vec<Mode>,
+    pub admission: Admission,
     /// Seals continue tokens.
     pub token_key: TokenKey,
     /// How long Events are kept after their last change; `None` for ever.
@@ -29,6 +31,7 @@ impl Default for Settings {
             service_range: ServiceRange::default(),
             node_ports: (30000, 32767),
             modes: vec![Mode::AlwaysAllow],
+            admission: Admission::default(),
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),
             namespace_grace: Duration::ZERO,

@@ -232,6 +232,8 @@ pub enum Forbidden {
     Access(Box<Denied>),
     /// What a kind's own rule says of the author: that more would be granted than is held, for example.
     Author(String),
+    /// What an admission plug-in says.
+    Admission(String),
     NamespaceTerminating {
         namespace: String,
     },
@@ -442,9 +444,21 @@ pub enum Internal {
     },
 }
 
+/// What somebody outside decided, in words and with a code of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ruling {
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+    /// The `details` of the `Status`, or null.
+    pub details: serde_json::Value,
+}
+
 /// Faults that Kubernetes hands on from deep inside (500 without a reason).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unreasoned {
+    /// What an admission plug-in says of its own failure.
+    Admission(String),
     /// A resource version that is no number.
     NotAVersion(String),
     /// The same, where an object is read or watched.

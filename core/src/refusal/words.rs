@@ -52,6 +52,7 @@ impl Refusal {
             Self::Internal(why) => format!("Internal error occurred: {why}"),
             Self::Unreasoned(why) => why.to_string(),
             Self::Unavailable(why) => why.to_string(),
+            Self::Ruled(ruling) => ruling.message.clone(),
             Self::InsufficientStorage(why) => format!(
                 "Internal error occurred: {why}: nothing was written; reads go on, and writes will once there is room"
             ),
@@ -152,7 +153,7 @@ impl Display for Forbidden {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Access(denied) => write!(f, "{denied}"),
-            Self::Author(why) => write!(f, "{why}"),
+            Self::Author(why) | Self::Admission(why) => write!(f, "{why}"),
             Self::NamespaceTerminating { namespace } => {
                 write!(f, "unable to create new content in namespace {namespace} because it is being terminated")
             }
@@ -345,6 +346,7 @@ impl Display for Internal {
 impl Display for Unreasoned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Admission(why) => write!(f, "{why}"),
             Self::NotAVersion(text) => write!(f, "strconv.ParseUint: parsing {}: invalid syntax", quoted(text)),
             Self::NotAVersionToRead(text) => {
                 write!(f, "resourceVersion: Invalid value: {}: ", quoted(text))?;

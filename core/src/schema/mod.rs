@@ -5,6 +5,7 @@
 
 mod base64;
 mod check;
+pub mod amount;
 pub mod defaults;
 mod duration;
 pub mod go_names;

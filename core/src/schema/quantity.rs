@@ -48,6 +48,25 @@ pub fn whole(text: &str) -> Option<i128> {
     nanos(text).map(|nanos| nanos.div_euclid(UNIT) + i128::from(nanos.rem_euclid(UNIT) != 0))
 }
 
+/// How a quantity was written: sums are shown so too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notation {
+    Decimal,
+    Exponent,
+    Binary,
+}
+
+/// The amount in billionths, rounded up, and its notation; `None` as for [`nanos`].
+pub fn read(text: &str) -> Option<(i128, Notation)> {
+    let parts = parse(text).ok()?;
+    let notation = match parts.suffix {
+        Suffix::Decimal(_) => Notation::Decimal,
+        Suffix::Exponent(_) => Notation::Exponent,
+        Suffix::Binary(_) => Notation::Binary,
+    };
+    Some((parts.nanos()?, notation))
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Parts<'a> {
     negative: bool,

@@ -23,6 +23,7 @@ use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Share};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The layers of the door, the first one outermost.
@@ -65,6 +66,8 @@ pub struct Passage {
     pub asked: Asked,
     pub flaw: Option<Refusal>,
     pub warnings: Vec<String>,
+    /// What admission says of the call to those who audit it.
+    pub annotations: BTreeMap<String, String>,
     pub record: Record,
     /// There from flow control on, unless the call needs none.
     pub place: Option<Share>,
@@ -75,8 +78,8 @@ pub struct Passage {
 impl Passage {
     pub(crate) fn new(call: Call) -> Passage {
         let Call { user, acting_as, id, at, asked, flaw, own } = call;
-        let (warnings, record) = Default::default();
-        Passage { user, acting_as, own, id, at, asked, flaw, warnings, record, place: None, found: None }
+        let (warnings, annotations, record) = Default::default();
+        Passage { user, acting_as, own, id, at, asked, flaw, warnings, annotations, record, place: None, found: None }
     }
 }
 

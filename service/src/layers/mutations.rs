@@ -7,6 +7,7 @@ use crate::scene::Scene;
 use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::kinds::{Deprecation, known};
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body};
@@ -25,15 +26,18 @@ impl Layer for Mutations {
             if found.request.verb == Verb::DeleteCollection {
                 return delete_collection(service, &found).await;
             }
-            let written = carry_out(service, found).await?;
-            let (reply, warnings) = shown(service, written).await?;
+            let mut told = Told::default();
+            let written = carry_out(service, found, &mut told).await;
+            passage.annotations.extend(told.annotations);
+            passage.warnings.extend(told.warnings);
+            let (reply, warnings) = shown(service, written?).await?;
             passage.warnings.extend(warnings);
             Ok(reply)
         })
     }
 }
 
-async fn carry_out(service: &Arc<Service>, mut found: Found) -> Result<Written, Refusal> {
+async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) -> Result<Written, Refusal> {
     let engine = service.engine();
     if !found.kind.stored {
         found = bind(found, engine.stamp())?;
@@ -45,9 +49,9 @@ async fn carry_out(service: &Arc<Service>, mut found: Found) -> Result<Written, 
         if !request.options.dry_run {
             scene.writable(engine)?;
         }
-        return engine.rehearse(&*scene.whole(engine).await?, request).await;
+        return engine.rehearse(&*scene.whole(engine).await?, request, told).await;
     }
-    engine.mutate(request).await
+    engine.mutate_telling(request, told).await
 }
 
 /// Deletes what the options pick, and answers with what that was.

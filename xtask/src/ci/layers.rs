@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const CORE: &str = "core/src";
 
 /// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
-const LAYERS: [&str; 26] = [
+const LAYERS: [&str; 27] = [
     "event",
     "stamp",
     "refusal",
@@ -21,6 +21,7 @@ const LAYERS: [&str; 26] = [
     "cel",
     "schema",
     "merge",
+    "quota",
     // The bytes of a document, by the schema alone: the state keeps both forms of an object.
     "wire/protobuf",
     "authz",

@@ -3,6 +3,7 @@
 pub mod columns;
 pub mod defaults;
 mod event;
+mod measure;
 mod namespace;
 mod node;
 mod pod;
@@ -40,6 +41,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["cm"])
             .columns(columns::of("ConfigMap"))
+            .measured(&measure::CONFIG_MAP)
             .glance(&["data.*", "binaryData.*"])
             .validate(validate::config_map),
         Kind::namespaced("Endpoints", "endpoints")
@@ -75,6 +77,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["pvc"])
             .columns(columns::of("PersistentVolumeClaim"))
+            .measured(&measure::VOLUME_CLAIM)
             .return_deleted_object()
             .validate(validate::claim)
             .status()
@@ -97,6 +100,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .storage("controllers")
             .columns(columns::of("ReplicationController"))
+            .measured(&measure::CONTROLLER)
             .pods_at("/spec/template/spec")
             .orphan_dependents(["v1"])
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
@@ -112,6 +116,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["quota"])
             .columns(columns::of("ResourceQuota"))
+            .measured(&measure::QUOTA)
             .unenforced()
             .return_deleted_object()
             .validate(validate::resource_quota)
@@ -121,6 +126,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Secret", "secrets")
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Secret"))
+            .measured(&measure::SECRET)
             .glance(&["type", "data.*"])
             .validate(validate::secret)
             .warnings(warnings::secret)

@@ -1,6 +1,6 @@
 //! Pod: many subresources, and a status that starts with what the server itself knows.
 
-use super::{PACKAGE, columns, validate, warnings};
+use super::{PACKAGE, columns, measure, validate, warnings};
 use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::kinds::{ConnectOptions, Kind};
 use crate::object::meta::Document;
@@ -16,6 +16,7 @@ pub fn kind() -> Kind {
         .category("all")
         .columns(columns::of("Pod"))
         .pods_at("/spec")
+        .measured(&measure::POD)
         .return_deleted_object()
         // What pods use must stay until they have stopped.
         .deleted_first()

@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+mod measure;
 mod shapes;
 mod slices;
 mod status;
@@ -41,6 +42,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM)
             .columns(columns::of("ResourceClaim"))
+            .measured(&measure::CLAIM)
             .return_deleted_object()
             .validate(validate::claim)
             .validate_in_namespace(validate::claim_in_namespace)

@@ -5,7 +5,7 @@ mod range;
 
 pub use range::ServiceRange;
 
-use super::{PACKAGE, columns, status, validate, warnings};
+use super::{PACKAGE, columns, measure, status, validate, warnings};
 use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, keep_old, text};
 use crate::object::meta::Document;
@@ -20,6 +20,7 @@ pub fn kind() -> Kind {
         .category("all")
         .storage("services/specs")
         .columns(columns::of("Service"))
+        .measured(&measure::SERVICE)
         .return_deleted_object()
         .names(NameRule::Label1035)
         .validate(validate::service)

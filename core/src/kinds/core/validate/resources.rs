@@ -174,7 +174,7 @@ fn is_native(name: &str) -> bool {
 }
 
 /// Whether somebody else's resource can stand in a quota, as `requests.<name>`.
-fn is_extended(name: &str) -> bool {
+pub(in crate::kinds::core) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 

@@ -1,0 +1,34 @@
+//! Admission: what is changed, refused or told of a write beside the rules of its kind.
+//!
+//! Start at [`plugins::PLUGINS`], the table of plug-ins in their order, and at [`Attributes`], which is what each of
+//! them sees. Those that are on ([`Admission`]) form a chain that runs twice for a write: its mutating half on what the
+//! client sent, its validating half on what would be stored. A plug-in is a pair of functions over a snapshot; what
+//! only the outside can do (a webhook) is an effect like any other of the pipeline.
+
+mod attributes;
+pub mod plugins;
+mod settings;
+
+pub use attributes::{Admitted, Attributes, Body, Operation, Told};
+pub use plugins::Plugin;
+pub use settings::{Admission, Choice, ConfigurationFault};
+
+use crate::pipeline::effect::Stop;
+
+/// The first half: the plug-ins may change the object.
+pub(crate) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
+    let admission = attributes.admission;
+    for mutate in admission.plugins().iter().filter_map(|plugin| plugin.mutate) {
+        mutate(attributes)?;
+    }
+    Ok(())
+}
+
+/// The second half: the plug-ins see what would be stored.
+pub(crate) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
+    let admission = attributes.admission;
+    for validate in admission.plugins().iter().filter_map(|plugin| plugin.validate) {
+        validate(attributes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Which plug-ins are on, and what the operator told them.
+
+use super::plugins::{PLUGINS, Plugin};
+use serde_json::Value;
+use std::fmt;
+
+/// The chain: the plug-ins that are on, in their order, and what configures them.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    // Invariant: in the order of the table.
+    plugins: Vec<&'static Plugin>,
+    pub configuration: Configuration,
+}
+
+/// What the operator told the plug-ins.
+#[derive(Debug, Clone, Default)]
+pub struct Configuration {}
+
+/// What the operator says of plug-ins by name.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    pub enabled: Vec<String>,
+    pub disabled: Vec<String>,
+    /// These and no others, where it is there: the older option.
+    pub only: Option<Vec<String>>,
+    /// Off unless they are named, though they are on by default.
+    pub left_out: &'static [&'static str],
+}
+
+/// Why the chain cannot be as the operator wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigurationFault {
+    Unknown { option: &'static str, plugin: String },
+    Overlap { plugins: Vec<String> },
+    /// The older option beside the newer ones.
+    Mixed,
+    /// What is wrong with what a plug-in was told.
+    Plugin { plugin: String, why: String },
+}
+
+/// Those without which the state could not be trusted: a namespace that ends must end with all that is in it.
+impl Default for Admission {
+    fn default() -> Self {
+        Admission::of(|plugin| plugin.is_vital)
+    }
+}
+
+impl Admission {
+    /// Those that are on in Kubernetes when nothing is said.
+    pub fn standard() -> Self {
+        Admission::of(|plugin| plugin.is_default)
+    }
+
+    fn of(is_on: impl Fn(&Plugin) -> bool) -> Self {
+        let plugins = PLUGINS.iter().filter(|plugin| is_on(plugin)).collect();
+        Self { plugins, configuration: Configuration::default() }
+    }
+
+    pub fn chosen(choice: &Choice) -> Result<Self, ConfigurationFault> {
+        let Choice { enabled, disabled, only, left_out } = choice;
+        if only.is_some() && !(enabled.is_empty() && disabled.is_empty()) {
+            return Err(ConfigurationFault::Mixed);
+        }
+        for (option, names) in [
+            ("enable-admission-plugins", enabled),
+            ("disable-admission-plugins", disabled),
+            ("admission-control", only.as_ref().unwrap_or(&Vec::new())),
+        ] {
+            let known = |name: &String| PLUGINS.iter().any(|plugin| plugin.name == name);
+            if let Some(plugin) = names.iter().find(|name| !known(name)) {
+                return Err(ConfigurationFault::Unknown { option, plugin: plugin.clone() });
+            }
+        }
+        let both: Vec<String> = enabled.iter().filter(|name| disabled.contains(name)).cloned().collect();
+        if !both.is_empty() {
+            return Err(ConfigurationFault::Overlap { plugins: both });
+        }
+        let among = |names: &[String], plugin: &Plugin| names.iter().any(|name| name == plugin.name);
+        Ok(Admission::of(|plugin| match only {
+            Some(only) => among(only, plugin),
+            None => {
+                let is_default = plugin.is_default && !left_out.contains(&plugin.name);
+                among(enabled, plugin) || (is_default && !among(disabled, plugin))
+            }
+        }))
+    }
+
+    pub(super) fn plugins(&self) -> &[&'static Plugin] {
+        &self.plugins
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.plugins.iter().any(|plugin| plugin.name == name)
+    }
+
+    /// Takes what the operator says of one plug-in; what is said of one that is off has no effect.
+    pub fn configure(&mut self, name: &str, document: &Value) -> Result<(), ConfigurationFault> {
+        let Some(plugin) = self.plugins.iter().find(|plugin| plugin.name == name) else { return Ok(()) };
+        let Some(configure) = plugin.configure else { return Ok(()) };
+        configure(&mut self.configuration, document)
+            .map_err(|why| ConfigurationFault::Plugin { plugin: name.to_owned(), why })
+    }
+}
+
+impl fmt::Display for ConfigurationFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { option, plugin } => write!(f, "{option} plugin \"{plugin}\" is unknown"),
+            Self::Overlap { plugins } => write!(
+                f,
+                "[{}] in enable-admission-plugins and disable-admission-plugins overlapped",
+                plugins.join(" ")
+            ),
+            Self::Mixed => f.write_str(
+                "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive",
+            ),
+            Self::Plugin { plugin, why } => {
+                write!(f, "couldn't init admission plugin \"{plugin}\": {why}")
+            }
+        }
+    }
+}

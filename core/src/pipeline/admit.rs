@@ -1,0 +1,94 @@
+//! Admission's places among the stages: before the server completes the object, and before it is encoded.
+
+use super::candidate::{Candidate, Old};
+use super::endpoint::Part;
+use super::{Context, Endpoint, Stop};
+use crate::admission::{self, Attributes, Body, Operation};
+use crate::authz::chain::Authorizer;
+use crate::kinds::Known;
+use serde_json::Value;
+
+/// The mutating half, on what the client sent.
+pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
+    if object.admitted {
+        return Ok(());
+    }
+    let taken = if endpoint.part == Part::Deletion { Value::Null } else { object.new.take() };
+    let mut attributes = attributes(context, endpoint, object, taken);
+    let outcome = admission::mutate(&mut attributes);
+    let Attributes { object: changed, admitted, .. } = attributes;
+    context.admitted.borrow_mut().extend(admitted);
+    if endpoint.part != Part::Deletion {
+        object.new = changed;
+    }
+    outcome
+}
+
+/// The validating half, on what would be stored.
+pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
+    if object.admitted {
+        return Ok(());
+    }
+    let taken = if endpoint.part == Part::Deletion { Value::Null } else { object.new.take() };
+    let mut attributes = attributes(context, endpoint, object, taken);
+    let outcome = admission::validate(&mut attributes);
+    let Attributes { object: seen, admitted, .. } = attributes;
+    context.admitted.borrow_mut().extend(admitted);
+    if endpoint.part != Part::Deletion {
+        object.new = seen;
+    }
+    outcome
+}
+
+/// Both halves, for what a subresource takes that is no object of the path's kind; gives back what the first made of it.
+pub(super) fn part(
+    context: &Context,
+    body: Known,
+    operation: Operation,
+    document: Value,
+    old: &Value,
+) -> Result<Value, Stop> {
+    let mut attributes = of(context, operation, Body::Part(body), document, old);
+    let outcome = admission::mutate(&mut attributes).and_then(|()| admission::validate(&mut attributes));
+    let Attributes { object, admitted, .. } = attributes;
+    context.admitted.borrow_mut().extend(admitted);
+    outcome.map(|()| object)
+}
+
+fn attributes<'a>(
+    context: &'a Context,
+    endpoint: &Endpoint,
+    candidate: &'a Candidate,
+    document: Value,
+) -> Attributes<'a> {
+    let operation = match (endpoint.part, &candidate.old) {
+        (Part::Deletion, _) => Operation::Delete,
+        (_, None) => Operation::Create,
+        (_, Some(_)) => Operation::Update,
+    };
+    let old = candidate.old.as_ref().map_or(&Value::Null, |old: &Old| &old.document);
+    of(context, operation, Body::Object { version: context.working_version() }, document, old)
+}
+
+fn of<'a>(
+    context: &'a Context,
+    operation: Operation,
+    body: Body,
+    object: Value,
+    old: &'a Value,
+) -> Attributes<'a> {
+    Attributes {
+        state: context.state,
+        admission: &context.settings.admission,
+        authorizer: Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac },
+        request: context.request,
+        kind: context.kind,
+        stamp: context.stamp,
+        answers: context.answers,
+        operation,
+        body,
+        object,
+        old,
+        admitted: Default::default(),
+    }
+}

@@ -1,0 +1,89 @@
+//! What one object of a kind uses.
+
+use super::{Selector, Usage};
+use crate::schema::amount::Amount;
+use serde_json::Value;
+
+/// What quotas count of the objects of a kind, beside that each is one under `count/…`.
+#[derive(Debug)]
+pub struct Measure {
+    /// The older name under which each object counts as one: `secrets`.
+    pub alias: Option<&'static str>,
+    /// Which other names of resources it answers for.
+    pub answers: fn(&str) -> bool,
+    /// What one object uses of those, at a time.
+    pub usage: fn(&Value, &str) -> Usage,
+    /// Whether an object is within a scope.
+    pub within: fn(&Value, &Selector) -> bool,
+    /// What an object must say itself where a quota limits these names, in words.
+    pub missing: fn(&Value, &[&str]) -> Option<String>,
+    /// Subresources through which an update may make an object use more; "" is the object itself.
+    pub grows_through: &'static [&'static str],
+}
+
+/// Of most kinds: objects are counted, in whatever scope.
+pub const NOTHING_BUT_ITS_NUMBER: Measure = Measure {
+    alias: None,
+    answers: |_| false,
+    usage: |_, _| Usage::default(),
+    within: |_, _| false,
+    missing: |_, _| None,
+    grows_through: &[],
+};
+
+/// A kind as quotas see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    name: std::borrow::Cow<'static, str>,
+    group: std::borrow::Cow<'static, str>,
+    pub measure: &'static Measure,
+}
+
+impl PartialEq for Measure {
+    fn eq(&self, other: &Measure) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Measure {}
+
+impl Counted {
+    pub const fn new(plural: &'static str, group: &'static str, measure: &'static Measure) -> Counted {
+        Counted { name: std::borrow::Cow::Borrowed(plural), group: std::borrow::Cow::Borrowed(group), measure }
+    }
+
+    /// A kind by its plural name and its group, which is empty for the core group.
+    pub fn named(plural: &str, group: &str, measure: &'static Measure) -> Counted {
+        Counted { name: plural.to_owned().into(), group: group.to_owned().into(), measure }
+    }
+
+    /// The name under which each object counts as one: `count/deployments.apps`.
+    pub fn count_name(&self) -> String {
+        match self.group.as_ref() {
+            "" => format!("count/{}", self.name),
+            group => format!("count/{}.{group}", self.name),
+        }
+    }
+
+    /// Whether objects of this kind use the resource of this name.
+    pub fn answers(&self, name: &str) -> bool {
+        self.is_count(name) || self.measure.alias == Some(name) || (self.measure.answers)(name)
+    }
+
+    fn is_count(&self, name: &str) -> bool {
+        let rest = name.strip_prefix("count/").and_then(|rest| rest.strip_prefix(self.name.as_ref()));
+        rest.is_some_and(|rest| match self.group.as_ref() {
+            "" => rest.is_empty(),
+            group => rest.strip_prefix('.') == Some(group),
+        })
+    }
+
+    pub fn usage(&self, object: &Value, now: &str) -> Usage {
+        let mut usage = (self.measure.usage)(object, now);
+        usage.set(&self.count_name(), Amount::whole(1));
+        if let Some(alias) = self.measure.alias {
+            usage.set(alias, Amount::whole(1));
+        }
+        usage
+    }
+}

@@ -1,0 +1,145 @@
+//! What a namespace uses of what its quotas limit.
+//!
+//! A kind says by its [`Measure`] what one of its objects uses. A [`Quota`] limits amounts by the names of resources,
+//! of the objects within its scopes. Sums of [`Usage`] are what a quota's status tells, and what an admission of
+//! another object is judged by.
+
+mod measure;
+mod scope;
+
+pub use measure::{Counted, Measure, NOTHING_BUT_ITS_NUMBER};
+pub use scope::{Operator, Selector};
+
+use crate::schema::amount::Amount;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Amounts by the names of resources: `pods`, `requests.cpu`, `count/deployments.apps`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage(pub BTreeMap<String, Amount>);
+
+/// What one ResourceQuota limits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quota {
+    pub hard: Usage,
+    pub selectors: Vec<Selector>,
+}
+
+impl Usage {
+    /// Amounts as documents have them. What cannot be computed with is left out.
+    pub fn of(amounts: &Value) -> Usage {
+        let amounts = amounts.as_object().into_iter().flatten();
+        Usage(amounts.filter_map(|(name, amount)| Some((name.clone(), Amount::of(amount)?))).collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<Amount> {
+        self.0.get(name).copied()
+    }
+
+    pub fn set(&mut self, name: &str, amount: Amount) {
+        self.0.insert(name.to_owned(), amount);
+    }
+
+    pub fn add(&mut self, other: &Usage) {
+        for (name, amount) in &other.0 {
+            let sum = self.0.entry(name.clone()).or_insert(Amount::ZERO);
+            *sum = sum.plus(*amount);
+        }
+    }
+
+    pub fn subtract(&mut self, other: &Usage) {
+        for (name, amount) in &other.0 {
+            let rest = self.0.entry(name.clone()).or_insert(Amount::ZERO);
+            *rest = rest.minus(*amount);
+        }
+    }
+
+    /// Of each name the larger amount.
+    pub fn raise(&mut self, other: &Usage) {
+        for (name, amount) in &other.0 {
+            let most = self.0.entry(name.clone()).or_insert(*amount);
+            *most = most.or_more(*amount);
+        }
+    }
+
+    /// Only what `keeps` says yes to.
+    pub fn only(mut self, keeps: impl Fn(&str) -> bool) -> Usage {
+        self.0.retain(|name, _| keeps(name));
+        self
+    }
+
+    /// The amounts as a document has them.
+    pub fn document(&self) -> Value {
+        let amounts = self.0.iter().map(|(name, amount)| (name.clone(), amount.to_string().into()));
+        Value::Object(amounts.collect::<Map<_, _>>())
+    }
+}
+
+impl Quota {
+    /// What a ResourceQuota asks for.
+    pub fn of(document: &Value) -> Quota {
+        Quota { hard: Usage::of(&document["spec"]["hard"]), selectors: Selector::all(&document["spec"]) }
+    }
+
+    /// Whether it limits anything that objects of a kind use.
+    pub fn concerns(&self, counted: &Counted) -> bool {
+        self.hard.0.keys().any(|name| counted.answers(name))
+    }
+
+    /// Whether an object is within all its scopes.
+    pub fn covers(&self, counted: &Counted, object: &Value) -> bool {
+        self.selectors.iter().all(|selector| (counted.measure.within)(object, selector))
+    }
+
+    /// What an object uses of what it limits, at a time (`2026-11-22T17:00:00Z`); nothing of what it does not cover.
+    pub fn usage(&self, counted: &Counted, object: &Value, now: &str) -> Usage {
+        if !self.concerns(counted) || !self.covers(counted, object) {
+            return Usage::default();
+        }
+        counted.usage(object, now).only(|name| self.hard.0.contains_key(name))
+    }
+
+    /// The names that it limits and that objects of any of these kinds use, with nothing used.
+    pub fn unused<'a>(&self, kinds: impl Iterator<Item = &'a Counted> + Clone) -> Usage {
+        let counts = |name: &&String| kinds.clone().any(|counted| counted.answers(name));
+        Usage(self.hard.0.keys().filter(counts).map(|name| (name.clone(), Amount::ZERO)).collect())
+    }
+
+    /// What would be used beyond the limits, by name.
+    pub fn exceeded<'a>(&'a self, used: &'a Usage) -> impl Iterator<Item = &'a str> {
+        let over = move |(name, limit): (&'a String, &Amount)| {
+            used.get(name).is_some_and(|used| used > *limit).then_some(name.as_str())
+        };
+        self.hard.0.iter().filter_map(over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const DEPLOYMENTS: Counted = Counted::new("deployments", "apps", &NOTHING_BUT_ITS_NUMBER);
+
+    #[test]
+    fn an_object_of_any_kind_counts_as_one() {
+        let quota = Quota::of(&json!({"spec": {"hard": {"count/deployments.apps": "2", "pods": "1"}}}));
+        assert!(quota.concerns(&DEPLOYMENTS));
+        let usage = quota.usage(&DEPLOYMENTS, &json!({}), "");
+        assert_eq!(usage.document(), json!({"count/deployments.apps": "1"}));
+        assert_eq!(quota.unused([DEPLOYMENTS].iter()).document(), json!({"count/deployments.apps": "0"}));
+    }
+
+    #[test]
+    fn a_scope_that_a_kind_knows_nothing_of_covers_none_of_its_objects() {
+        let quota = json!({"spec": {"hard": {"count/deployments.apps": "2"}, "scopes": ["BestEffort"]}});
+        assert_eq!(Quota::of(&quota).usage(&DEPLOYMENTS, &json!({}), ""), Usage::default());
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit() {
+        let quota = Quota::of(&json!({"spec": {"hard": {"a": "1Gi", "b": "1", "c": "1"}}}));
+        let used = Usage::of(&json!({"a": "1025Mi", "b": "1000m", "d": "5"}));
+        assert_eq!(quota.exceeded(&used).collect::<Vec<_>>(), ["a"]);
+    }
+}
