@@ -8,8 +8,8 @@ use crate::election::run::identity;
 use crate::election::{Election, Form, Outcome, Standing};
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, InsecureArgs, ServingArgs};
-use crate::serving::paths::{Page, Paths};
+use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs};
+use crate::serving::paths::{Page, Paths, version};
 use crate::serving::{self, Guard, Socket};
 use crate::throttle::Rate;
 use anyhow::{Context, Result, anyhow, bail};
@@ -47,6 +47,17 @@ pub struct Component {
     paths: Arc<Paths>,
     standing: Arc<Standing>,
     stopping: Arc<AtomicBool>,
+}
+
+impl Kind {
+    /// The text that `--version` asks for, if it asks for any.
+    pub fn version_text(&self, args: &ComponentArgs) -> Option<String> {
+        match args.version.as_deref()? {
+            "true" => Some(format!("Kubernetes {}", self.version)),
+            "raw" => Some(version(self.version).to_string()),
+            _ => None,
+        }
+    }
 }
 
 impl Component {
@@ -116,7 +127,7 @@ impl Component {
     }
 
     /// Begins to serve. It goes on until the process ends.
-    pub async fn serve(&self, insecure: Option<&InsecureArgs>, insecure_port: u16) -> Result<()> {
+    pub async fn serve(&self, insecure: Option<(IpAddr, u16)>) -> Result<()> {
         let serving = &self.args.serving;
         let mut bounds = Bounds { connections_max: 1_000, connections_of_one_max: 500, ..Bounds::default() };
         if let streams @ 1.. = serving.http2_max_streams_per_connection {
@@ -133,7 +144,7 @@ impl Component {
             let socket = Socket { paths: self.paths.clone(), secured: Some((tls, guard)), bounds };
             tokio::spawn(socket.serve(listener));
         }
-        if let Some((address, port)) = insecure.and_then(|insecure| insecure.place(insecure_port)) {
+        if let Some((address, port)) = insecure {
             tracing::warn!(%address, port, "serving without TLS and without authentication, as --port and --address ask");
             let listener = listen(address, port, serving.permit_port_sharing)?;
             let socket = Socket { paths: self.paths.clone(), secured: None, bounds };

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// What every component takes.
 #[derive(clap::Args, Debug, Clone)]
 pub struct ComponentArgs {
+    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ["true", "false", "raw"], value_name = "FORM")]
+    pub version: Option<String>,
     #[command(flatten)]
     pub serving: ServingArgs,
     #[command(flatten)]

@@ -77,7 +77,7 @@ impl Paths {
                 let configz = self.configz.read().unwrap_or_else(PoisonError::into_inner);
                 Answer::json(StatusCode::OK, &Value::Object(configz.clone()))
             }
-            "/version" => Answer::json(StatusCode::OK, &self.version_document()),
+            "/version" => Answer::json(StatusCode::OK, &version(&self.version)),
             "/flagz" => self.flagz(asked),
             "/statusz" => self.statusz(asked),
             path if path.starts_with("/debug/") && self.profiling => debug(asked),
@@ -111,23 +111,6 @@ impl Paths {
             Some(Verdict { healthy: true, text }) => Answer::text(StatusCode::OK, text),
             Some(Verdict { healthy: false, text }) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, text),
         }
-    }
-
-    fn version_document(&self) -> Value {
-        let number = self.version.trim_start_matches('v');
-        let mut parts = number.split('.');
-        let mut part = || parts.next().unwrap_or("");
-        json!({
-            "major": part(),
-            "minor": part(),
-            "gitVersion": self.version,
-            "gitCommit": "",
-            "gitTreeState": "",
-            "buildDate": "",
-            "goVersion": "",
-            "compiler": "rustc",
-            "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-        })
     }
 
     fn flagz(&self, asked: &Asked<'_>) -> Answer {
@@ -195,6 +178,23 @@ impl Paths {
         }
         Answer::json(StatusCode::OK, &document)
     }
+}
+
+/// What is known of a version such as `v1.35.0`.
+pub fn version(version: &str) -> Value {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let mut part = || parts.next().unwrap_or("");
+    json!({
+        "major": part(),
+        "minor": part(),
+        "gitVersion": version,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
 }
 
 /// Pages for those who look for faults. Profiles of Go's runtime there are none, as there is no such runtime.

@@ -165,13 +165,7 @@ impl<'w> Pods<'w> {
 }
 
 /// Makes what is missing, or deletes what is too much. Answers how many are made; those that are deleted are taken out.
-fn manage<K: Replicated>(
-    world: &World,
-    set: Seen<'_, K>,
-    pods: &mut Pods<'_>,
-    plan: &mut Plan,
-    now: Time,
-) -> usize {
+fn manage<K: Replicated>(world: &World, set: Seen<'_, K>, pods: &mut Pods<'_>, plan: &mut Plan, now: Time) -> usize {
     let wanted = usize::try_from(set.spec().replicas.unwrap_or(1)).unwrap_or(0);
     let have = pods.active.len();
     if have < wanted {
@@ -238,12 +232,7 @@ impl Counts {
     }
 }
 
-fn status<K: Replicated>(
-    set: Seen<'_, K>,
-    counts: &Counts,
-    failure: Option<&Failure>,
-    now: Time,
-) -> Option<Action> {
+fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Failure>, now: Time) -> Option<Action> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     Subject::from(set).status(|status| {
         status.insert("replicas".into(), number(counts.replicas).into());

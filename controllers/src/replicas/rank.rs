@@ -65,7 +65,10 @@ fn restarts(pod: &Pod) -> (i64, i64) {
     let beside = |status: &&ContainerStatus| {
         pod.spec.init_containers.iter().any(|init| init.name == status.name && init.restart_policy == "Always")
     };
-    (most(&mut pod.status.container_statuses.iter()), most(&mut pod.status.init_container_statuses.iter().filter(beside)))
+    (
+        most(&mut pod.status.container_statuses.iter()),
+        most(&mut pod.status.init_container_statuses.iter().filter(beside)),
+    )
 }
 
 /// For how long something is so, as powers of two: pods of about one age are equals, and chance decides between them, so
