@@ -4,6 +4,7 @@ use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::{aggregation, tls};
 use anyhow::{Context, Result, anyhow, bail};
+use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::fork::ForkHere;
 use holdfast_component::files::keep_others_out;
@@ -146,7 +147,8 @@ impl Server {
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
-            let transport = transport(&args, engine.clone(), address, forker, forks_max)?;
+            let auditor = args.audit.auditor().await?;
+            let transport = transport(&args, engine.clone(), address, forker, forks_max, auditor.clone())?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -167,6 +169,9 @@ impl Server {
             if lasting == Lasting::Kept {
                 transport.stop();
                 serving.await?.context("serve")?;
+            }
+            if let Some(auditor) = auditor {
+                auditor.close().await;
             }
             Ok(done)
         };
@@ -220,6 +225,7 @@ fn transport(
     address: SocketAddr,
     forker: Option<Arc<dyn Forker>>,
     forks_max: u32,
+    auditor: Option<Arc<Auditor>>,
 ) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
@@ -244,6 +250,7 @@ fn transport(
         forks_max,
         address,
         forker,
+        auditor,
         ..Builder::new(engine)
     };
     Ok(builder.build())

@@ -4,6 +4,7 @@
 mod advice;
 mod aggregation;
 mod apiserver;
+mod audit;
 mod envtest;
 mod etcd;
 mod flags;
@@ -11,6 +12,7 @@ mod not_built;
 mod pki;
 mod run;
 mod scheduler;
+mod scheduling;
 mod settled;
 mod tls;
 mod up;

@@ -1,11 +1,13 @@
 //! An action as the request that it makes of an API server in the same process.
 
-use crate::Resource;
 use crate::plan::{Action, Propagation, Refusal, Verb};
+use crate::{Key, Resource};
 use holdfast_core::authz::User;
-use holdfast_core::kinds::{Kind, Registry};
+use holdfast_core::kinds::{Kind, KindId, Registry};
+use holdfast_core::object::meta;
 use holdfast_core::request::Verb as Asked;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target};
+use holdfast_core::state::{Entry, State};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -46,7 +48,7 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
         subresource: (!action.subresource.is_empty()).then(|| action.subresource.to_owned()),
     };
     let options = Options {
-        field_manager: Some(actor.field_manager.to_owned()),
+        field_manager: Some(action.manager.unwrap_or(actor.field_manager).to_owned()),
         field_validation: FieldValidation::Ignore,
         force: (format == Format::ApplyPatch).then_some(true),
         delete: delete_options(&action.verb),
@@ -91,6 +93,13 @@ impl From<&holdfast_core::Refusal> for Refusal {
 /// The version in an object's metadata, as a number; zero where there is none.
 pub fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// The object that a resource and a key name.
+pub fn find<'a>(state: &'a State, resource: &Resource, key: &Key) -> Option<(KindId, &'a Arc<Entry>)> {
+    let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;
+    let namespace = Some(&*key.namespace).filter(|_| resource.namespaced());
+    Some((kind, state.get(kind, &meta::key(namespace, &key.name))?))
 }
 
 /// A kind's objects as they are stored, by their metadata alone.
