@@ -3,9 +3,10 @@
 use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
 use crate::components::{self, Components};
 use crate::pki::Pki;
-use crate::{flags, logging, pki, tls};
+use crate::{flags, pki, tls};
 use anyhow::{Result, anyhow, ensure};
-use holdfast_chronicle::files::{Readers, Writing, keep_others_out};
+use holdfast_component::files::{Readers, Writing, keep_others_out};
+use holdfast_component::logging;
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 //! No rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply) into HTTP.
 
 use crate::aggregate::{self, Aggregator};
-use crate::authenticate::{Authenticator, Peer};
+use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
 use crate::build::Components;
 use crate::held::Answers;
@@ -25,6 +25,7 @@ use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
