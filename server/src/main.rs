@@ -4,6 +4,7 @@
 mod advice;
 mod aggregation;
 mod apiserver;
+mod audit;
 mod envtest;
 mod etcd;
 mod flags;
@@ -12,6 +13,7 @@ mod logging;
 mod not_built;
 mod pki;
 mod run;
+mod scheduling;
 mod settled;
 mod tls;
 mod up;

@@ -15,6 +15,8 @@ pub struct Plan {
     /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
     /// steps: the key is planned again as soon as the controller was told all answers.
     pub asks: Vec<String>,
+    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    pub unready: bool,
     /// Why something was left undone that a person might expect; for logs and tests.
     pub left: Vec<String>,
 }
@@ -33,6 +35,8 @@ pub struct Action {
     /// Objects that must not be there, by their uids: whoever acts looks for each of them first, and answers with a
     /// conflict where one is found. What a world does not show yet is no proof that it is not there.
     pub absent: Vec<(Resource, Key, Text)>,
+    /// Who owns the fields that it sets, where that is not the controller's own field manager.
+    pub manager: Option<&'static str>,
     /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
     pub told: Option<Note>,
 }
@@ -150,7 +154,8 @@ impl Plan {
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
-        Action { resource: resource.clone(), key, subresource: "", verb, absent: Vec::new(), told: None }
+        let (absent, manager, told) = Default::default();
+        Action { resource: resource.clone(), key, subresource: "", verb, absent, manager, told }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
@@ -160,6 +165,10 @@ impl Action {
     /// Carried out only where these are not there.
     pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
         Action { absent, ..self }
+    }
+
+    pub fn manager(self, manager: &'static str) -> Action {
+        Action { manager: Some(manager), ..self }
     }
 
     pub fn told(self, note: Note) -> Action {

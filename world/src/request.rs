@@ -48,7 +48,7 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
         subresource: (!action.subresource.is_empty()).then(|| action.subresource.to_owned()),
     };
     let options = Options {
-        field_manager: Some(actor.field_manager.to_owned()),
+        field_manager: Some(action.manager.unwrap_or(actor.field_manager).to_owned()),
         field_validation: FieldValidation::Ignore,
         force: (format == Format::ApplyPatch).then_some(true),
         delete: delete_options(&action.verb),

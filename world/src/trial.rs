@@ -6,7 +6,7 @@
 //! and must give no step: a plan that was carried out leaves nothing to do.
 
 use crate::request::{self, Actor};
-use crate::{
+use crate::{World, 
     Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
     Verb,
 };
@@ -108,6 +108,13 @@ impl Trial {
         self.now
     }
 
+    /// What the controller of this name sees, for tests that plan by themselves.
+    #[track_caller]
+    pub fn world(&self, controller: &str) -> &World {
+        let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
+        found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
+    }
+
     /// Lets time pass, without running anything.
     pub fn pass_millis(&mut self, millis: i64) {
         self.now = self.now.plus_millis(millis);
@@ -158,7 +165,7 @@ impl Trial {
         let Some((index, task)) = self.members.iter_mut().enumerate().find_map(next) else { return false };
         let Task { key, plan, .. } = task;
         self.members[index].known.insert(key.clone());
-        let mut again = plan.again;
+        let (mut again, unready) = (plan.again, plan.unready);
         let refused = self.carry_out(index, plan);
         if !refused.is_empty() {
             let stamp = self.stamp();
@@ -166,7 +173,7 @@ impl Trial {
             again = again.into_iter().chain(after.again).min();
             self.carry_out(index, after);
         }
-        let outcome = Outcome { written: Vec::new(), failed: !refused.is_empty(), again };
+        let outcome = Outcome { written: Vec::new(), failed: unready || !refused.is_empty(), again };
         self.members[index].driver.done(0, key, outcome, self.now);
         true
     }

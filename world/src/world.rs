@@ -223,11 +223,21 @@ impl World {
 
     /// Those of one namespace, by name.
     pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Seen<'_, V>> {
+        self.objects_in(V::resource(), namespace).filter_map(Seen::of)
+    }
+
+    /// The same, whatever their kind.
+    pub fn objects_in(&self, resource: &Resource, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         let first = Key::new(namespace, "");
-        let collection = self.collections.get(V::resource());
+        let collection = self.collections.get(resource);
         let objects = collection.into_iter().flat_map(move |collection| collection.objects.range(first.clone()..));
         let namespace: Text = namespace.into();
-        objects.take_while(move |(key, _)| key.namespace == namespace).filter_map(|(_, object)| Seen::of(object))
+        objects.take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)
+    }
+
+    /// The resources that objects were seen of, or may be.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.collections.keys()
     }
 
     /// Where the object with this uid is.
