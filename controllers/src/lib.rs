@@ -8,8 +8,10 @@ pub mod claim;
 pub mod conditions;
 pub mod cron_job;
 pub mod deployment;
+pub mod garbage;
 pub mod hash;
 pub mod job;
+pub mod names;
 pub mod planted;
 pub mod pods;
 pub mod quota;
@@ -30,6 +32,7 @@ pub use settings::Settings;
 /// Every controller there is, in the order in which `--controllers` lists them.
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(garbage::GarbageCollector),
         Box::new(deployment::Deployments),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
