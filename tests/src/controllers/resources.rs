@@ -78,9 +78,10 @@ pub fn running(pod: &Value, ip: &str, ready: bool, now: &str) -> Value {
         json!({"name": container["name"], "image": container["image"], "imageID": "x", "ready": ready, "started": true,
             "restartCount": 0, "state": {"running": {"startedAt": now}}})
     });
+    let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
     json!({"status": {
         "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "startTime": now, "hostIP": "10.199.0.1",
-        "conditions": ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition),
+        "conditions": conditions,
         "containerStatuses": containers.collect::<Vec<_>>(),
     }})
 }
