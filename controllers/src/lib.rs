@@ -5,11 +5,14 @@
 
 pub mod claim;
 pub mod cron_job;
+pub mod endpoint_slice;
+pub mod endpoints;
 pub mod hash;
 pub mod job;
 pub mod planted;
 pub mod pods;
 pub mod replicas;
+pub mod services;
 pub mod subject;
 pub mod ttl_after_finished;
 
@@ -22,6 +25,9 @@ pub fn all() -> Vec<Box<dyn Controller>> {
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
         Box::new(cron_job::CronJobs),
+        Box::new(endpoint_slice::EndpointSlices::default()),
+        Box::new(endpoint_slice::mirroring::Mirroring),
+        Box::new(endpoints::EndpointsController::default()),
         Box::new(job::Jobs),
         Box::new(ttl_after_finished::TtlAfterFinished),
     ]
