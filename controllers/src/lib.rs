@@ -3,8 +3,10 @@
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
 //! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
 
+pub mod answers;
 pub mod claim;
 pub mod cron_job;
+pub mod disruption;
 pub mod endpoint_slice;
 pub mod endpoints;
 pub mod hash;
@@ -25,6 +27,7 @@ pub fn all() -> Vec<Box<dyn Controller>> {
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
         Box::new(cron_job::CronJobs),
+        Box::new(disruption::Disruption::default()),
         Box::new(endpoint_slice::EndpointSlices::default()),
         Box::new(endpoint_slice::mirroring::Mirroring),
         Box::new(endpoints::EndpointsController::default()),
