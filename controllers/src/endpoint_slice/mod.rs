@@ -126,7 +126,10 @@ impl Controller for EndpointSlices {
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
         let Some(service) = world.get::<Service>(key) else { return Plan::default() };
-        let is_expected = |refused: &&Refused| refused.refusal.causes.iter().any(|cause| cause == "NamespaceTerminating");
+        let is_expected = |refused: &&Refused| {
+            let causes = &refused.refusal.causes;
+            refused.refusal.is_stale() || causes.iter().any(|cause| cause == "NamespaceTerminating")
+        };
         let faults: Vec<String> = refused
             .iter()
             .filter(|refused| !is_expected(refused))

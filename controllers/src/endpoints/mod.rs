@@ -82,7 +82,8 @@ impl Controller for EndpointsController {
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
         let Some(known) = world.get::<Endpoints>(key) else { return Plan::default() };
-        let updates = refused.iter().filter(|refused| matches!(refused.action.verb, Verb::Update(_)));
+        let is_told = |refused: &&Refused| matches!(refused.action.verb, Verb::Update(_)) && !refused.refusal.is_stale();
+        let updates = refused.iter().filter(is_told);
         let note = |refused: &Refused| {
             let message = format!("Failed to update endpoint {key}: {}", refused.refusal.message);
             Subject::from(known).warning("FailedToUpdateEndpoint", message)

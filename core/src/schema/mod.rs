@@ -3,9 +3,9 @@
 //! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it.
 //! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
+pub mod amount;
 mod base64;
 mod check;
-pub mod amount;
 pub mod defaults;
 mod duration;
 pub mod go_names;

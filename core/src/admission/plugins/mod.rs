@@ -55,7 +55,5 @@ impl Plugin {
 }
 
 /// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
-pub static PLUGINS: &[Plugin] = &[
-    Plugin::off("AlwaysAdmit"),
-    Plugin::on("NamespaceLifecycle").vital().mutate(lifecycle::mutate),
-];
+pub static PLUGINS: &[Plugin] =
+    &[Plugin::off("AlwaysAdmit"), Plugin::on("NamespaceLifecycle").vital().mutate(lifecycle::mutate)];
