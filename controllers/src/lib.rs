@@ -6,12 +6,16 @@
 
 pub mod account_tokens;
 pub mod certificates;
+pub mod answers;
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
 pub mod encoded;
+pub mod disruption;
+pub mod endpoint_slice;
+pub mod endpoints;
 pub mod garbage;
 pub mod hash;
 pub mod job;
@@ -26,6 +30,7 @@ pub mod replicas;
 pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
+pub mod services;
 pub mod settings;
 pub mod stateful_set;
 pub mod subject;
@@ -57,6 +62,16 @@ fn workloads() -> Vec<Box<dyn Controller>> {
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
         Box::new(stateful_set::StatefulSets),
+        Box::new(quota::ResourceQuotas::default()),
+        Box::new(root_ca::RootCa::new(settings)),
+        Box::new(volumes::binder::Binder::new(settings)),
+        Box::new(service_account::DefaultAccounts),
+        Box::new(cron_job::CronJobs),
+        Box::new(disruption::Disruption::default()),
+        Box::new(endpoint_slice::EndpointSlices::default()),
+        Box::new(endpoint_slice::mirroring::Mirroring),
+        Box::new(endpoints::EndpointsController::default()),
+        Box::new(job::Jobs),
         Box::new(ttl_after_finished::TtlAfterFinished),
     ]
 }
