@@ -1,11 +1,13 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
-use crate::gates::GateArgs;
-use crate::logging::LoggingArgs;
+use crate::audit::AuditArgs;
+use crate::admission::AdmissionArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
-use holdfast_chronicle::values::parse_duration;
+use holdfast_component::gates::GateArgs;
+use holdfast_component::logging::LoggingArgs;
+use holdfast_component::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
 use std::ffi::OsString;
@@ -79,6 +81,9 @@ pub struct Args {
     #[arg(long, value_parser = parse_modes, value_name = "MODES")]
     pub authorization_mode: Option<Modes>,
 
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+
     /// Addresses that services get.
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR")]
     pub service_cluster_ip_range: ServiceRange,
@@ -106,6 +111,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT")]
     pub forks_max: Option<u32>,
 
+    #[command(flatten)]
+    pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
     #[command(flatten)]

@@ -7,12 +7,14 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::transport::{Features, Transport};
+use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Limits, Options, Service};
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// What a server is made of. [`Builder::new`] has what suits one without options.
 pub struct Builder {
@@ -30,7 +32,14 @@ pub struct Builder {
     pub forker: Option<Arc<dyn Forker>>,
     /// How many forks there may be in memory at once.
     pub forks_max: u32,
+    /// Starts what runs in this process beside the server, and beside each fork of it.
+    pub components: Option<Components>,
+    /// Tells of requests, where they are told of.
+    pub auditor: Option<Arc<Auditor>>,
 }
+
+/// Starts components over a door; they end with the tasks.
+pub type Components = Arc<dyn Fn(&Arc<Service>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Builder {
     /// A server that knows nobody but callers within the process.
@@ -45,15 +54,18 @@ impl Builder {
             address: String::new(),
             forker: None,
             forks_max: 0,
+            components: None,
+            auditor: None,
         }
     }
 
     /// The transport, which is not ready before somebody [says so](Transport::be_ready).
     pub fn build(self) -> Arc<Transport> {
-        let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, forks_max } = self;
+        let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
+        let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
         let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone() });
+        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
         Arc::new(Transport {
             service,
             authenticator,
@@ -64,6 +76,7 @@ impl Builder {
             trust: trust.map(Arc::new),
             documents: Library::new(address),
             forker,
+            components,
             live: Arc::new(Live::new(forks_max)),
             place: None,
             stopping: watch::Sender::new(false),
@@ -92,6 +105,7 @@ impl Transport {
             documents: self.documents.beside(revision),
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
+            components: self.components.clone(),
             live: self.live.clone(),
             place: Some(place),
             stopping: watch::Sender::new(false),

@@ -4,9 +4,9 @@
 //! [`memory`] behind a `tower` service without one; both run the same filter.
 
 pub mod aggregate;
+mod audit;
 pub mod authenticate;
 mod body;
-mod bounds;
 mod build;
 mod connection;
 mod effects;
@@ -18,7 +18,6 @@ pub mod log;
 pub mod memory;
 mod parse;
 pub mod paths;
-pub mod peer;
 mod query;
 mod render;
 mod respond;

@@ -3,25 +3,29 @@
 //! No rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply) into HTTP.
 
 use crate::aggregate::{self, Aggregator};
-use crate::authenticate::{Authenticator, Peer};
+use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
+use crate::build::Components;
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::status::Status;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
-use crate::{forks, log, parse, paths, render};
+use crate::{audit, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
+use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
-use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share};
+use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
@@ -45,6 +49,7 @@ pub struct Transport {
     pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
+    pub(crate) components: Option<Components>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
@@ -170,6 +175,14 @@ impl Transport {
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
         tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
         self.keep_trust(tasks);
+        self.start_components(tasks);
+    }
+
+    /// Starts what runs in this process beside the server.
+    pub fn start_components(&self, tasks: &mut JoinSet<()>) {
+        if let Some(components) = &self.components {
+            components(&self.service, tasks);
+        }
     }
 
     fn keep_trust(&self, tasks: &mut JoinSet<()>) {
@@ -197,6 +210,7 @@ impl Transport {
     {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
         let (body, progress) = body::followed(&headers, body);
+        let source = self.service.is_audited().then(|| Box::new(audit::source(&path, &query, &headers, client)));
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
@@ -204,13 +218,13 @@ impl Transport {
         let (mut response, id, mut record) = match self.identify(&mut head, &peer) {
             Ok((user, acting_as)) => {
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
-                match holdfast_service::caught(self.answer(head, understood, user, acting_as, body)).await {
+                match holdfast_service::caught(self.answer(head, understood, (user, acting_as), source, body)).await {
                     Ok(answered) => answered,
                     Err(refusal) => return respond::refusal(&refusal, shape),
                 }
             }
             Err(refusal) => {
-                let Answer { id, record, .. } = self.turned_away(&head, &understood, &refusal);
+                let Answer { id, record, .. } = self.turned_away(&head, &understood, source, &refusal).await;
                 (respond::refusal(&refusal, shape), id, record)
             }
         };
@@ -249,22 +263,29 @@ impl Transport {
         Ok((user, parse::acting_as(&head.headers)?))
     }
 
-    fn turned_away(&self, head: &Head, understood: &Understood, refusal: &Refusal) -> Answer {
+    async fn turned_away(
+        &self,
+        head: &Head,
+        understood: &Understood,
+        source: Option<Box<Source>>,
+        refusal: &Refusal,
+    ) -> Answer {
         let asked = match &understood.route {
             Route::Resource { verb: Some(verb), path } if understood.server.is_none() => {
                 Asked::Named(Box::new(parse::named(*verb, path.clone(), &understood.query)))
             }
-            _ => Asked::Path { verb: method_verb(&head.method), path: String::new() },
+            _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
-        self.service.turned_away(&asked, parse::request_id(&head.headers), refusal.clone())
+        let status = Status::from(refusal).document;
+        self.service.turned_away(&asked, parse::request_id(&head.headers), source, refusal.clone(), status).await
     }
 
     async fn answer<B, D, E>(
         self: &Arc<Self>,
         mut head: Head,
         mut understood: Understood,
-        user: Arc<User>,
-        acting_as: Option<ActingAs>,
+        (user, acting_as): (Arc<User>, Option<ActingAs>),
+        source: Option<Box<Source>>,
         body: B,
     ) -> (Response, RequestId, Record)
     where
@@ -304,9 +325,14 @@ impl Transport {
             }
         };
         let reader = user.clone();
-        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, own: false };
-        let Answer { reply, warnings, id, record, place } = self.service.call(call).await;
+        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, source, own: false };
+        let Answer { mut reply, warnings, id, record, trail, place } = self.service.call(call).await;
         let shape = understood.shape;
+        // What few servers keep is not moved along with every request.
+        let trail = match trail {
+            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
+            None => None,
+        };
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
@@ -316,6 +342,9 @@ impl Transport {
             Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
             Err(refusal) => respond::refusal(&refusal, shape),
         };
+        if let Some(trail) = trail {
+            trail.end(Ended { code: response.status().as_u16(), ..Ended::default() }).await;
+        }
         response = self.answers.hold(&reader, response, shape);
         warn(&mut response, &warnings);
         (response, id, record)

@@ -37,6 +37,11 @@ pub trait Controller: Send {
         "kube-controller-manager"
     }
 
+    /// The user that it acts as, where that is no service account.
+    fn user(&self) -> Option<&'static str> {
+        None
+    }
+
     /// As its Events name their source.
     fn component(&self) -> &'static str {
         self.name()
@@ -53,9 +58,6 @@ pub trait Controller: Send {
         false
     }
 
-    /// The indexes by which it finds objects. Declared before the world takes anything in.
-    fn index(&self, _world: &mut World) {}
-
     /// Which keys a change concerns. The world shows the state after the change.
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
 
@@ -67,6 +69,9 @@ pub trait Controller: Send {
 
     /// What came of a GET that the plan for `key` asked for.
     fn answered(&mut self, _key: &Key, _path: &str, _answer: Result<Value, Refusal>) {}
+
+    /// What came of a review that the plan for `key` asked for: the whole review with its status.
+    fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
     /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
     /// later each time that it fails.

@@ -6,6 +6,7 @@
 //! Nothing here knows the time, a socket or a thread; whoever drives a controller brings them.
 
 pub mod controller;
+pub mod driver;
 pub mod object;
 pub mod plan;
 pub mod queue;
@@ -19,6 +20,7 @@ pub mod views;
 pub mod world;
 
 pub use controller::{Controller, Keys, Stamp};
+pub use driver::{Came, Driver, Outcome, Task, Written};
 pub use object::{Key, Meta, Object, Owner, Text};
 pub use plan::{Action, Note, Plan, Propagation, Refusal, Refused, Step, Verb};
 pub use queue::{BackOff, Queue};

@@ -15,6 +15,11 @@ pub struct Plan {
     /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
     /// steps: the key is planned again as soon as the controller was told all answers.
     pub asks: Vec<String>,
+    /// Reviews of what somebody may do, as bodies of `SubjectAccessReview`. As with `asks`, a plan that has any has no
+    /// steps, and the key is planned again with what [`crate::Controller::reviewed`] was told.
+    pub reviews: Vec<Value>,
+    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    pub unready: bool,
     /// Why something was left undone that a person might expect; for logs and tests.
     pub left: Vec<String>,
 }
@@ -30,6 +35,11 @@ pub struct Action {
     /// Empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
+    /// Objects that must not be there, by their uids: whoever acts looks for each of them first, and answers with a
+    /// conflict where one is found. What a world does not show yet is no proof that it is not there.
+    pub absent: Vec<(Resource, Key, Text)>,
+    /// Who owns the fields that it sets, where that is not the controller's own field manager.
+    pub manager: Option<&'static str>,
     /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
     pub told: Option<Note>,
 }
@@ -96,6 +106,11 @@ impl Refusal {
         self.reason == reason
     }
 
+    /// What the plan rested on is no more so.
+    pub fn stale(message: String) -> Refusal {
+        Refusal { code: 409, reason: "Conflict".to_owned(), message, causes: Vec::new() }
+    }
+
     pub fn is_conflict(&self) -> bool {
         self.reason == "Conflict"
     }
@@ -119,7 +134,12 @@ impl Note {
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty()
+        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty() && self.reviews.is_empty()
+    }
+
+    /// Whether there is nothing to carry out and nothing to ask, whatever there is to tell.
+    pub fn is_idle(&self) -> bool {
+        self.steps.iter().all(Vec::is_empty) && self.asks.is_empty() && self.reviews.is_empty()
     }
 
     /// Adds one action, after all that stand already.
@@ -142,11 +162,21 @@ impl Plan {
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
-        Action { resource: resource.clone(), key, subresource: "", verb, told: None }
+        let (absent, manager, told) = Default::default();
+        Action { resource: resource.clone(), key, subresource: "", verb, absent, manager, told }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
         Action { subresource, ..self }
+    }
+
+    /// Carried out only where these are not there.
+    pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
+        Action { absent, ..self }
+    }
+
+    pub fn manager(self, manager: &'static str) -> Action {
+        Action { manager: Some(manager), ..self }
     }
 
     pub fn told(self, note: Note) -> Action {

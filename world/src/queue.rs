@@ -39,6 +39,9 @@ pub struct Queue {
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,
+    /// How many keys were added, and how many because they had failed.
+    adds: u64,
+    retries: u64,
 }
 
 impl Queue {
@@ -53,6 +56,7 @@ impl Queue {
         }
         let added = self.waiting.insert(key.clone());
         if added {
+            self.adds += 1;
             self.ready.push_back(key);
         }
         added
@@ -72,6 +76,7 @@ impl Queue {
 
     /// The key failed: it is planned again, later each time. Answers how often it had failed before.
     pub fn fail(&mut self, key: Key, now: Time) -> u32 {
+        self.retries += 1;
         let failures = self.failures.entry(key.clone()).or_default();
         let before = *failures;
         *failures = failures.saturating_add(1);
@@ -108,6 +113,14 @@ impl Queue {
     /// How many keys could be taken now.
     pub fn depth(&self) -> usize {
         self.ready.len()
+    }
+
+    pub fn adds(&self) -> u64 {
+        self.adds
+    }
+
+    pub fn retries(&self) -> u64 {
+        self.retries
     }
 
     pub fn busy(&self) -> usize {

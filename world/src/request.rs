@@ -1,11 +1,13 @@
 //! An action as the request that it makes of an API server in the same process.
 
-use crate::Resource;
 use crate::plan::{Action, Propagation, Refusal, Verb};
+use crate::{Controller, Key, Resource};
 use holdfast_core::authz::User;
-use holdfast_core::kinds::{Kind, Registry};
+use holdfast_core::kinds::{Kind, KindId, Registry};
+use holdfast_core::object::meta;
 use holdfast_core::request::Verb as Asked;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target};
+use holdfast_core::state::{Entry, State};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -17,10 +19,18 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// A controller of the control plane, as it is seen in Kubernetes.
-    pub fn controller(account: &str) -> Actor {
-        let user = User::service_account("kube-system", account, "");
-        Actor { user: Arc::new(user), field_manager: "kube-controller-manager" }
+    /// A controller of the control plane, as it is seen in Kubernetes: a service account in `kube-system`.
+    pub fn of(controller: &dyn Controller) -> Actor {
+        let user = match controller.user() {
+            Some(name) => User::new(name, &["system:authenticated"]),
+            None => User::service_account("kube-system", controller.account(), ""),
+        };
+        Actor { user: Arc::new(user), field_manager: controller.manager() }
+    }
+
+    /// The service account in `kube-system` that it is.
+    pub fn account(&self) -> &str {
+        self.user.name.rsplit(':').next().unwrap_or_default()
     }
 }
 
@@ -46,7 +56,7 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
         subresource: (!action.subresource.is_empty()).then(|| action.subresource.to_owned()),
     };
     let options = Options {
-        field_manager: Some(actor.field_manager.to_owned()),
+        field_manager: Some(action.manager.unwrap_or(actor.field_manager).to_owned()),
         field_validation: FieldValidation::Ignore,
         force: (format == Format::ApplyPatch).then_some(true),
         delete: delete_options(&action.verb),
@@ -54,6 +64,29 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
     };
     let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
     Some(Request { user: actor.user.clone(), verb, target, options, body: Body { bytes: bytes.into(), format }, id })
+}
+
+/// The GET of one object, or of a part of it, by its path; `None` where the path names none.
+pub fn get(registry: &Registry, path: &str, actor: &Actor) -> Option<Request> {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let (group, version, rest) = match parts.as_slice() {
+        ["api", version, rest @ ..] => ("", version, rest),
+        ["apis", group, version, rest @ ..] => (*group, version, rest),
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if rest.len() >= 2 => (Some((*namespace).to_owned()), rest),
+        rest => (None, rest),
+    };
+    let (resource, name, subresource) = match rest {
+        [resource, name] => (resource, name, None),
+        [resource, name, subresource] => (resource, name, Some((*subresource).to_owned())),
+        _ => return None,
+    };
+    let (kind, version) = registry.find(group, version, resource)?;
+    let target = Target { kind, version, namespace, name: Some((*name).to_owned()), subresource };
+    let (user, options) = (actor.user.clone(), Options::default());
+    Some(Request { user, verb: Asked::Get, target, options, body: Body::default(), id: String::new() })
 }
 
 fn delete_options(verb: &Verb) -> DeleteOptions {
@@ -91,6 +124,13 @@ impl From<&holdfast_core::Refusal> for Refusal {
 /// The version in an object's metadata, as a number; zero where there is none.
 pub fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// The object that a resource and a key name.
+pub fn find<'a>(state: &'a State, resource: &Resource, key: &Key) -> Option<(KindId, &'a Arc<Entry>)> {
+    let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;
+    let namespace = Some(&*key.namespace).filter(|_| resource.namespaced());
+    Some((kind, state.get(kind, &meta::key(namespace, &key.name))?))
 }
 
 /// A kind's objects as they are stored, by their metadata alone.

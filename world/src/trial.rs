@@ -5,19 +5,22 @@
 //! one which forgets a resource is found out. When all are quiet, every key that was ever planned is planned once more,
 //! and must give no step: a plan that was carried out leaves nothing to do.
 
-use crate::queue::Queue;
 use crate::request::{self, Actor};
-use crate::{Action, Change, Controller, Key, Keys, Note, Plan, Refusal, Refused, Resource, Stamp, Time, Verb, World};
+use crate::{
+    Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
+    Verb, World,
+};
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
+use holdfast_core::list;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{self, Answer, Answers, Clearing, Judgement, Settings};
 use holdfast_core::request::Request;
 use holdfast_core::state::{self, Entry, State};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// 2026-11-21 10:00 UTC.
@@ -31,12 +34,16 @@ pub struct Trial {
     pub settings: Settings,
     now: Time,
     requests: u64,
-    drivers: Vec<Driver>,
+    members: Vec<Member>,
     /// What controllers told of, oldest first.
     told: Vec<Told>,
     /// What was refused to controllers, oldest first.
     refused: Vec<Refused>,
     user: Actor,
+    /// What other servers answer, by path.
+    pub answers: BTreeMap<String, Value>,
+    /// Whether what a review asks about is allowed.
+    pub allows: fn(&Value) -> bool,
 }
 
 /// An Event that a controller wants written, and who tells it.
@@ -46,14 +53,14 @@ pub struct Told {
     pub note: Note,
 }
 
-/// One controller with what it sees and what it has to do.
-struct Driver {
-    controller: Box<dyn Controller>,
+/// One controller, and what it alone sees.
+struct Member {
+    driver: Driver,
     actor: Actor,
-    world: World,
     resources: Vec<Resource>,
-    queue: Queue,
     known: BTreeSet<Key>,
+    /// Of the kinds that one who looks at everything was shown.
+    revision: Option<u64>,
 }
 
 impl Default for Trial {
@@ -70,10 +77,12 @@ impl Trial {
             settings: Settings::default(),
             now: Time::from_second(START_SECOND),
             requests: 0,
-            drivers: Vec::new(),
+            members: Vec::new(),
             told: Vec::new(),
             refused: Vec::new(),
             user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
+            answers: BTreeMap::new(),
+            allows: |_| false,
         };
         for name in ["default", "kube-system"] {
             trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
@@ -88,23 +97,31 @@ impl Trial {
     }
 
     pub fn add(&mut self, controller: Box<dyn Controller>) {
-        let mut driver = Driver::new(controller);
+        let mut member = Member::new(controller);
         for (id, _) in self.state.registry.iter() {
             for (key, entry) in self.state.scan(id, "", None) {
-                driver.see(&self.state, id, key, Some(entry), self.state.offset.0, self.now);
+                member.see(&self.state, id, key, Some(entry), self.now);
             }
         }
-        self.drivers.push(driver);
+        member.driver.complete();
+        self.members.push(member);
     }
 
     /// A controller of this name starts anew: it has lost all that it kept in memory.
     pub fn restart(&mut self, controller: impl Controller + 'static) {
-        self.drivers.retain(|driver| driver.controller.name() != controller.name());
+        self.members.retain(|member| member.driver.controller(0).name() != controller.name());
         self.add(Box::new(controller));
     }
 
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// What the controller of this name sees, for tests that plan by themselves.
+    #[track_caller]
+    pub fn world(&self, controller: &str) -> &World {
+        let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
+        found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
     }
 
     /// Lets time pass, without running anything.
@@ -126,7 +143,7 @@ impl Trial {
 
     /// When the first controller wants to look at something again though nothing changes.
     pub fn next_time(&self) -> Option<Time> {
-        self.drivers.iter().filter_map(|driver| driver.queue.next_time()).min()
+        self.members.iter().filter_map(|member| member.driver.next_time()).min()
     }
 
     /// Runs all controllers until none has anything to do at this time.
@@ -137,13 +154,13 @@ impl Trial {
             plans += 1;
             assert!(plans < PLANS_MAX, "controllers are never quiet; the last writes were refused: {:?}", self.refused);
         }
-        for index in 0..self.drivers.len() {
-            for key in self.drivers[index].known.clone() {
-                if self.drivers[index].queue.is_failing(&key) {
+        for member in &mut self.members {
+            for key in &member.known {
+                if member.driver.queue(0).is_failing(key) {
                     continue;
                 }
-                let plan = self.plan(index, &key);
-                let name = self.drivers[index].controller.name();
+                let plan = member.driver.rehearse(0, key, Stamp { time: self.now, seed: 0 });
+                let name = member.driver.controller(0).name();
                 assert!(plan.steps.iter().all(Vec::is_empty), "{name} is not done with {key}: {:#?}", plan.steps);
             }
         }
@@ -152,39 +169,30 @@ impl Trial {
     /// Plans and carries out one key, of the first controller that has one; false where none has.
     pub fn step(&mut self) -> bool {
         self.define();
-        let now = self.now;
-        let next = |(index, driver): (usize, &mut Driver)| Some((index, driver.queue.take(now)?));
-        let Some((index, key)) = self.drivers.iter_mut().enumerate().find_map(next) else { return false };
-        let plan = self.plan(index, &key);
-        let again = plan.again;
-        let failed = self.carry_out(index, plan);
-        if !failed.is_empty() {
-            let told: Vec<Refused> = failed.iter().filter(|refused| !refused.refusal.is_stale()).cloned().collect();
-            if !told.is_empty() {
-                let stamp = self.stamp();
-                let driver = &mut self.drivers[index];
-                let after = driver.controller.refused(&driver.world, &key, &told, stamp);
-                if let Some(time) = after.again {
-                    driver.queue.add_at(key.clone(), time);
-                }
-                self.carry_out(index, after);
-            }
-            self.drivers[index].queue.fail(key.clone(), now);
-        } else {
-            self.drivers[index].queue.forget(&key);
-        }
-        if let Some(time) = again {
-            self.drivers[index].queue.add_at(key.clone(), time);
-        }
-        self.drivers[index].queue.done(&key);
-        true
-    }
-
-    fn plan(&mut self, index: usize, key: &Key) -> Plan {
         let stamp = self.stamp();
-        let driver = &mut self.drivers[index];
-        driver.known.insert(key.clone());
-        driver.controller.plan(&driver.world, key, stamp)
+        let next = |(index, member): (usize, &mut Member)| Some((index, member.driver.take(|| stamp)?));
+        let Some((index, task)) = self.members.iter_mut().enumerate().find_map(next) else { return false };
+        let Task { key, plan, .. } = task;
+        self.members[index].known.insert(key.clone());
+        if !plan.reviews.is_empty() {
+            self.review(index, &key, &plan.reviews);
+            return true;
+        }
+        if !plan.asks.is_empty() {
+            self.answer(index, &key, plan.asks);
+            return true;
+        }
+        let (mut again, unready) = (plan.again, plan.unready);
+        let refused = self.carry_out(index, plan);
+        if !refused.is_empty() {
+            let stamp = self.stamp();
+            let after = self.members[index].driver.refused(0, &key, &refused, stamp);
+            again = again.into_iter().chain(after.again).min();
+            self.carry_out(index, after);
+        }
+        let outcome = Outcome { written: Vec::new(), failed: unready || !refused.is_empty(), again };
+        self.members[index].driver.done(0, key, outcome, self.now);
+        true
     }
 
     fn stamp(&mut self) -> Stamp {
@@ -192,9 +200,31 @@ impl Trial {
         Stamp { time: self.now, seed: self.requests }
     }
 
+    /// Tells a controller what those it asked about may do.
+    fn review(&mut self, index: usize, key: &Key, reviews: &[Value]) {
+        for review in reviews {
+            let mut answer = review.clone();
+            answer["status"] = json!({"allowed": (self.allows)(review)});
+            self.members[index].driver.reviewed(0, key, review, Ok(answer));
+        }
+        let outcome = Outcome { again: Some(self.now), ..Outcome::default() };
+        self.members[index].driver.done(0, key.clone(), outcome, self.now);
+    }
+
+    /// Tells a controller what it asked for, and has the key planned again.
+    fn answer(&mut self, index: usize, key: &Key, asks: Vec<String>) {
+        for path in asks {
+            let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
+            self.members[index].driver.answered(0, key, &path, answer);
+        }
+        let outcome = Outcome { again: Some(self.now), ..Outcome::default() };
+        self.members[index].driver.done(0, key.clone(), outcome, self.now);
+    }
+
     /// Carries out steps up to the first with a refused action; answers what was refused.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
-        let (component, actor) = (self.drivers[index].controller.component(), self.drivers[index].actor.clone());
+        let member = &self.members[index];
+        let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
         self.told.extend(plan.notes.into_iter().map(|note| Told { component, note }));
         for step in plan.steps {
             let mut refused = Vec::new();
@@ -306,8 +336,8 @@ impl Trial {
     pub fn get(&self, kind: &str, name: &str) -> Value {
         let (resource, key) = self.place(kind, name);
         let (id, version) = self.find(&resource);
-        let stored = meta::key(Some(&*key.namespace).filter(|_| resource.namespaced()), &key.name);
-        self.state.get(id, &stored).map(|entry| entry.document_in(self.state.kind(id), version)).unwrap_or_default()
+        let found = request::find(&self.state, &resource, &key);
+        found.map(|(_, entry)| entry.document_in(self.state.kind(id), version)).unwrap_or_default()
     }
 
     /// All objects of a kind, by namespace and name.
@@ -382,9 +412,31 @@ impl Trial {
 /// The server's part: judging and storing.
 impl Trial {
     fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
+        if let Some((resource, key, _)) = action.absent.iter().find(|absent| self.is_there(absent)) {
+            return Err(Refusal::stale(format!("{resource} {key} is there")));
+        }
         let request = request::of(action, &self.state.registry, actor, format!("r{}", self.requests));
         let request = request.ok_or_else(|| Refusal::from(&holdfast_core::Refusal::NoSuchPath))?;
         self.submit(&request).map_err(|refusal| Refusal::from(&refusal))
+    }
+
+    /// What a GET of this path answers.
+    fn read(&self, path: &str) -> Result<Value, Refusal> {
+        let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
+        let request = request::get(&self.state.registry, path, &self.user).ok_or_else(no_such_path)?;
+        let entry = list::get(&self.state, &request).map_err(|refusal| Refusal::from(&refusal))?;
+        let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
+        let document = entry.document_in(kind, version);
+        let part = request.target.subresource.as_deref().and_then(|name| kind.subresource(version, name));
+        Ok(match part.and_then(|part| part.scale.as_ref()) {
+            Some(paths) => Value::Object(pipeline::scale_of(paths, &document)),
+            None => document,
+        })
+    }
+
+    fn is_there(&self, (resource, key, uid): &(Resource, Key, Text)) -> bool {
+        let found = request::find(&self.state, resource, key);
+        found.is_some_and(|(_, entry)| *uid.as_ref() == *entry.document()["metadata"]["uid"].as_str().unwrap_or(""))
     }
 
     fn core_stamp(&mut self) -> holdfast_core::stamp::Stamp {
@@ -414,8 +466,8 @@ impl Trial {
             let change = state::Change::from_record(&self.state.registry, &record).expect("a known kind");
             apply(&mut self.state, &change);
             let entry = (!change.deleted).then_some(&change.entry);
-            for driver in &mut self.drivers {
-                driver.see(&self.state, change.kind, &change.key, entry, offset.0, self.now);
+            for member in &mut self.members {
+                member.see(&self.state, change.kind, &change.key, entry, self.now);
             }
             entries.push(change.entry);
         }
@@ -428,26 +480,33 @@ impl Trial {
     }
 }
 
-impl Driver {
-    fn new(controller: Box<dyn Controller>) -> Driver {
-        let mut world = World::default();
-        let resources = controller.resources();
-        resources.iter().for_each(|resource| world.show_resource(resource));
-        controller.indexes(&mut world);
-        let actor = Actor::controller(controller.account());
-        Driver { controller, actor, world, resources, queue: Queue::default(), known: BTreeSet::new() }
+impl Member {
+    fn new(controller: Box<dyn Controller>) -> Member {
+        let (actor, resources) = (Actor::of(controller.as_ref()), controller.resources());
+        let mut driver = Driver::new();
+        driver.add(controller, 1, BackOff::default());
+        Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Takes in a change, and notes the keys that it concerns.
-    fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, offset: u64, now: Time) {
+    /// Takes in an object as it is now, or its absence.
+    fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
+        self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
         let (namespace, name) = meta::split_key(key);
         let key = Key::new(namespace.unwrap_or_default(), name);
         let bytes = entry.map(|entry| entry.json_in(state.kind(id), version));
-        let change: Change = self.world.apply(&resource, key, bytes, offset, now);
-        let mut keys = Keys::default();
-        self.controller.concerns(&self.world, &change, &mut keys);
-        keys.0.into_iter().for_each(|key| _ = self.queue.add(key));
+        self.driver.change(&resource, key, bytes, state.offset.0, now);
+    }
+
+    /// Shows the kinds that there are to one who looks at everything.
+    fn show(&mut self, state: &State) {
+        let revision = Some(state.registry.revision());
+        if self.driver.sees_everything() && self.revision != revision {
+            self.revision = revision;
+            for (_, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
+                self.driver.reach(&request::resource_of(kind), 0);
+            }
+        }
     }
 
     /// The resource as which the controller looks at a kind, if it does.
@@ -459,7 +518,7 @@ impl Driver {
             }
         }
         let kind = state.kind(id);
-        let everything = self.controller.sees_everything() && kind.stored;
+        let everything = self.driver.sees_everything() && kind.stored;
         everything.then(|| (request::resource_of(kind), 0))
     }
 }
@@ -467,8 +526,8 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::View;
     use crate::views::Pod;
+    use crate::{Change, Keys, View, World};
 
     /// Keeps one pod for each that is labelled `twin: wanted`, and marks those it has seen.
     struct Twins;

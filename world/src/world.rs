@@ -20,6 +20,8 @@ pub struct World {
     indexed: HashMap<(Resource, &'static str, Text), BTreeSet<Key>>,
     indexes: HashMap<Resource, Vec<(&'static str, Indexer)>>,
     decoders: HashMap<Resource, Decode>,
+    /// Everything up to this version is in, whatever the resource.
+    reached: u64,
 }
 
 /// The values under which an object is found in an index.
@@ -111,6 +113,39 @@ impl World {
         Change { resource: resource.clone(), key, before, after }
     }
 
+    /// Takes in all objects of a resource, each with its version; what is not among them is gone. Answers what changed.
+    pub fn replace(
+        &mut self,
+        resource: &Resource,
+        objects: Vec<(Key, Bytes, u64)>,
+        version: u64,
+        seen: Time,
+    ) -> Vec<Change> {
+        let stays: BTreeSet<&Key> = objects.iter().map(|(key, ..)| key).collect();
+        let collection = self.collection(resource);
+        let gone: Vec<Key> = collection.objects.keys().filter(|key| !stays.contains(key)).cloned().collect();
+        let mut changes: Vec<Change> =
+            gone.into_iter().map(|key| self.apply(resource, key, None, version, seen)).collect();
+        for (key, bytes, version) in objects {
+            let known = self.object(resource, &key);
+            if known.is_none_or(|known| known.bytes != bytes) {
+                changes.push(self.apply(resource, key, Some(bytes), version, seen));
+            }
+        }
+        self.reach(resource, version);
+        changes
+    }
+
+    /// No longer shows a resource, whose objects are gone.
+    pub fn hide(&mut self, resource: &Resource) {
+        self.collections.remove(resource);
+    }
+
+    /// The resource that is shown for a kind.
+    pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Resource> {
+        self.collections.keys().find(|resource| resource.group() == group && resource.kind() == kind)
+    }
+
     fn decode(&self, resource: &Resource, bytes: Bytes, seen: Time) -> Option<Object> {
         let OnlyMeta { metadata } = serde_json::from_slice(&bytes).ok()?;
         let view = match self.decoders.get(resource) {
@@ -155,7 +190,12 @@ impl World {
 
     /// How far the world has come with a resource: all events of it up to this version are in.
     pub fn version(&self, resource: &Resource) -> u64 {
-        self.collections.get(resource).map_or(0, |collection| collection.version)
+        self.collections.get(resource).map_or(0, |collection| collection.version).max(self.reached)
+    }
+
+    /// Everything up to this version is in, whatever the resource.
+    pub fn reach_all(&mut self, version: u64) {
+        self.reached = self.reached.max(version);
     }
 
     /// Everything up to this version is in, whether or not it changed an object of the resource.
@@ -183,11 +223,21 @@ impl World {
 
     /// Those of one namespace, by name.
     pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Seen<'_, V>> {
+        self.objects_in(V::resource(), namespace).filter_map(Seen::of)
+    }
+
+    /// The same, whatever their kind.
+    pub fn objects_in(&self, resource: &Resource, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         let first = Key::new(namespace, "");
-        let collection = self.collections.get(V::resource());
+        let collection = self.collections.get(resource);
         let objects = collection.into_iter().flat_map(move |collection| collection.objects.range(first.clone()..));
         let namespace: Text = namespace.into();
-        objects.take_while(move |(key, _)| key.namespace == namespace).filter_map(|(_, object)| Seen::of(object))
+        objects.take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)
+    }
+
+    /// The resources that objects were seen of, or may be.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.collections.keys()
     }
 
     /// Where the object with this uid is.

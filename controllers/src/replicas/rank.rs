@@ -44,7 +44,7 @@ impl Worth {
                 _ => 2,
             },
             is_ready: pod.is_ready(),
-            cost: pod.meta().annotation(DELETION_COST).map_or(0, cost),
+            cost: pod.meta().annotation(DELETION_COST).and_then(|cost| cost.parse().ok()).unwrap_or(0),
             company: Reverse(company),
             ready_for: Age::since(pod.ready_since(), now),
             restarts: Reverse(restarts(&pod)),
@@ -53,19 +53,16 @@ impl Worth {
     }
 }
 
-/// Numbers as Kubernetes writes them: without a plus, and without zeros in front.
-fn cost(text: &str) -> i32 {
-    let is_plain = !text.starts_with('+') && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| is_plain).unwrap_or(0)
-}
-
 /// The most restarts of a container, and of an init container that runs beside them.
 fn restarts(pod: &Pod) -> (i64, i64) {
     let most = |all: &mut dyn Iterator<Item = &ContainerStatus>| all.map(|of| of.restart_count).max().unwrap_or(0);
     let beside = |status: &&ContainerStatus| {
         pod.spec.init_containers.iter().any(|init| init.name == status.name && init.restart_policy == "Always")
     };
-    (most(&mut pod.status.container_statuses.iter()), most(&mut pod.status.init_container_statuses.iter().filter(beside)))
+    (
+        most(&mut pod.status.container_statuses.iter()),
+        most(&mut pod.status.init_container_statuses.iter().filter(beside)),
+    )
 }
 
 /// For how long something is so, as powers of two: pods of about one age are equals, and chance decides between them, so

@@ -408,6 +408,8 @@ pub enum Internal {
     /// What an allocator says that has nothing left.
     Exhausted(String),
     Panicked,
+    /// The audit trail must have every request, and this one could not be told of.
+    AuditNotStored,
     NoMessage {
         message: String,
     },

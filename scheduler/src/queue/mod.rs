@@ -115,6 +115,8 @@ pub struct Queue {
     in_flight: BTreeSet<(u64, Key)>,
     next_number: u64,
     last_flush: Time,
+    /// Who waits longer than this for an event is tried again without one.
+    wait_max: Time,
     /// How many pods came to each part, by what brought them there.
     incoming: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -136,8 +138,6 @@ pub struct Attempt {
     pub first_tried: Time,
 }
 
-/// Who waits longer than this for an event is tried again without one.
-const MAX_WAIT: Time = 300 * SECOND;
 const FLUSH_EVERY: Time = 30 * SECOND;
 
 impl Queue {
@@ -157,6 +157,7 @@ impl Queue {
             in_flight: BTreeSet::new(),
             next_number: 0,
             last_flush: 0,
+            wait_max: (configuration.pod_max_in_unschedulable_seconds * SECOND as f64) as Time,
             incoming: BTreeMap::new(),
         }
     }
@@ -459,7 +460,7 @@ impl Queue {
             return;
         }
         self.last_flush = now;
-        let long = |entry: &Entry| entry.place == Place::Unschedulable && now - entry.since > MAX_WAIT;
+        let long = |entry: &Entry| entry.place == Place::Unschedulable && now - entry.since > self.wait_max;
         let late: Vec<Key> = self.entries.iter().filter(|(_, entry)| long(entry)).map(|(key, _)| key.clone()).collect();
         for key in late {
             self.take_out(&key);

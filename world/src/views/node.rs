@@ -16,8 +16,10 @@ pub struct Node {
 crate::resource!(Node, "", "v1", "nodes", "Node", cluster);
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
+    #[serde(rename = "podCIDRs", deserialize_with = "or_default")]
+    pub pod_cidrs: Vec<String>,
     pub unschedulable: bool,
     #[serde(deserialize_with = "or_default")]
     pub taints: Vec<Taint>,

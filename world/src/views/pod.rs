@@ -29,6 +29,10 @@ pub struct PodSpec {
     pub resources: Resources,
     #[serde(deserialize_with = "or_default")]
     pub volumes: Vec<Volume>,
+    #[serde(deserialize_with = "or_default")]
+    pub tolerations: Vec<Toleration>,
+    #[serde(deserialize_with = "or_default")]
+    pub resource_claims: Vec<PodClaim>,
     /// The node that required affinity to a name asks for, as pods of DaemonSets have it.
     #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
     pub affine_node: String,
@@ -40,6 +44,60 @@ pub struct PodSpec {
 pub struct Volume {
     pub name: String,
     pub persistent_volume_claim: Option<ClaimVolume>,
+    pub secret: Option<SecretVolume>,
+    /// Its claim is made from a template in the pod.
+    pub ephemeral: Option<EphemeralVolume>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecretVolume {
+    pub secret_name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub struct EphemeralVolume {}
+
+/// What a pod puts up with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Toleration {
+    pub key: String,
+    pub operator: String,
+    pub value: String,
+    pub effect: String,
+    pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// Whether the pod puts up with a taint because of this.
+    pub fn tolerates(&self, taint: &super::node::Taint) -> bool {
+        let effect = self.effect.is_empty() || self.effect == taint.effect;
+        let key = self.key.is_empty() && self.operator == "Exists" || self.key == taint.key;
+        let value = match self.operator.as_str() {
+            "Exists" => true,
+            "" | "Equal" => self.value == taint.value,
+            _ => false,
+        };
+        effect && key && value
+    }
+}
+
+/// Devices that a pod claims: by the name of a claim, or of a template of one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodClaim {
+    pub name: String,
+    pub resource_claim_name: Option<String>,
+    pub resource_claim_template_name: Option<String>,
+}
+
+/// The claim that was made from a template; none where none is needed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodClaimStatus {
+    pub name: String,
+    pub resource_claim_name: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -96,6 +154,8 @@ pub struct PodStatus {
     pub pod_ips: Vec<PodIp>,
     pub start_time: Option<Time>,
     #[serde(deserialize_with = "or_default")]
+    pub resource_claim_statuses: Vec<PodClaimStatus>,
+    #[serde(deserialize_with = "or_default")]
     pub container_statuses: Vec<ContainerStatus>,
     #[serde(deserialize_with = "or_default")]
     pub init_container_statuses: Vec<ContainerStatus>,
@@ -141,6 +201,7 @@ pub struct Condition {
     pub last_transition_time: Option<Time>,
     pub last_update_time: Option<Time>,
     pub last_probe_time: Option<Time>,
+    pub last_heartbeat_time: Option<Time>,
 }
 
 impl Condition {

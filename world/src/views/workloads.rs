@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn both_forms_of_selectors_are_read() {
-        let spec = |selector: Value| serde_json::from_value::<ReplicasSpec>(json!({"selector": selector})).expect("a spec");
+        let spec =
+            |selector: Value| serde_json::from_value::<ReplicasSpec>(json!({"selector": selector})).expect("a spec");
         assert_eq!(spec(json!({"app": "a"})).selector, spec(json!({"matchLabels": {"app": "a"}})).selector);
         assert_eq!(spec(json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]})).selector.to_string(), "a");
         assert!(spec(json!({})).selector.is_everything());

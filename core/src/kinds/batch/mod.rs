@@ -5,14 +5,13 @@ pub mod defaults;
 mod indexes;
 mod job;
 mod policies;
-mod schedule;
 mod status;
 mod validate;
 
 use super::core::warnings;
 use super::{ApiGroup, Kind};
 
-const GROUP: &str = "batch";
+pub const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
 
 /// This group, for the list of all.
