@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn every_controller_that_is_built_is_known() {
-        for controller in crate::all() {
+        for controller in crate::all(&crate::Settings::default()) {
             let is_known = ALL.iter().any(|named| named.name == controller.name());
             assert!(is_known, "{}", controller.name());
         }
