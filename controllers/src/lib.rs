@@ -4,12 +4,14 @@
 //! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
 
 pub mod account_tokens;
+pub mod addresses;
 pub mod certificates;
 pub mod claim;
 pub mod encoded;
 pub mod garbage;
 pub mod hash;
 pub mod names;
+pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod node_ttl;
 pub mod planted;
@@ -17,8 +19,10 @@ pub mod pod_gc;
 pub mod pods;
 pub mod quota;
 pub mod replicas;
+pub mod resource_claim;
 pub mod root_ca;
 pub mod service_account;
+pub mod service_cidr;
 pub mod settings;
 pub mod subject;
 pub mod taint_eviction;
@@ -45,7 +49,7 @@ fn workloads() -> Vec<Box<dyn Controller>> {
 
 /// Those that keep namespaces, nodes, storage and certificates in order.
 fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
-    vec![
+    let mut keepers: Vec<Box<dyn Controller>> = vec![
         Box::new(account_tokens::clean::TokenCleaner::new(settings)),
         Box::new(account_tokens::fill::TokenSecrets::new(settings)),
         Box::new(certificates::approve::Approver::default()),
@@ -55,13 +59,20 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(node_ttl::NodeTtl::default()),
         Box::new(pod_gc::PodCollector::new(settings)),
         Box::new(quota::ResourceQuotas::default()),
+        Box::new(resource_claim::ResourceClaims),
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(service_account::DefaultAccounts),
+        Box::new(service_cidr::ServiceRanges),
         Box::new(taint_eviction::TaintEviction::default()),
         Box::new(volumes::binder::Binder::new(settings)),
         Box::new(volumes::ephemeral::EphemeralVolumes),
         Box::new(volumes::protection::AttributesClassProtection),
         Box::new(volumes::protection::ClaimProtection),
         Box::new(volumes::protection::VolumeProtection),
-    ]
+    ];
+    // Settings that do not fit are refused where they are made.
+    if let Ok(Some(ranges)) = node_ipam::NodeRanges::new(settings) {
+        keepers.push(Box::new(ranges));
+    }
+    keepers
 }

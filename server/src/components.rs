@@ -37,7 +37,8 @@ impl Components {
             false => args.controllers.iter().map(String::as_str).collect(),
         };
         let controllers = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
-        let built: Vec<&str> = holdfast_controllers::all(&Settings::default()).iter().map(|controller| controller.name()).collect();
+        let built: Vec<&str> =
+            holdfast_controllers::all(&Settings::default()).iter().map(|controller| controller.name()).collect();
         for name in controllers.named() {
             if !built.contains(&name) && !OF_THE_SERVER.contains(&name) {
                 bail!("--controllers: {name} is not built yet");

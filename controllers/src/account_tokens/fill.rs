@@ -1,8 +1,8 @@
 //! Fills Secrets that ask for a token of an account, and deletes those whose account is gone.
 
 use super::{BY_ACCOUNT, BY_SECRET, NAME, TYPE, TokenSigner, UID, account_of, index, place};
-use crate::encoded::{decode, encode};
 use crate::Settings;
+use crate::encoded::{decode, encode};
 use crate::subject::Subject;
 use holdfast_world::views::{Secret, ServiceAccount};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
@@ -20,7 +20,11 @@ pub struct TokenSecrets {
 
 impl TokenSecrets {
     pub fn new(settings: &Settings) -> TokenSecrets {
-        TokenSecrets { signer: settings.account_tokens.clone(), root_ca: settings.root_ca.clone(), gone: BTreeSet::new() }
+        TokenSecrets {
+            signer: settings.account_tokens.clone(),
+            root_ca: settings.root_ca.clone(),
+            gone: BTreeSet::new(),
+        }
     }
 }
 
