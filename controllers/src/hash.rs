@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn a_name_stays_and_collisions_change_it() {
         let template = json!({"metadata": {"labels": {"app": "a"}}, "spec": {}});
-        assert_eq!(of(&template, 0), "4cb5c569c8");
+        assert_eq!(of(&template, 0), "556598c496");
         assert_ne!(of(&template, 1), of(&template, 0));
         assert_ne!(of(&template, 2), of(&template, 1));
     }

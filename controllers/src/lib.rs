@@ -1,15 +1,20 @@
 //! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
 //!
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
-//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and tells of things.
+//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and
+//! tells of things, [`conditions`] are the part of a status that others write too.
 
 pub mod account_tokens;
 pub mod addresses;
 pub mod certificates;
 pub mod claim;
+pub mod conditions;
+pub mod cron_job;
+pub mod deployment;
 pub mod encoded;
 pub mod garbage;
 pub mod hash;
+pub mod job;
 pub mod names;
 pub mod node_ipam;
 pub mod node_lifecycle;
@@ -26,6 +31,9 @@ pub mod service_cidr;
 pub mod settings;
 pub mod subject;
 pub mod taint_eviction;
+#[cfg(test)]
+mod testing;
+pub mod ttl_after_finished;
 pub mod volumes;
 
 use holdfast_world::Controller;
@@ -39,11 +47,16 @@ pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     all
 }
 
+/// The garbage collector, and those that keep pods running.
 fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(garbage::GarbageCollector),
+        Box::new(cron_job::CronJobs),
+        Box::new(deployment::Deployments),
+        Box::new(job::Jobs),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
+        Box::new(ttl_after_finished::TtlAfterFinished),
     ]
 }
 

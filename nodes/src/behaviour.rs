@@ -67,9 +67,8 @@ impl Default for Behaviour {
 #[serde(transparent)]
 pub struct Told(BTreeMap<String, String>);
 
-const NAMES: &[&str] = &[
-    "pull", "run-for", "exit-code", "exit-reason", "exit-message", "ready-after", "stop-for", "stop-exit-code",
-];
+const NAMES: &[&str] =
+    &["pull", "run-for", "exit-code", "exit-reason", "exit-message", "ready-after", "stop-for", "stop-exit-code"];
 
 impl Told {
     /// What the annotations of a pod tell. Names that mean nothing are mistakes.
@@ -211,7 +210,8 @@ mod tests {
         let pod = json!({"metadata": {"annotations": {
             "simulate.holdfast.dev/run-for": "30s", "simulate.holdfast.dev/exit-code.b": "3",
             "simulate.holdfast.dev/exit-code": "1", "other/x": "y"}}});
-        let everywhere: Told = serde_json::from_value(json!({"run-for": "forever", "ready-after": "5s"})).expect("told");
+        let everywhere: Told =
+            serde_json::from_value(json!({"run-for": "forever", "ready-after": "5s"})).expect("told");
         let told = Told::of(&pod);
         assert!(told.mistakes().is_empty());
         let (a, b) = (Behaviour::of("a", &everywhere, &told), Behaviour::of("b", &everywhere, &told));

@@ -84,11 +84,18 @@ impl Query {
         fn walk<'f>(filter: &'f Filter, path: &mut Vec<&'f str>) -> bool {
             match filter {
                 Filter::Identity => true,
-                Filter::At(from, Filter::Literal(Value::String(name))) if walk(from, path) => {
-                    path.push(name);
-                    true
-                }
-                Filter::At(from, _) | Filter::Each(from) | Filter::Try(from) | Filter::Pipe(from, _) => {
+                Filter::At(from, key) => match &**key {
+                    Filter::Literal(Value::String(name)) if walk(from, path) => {
+                        path.push(name);
+                        true
+                    }
+                    Filter::Literal(Value::String(_)) => false,
+                    _ => {
+                        walk(from, path);
+                        false
+                    }
+                },
+                Filter::Each(from) | Filter::Try(from) | Filter::Pipe(from, _) => {
                     walk(from, path);
                     false
                 }
@@ -272,7 +279,11 @@ fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>, ste
         Function::Last => Ok(vec![at(input, &Value::from(-1))?]),
         Function::Min | Function::Max => {
             let parts = elements(input)?.into_iter();
-            let chosen = if function == Function::Min { parts.min_by(|a, b| order(a, b)) } else { parts.max_by(|a, b| order(a, b)) };
+            let chosen = if function == Function::Min {
+                parts.min_by(|a, b| order(a, b))
+            } else {
+                parts.max_by(|a, b| order(a, b))
+            };
             Ok(vec![chosen.unwrap_or(Cow::Owned(Value::Null))])
         }
         Function::Add => {
@@ -300,8 +311,12 @@ fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>, ste
             _ => Err(Fault),
         },
         Function::Lower => one(Value::from(input.as_str().ok_or(Fault)?.to_ascii_lowercase())),
-        Function::StartsWith => one(Value::Bool(texts(&input, &argument(steps)?)?.0.starts_with(texts(&input, &argument(steps)?)?.1))),
-        Function::EndsWith => one(Value::Bool(texts(&input, &argument(steps)?)?.0.ends_with(texts(&input, &argument(steps)?)?.1))),
+        Function::StartsWith => {
+            one(Value::Bool(texts(&input, &argument(steps)?)?.0.starts_with(texts(&input, &argument(steps)?)?.1)))
+        }
+        Function::EndsWith => {
+            one(Value::Bool(texts(&input, &argument(steps)?)?.0.ends_with(texts(&input, &argument(steps)?)?.1)))
+        }
         Function::Contains => one(Value::Bool(contains(&input, &argument(steps)?))),
         Function::Split => {
             let by = argument(steps)?;
@@ -463,8 +478,7 @@ impl std::fmt::Display for Token {
 }
 
 /// Longer signs before those that they begin with.
-const SIGNS: &[&str] =
-    &["//", "==", "!=", "<=", ">=", "<", ">", "|", ",", "(", ")", "[", "]", ".", "?", "+", "-", ";"];
+const SIGNS: &[&str] = &["//", "==", "!=", "<=", ">=", "<", ">", "|", ",", "(", ")", "[", "]", ".", "?", "+", "-", ";"];
 
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut tokens = Vec::new();
@@ -479,7 +493,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
             stream.byte_offset()
         } else if first.is_ascii_digit() {
             let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).unwrap_or(rest.len());
-            let number = rest[..end].parse().map_err(|_| format!("{:?} in query {text:?} is no number", &rest[..end]))?;
+            let number =
+                rest[..end].parse().map_err(|_| format!("{:?} in query {text:?} is no number", &rest[..end]))?;
             tokens.push(Token::Number(number));
             end
         } else if first.is_ascii_alphabetic() || first == '_' {
@@ -776,7 +791,8 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused_by_name() {
         for (text, complaint) in [
-            ("def f: f; f", "function def/0"),
+            ("def f: f; f", "':' in query"),
+            ("input", "function input/0"),
             ("range(10)", "function range/1"),
             (".a | ", "ends where a term"),
             (".a[", "ends where a term"),

@@ -155,7 +155,11 @@ impl Template {
     /// The status that a Node is to have, where its own does not say.
     pub fn status(&self, old: &Value, name: &str, address: &str, now: Time) -> Value {
         let amounts = |amounts: &BTreeMap<String, Amount>| -> Value {
-            amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.text()))).collect::<Map<_, _>>().into()
+            amounts
+                .iter()
+                .map(|(name, amount)| (name.clone(), Value::from(amount.text())))
+                .collect::<Map<_, _>>()
+                .into()
         };
         let capacity = amounts(&self.capacity);
         let mut allocatable = capacity.clone();
@@ -243,7 +247,10 @@ mod tests {
 
     #[test]
     fn a_node_says_that_it_is_simulated() {
-        let template = Template::parse("zones: [a, b]\nregion: r\nlabels: {x: y}\ncapacity: {cpu: 8}\ntaints: [{key: k, effect: NoSchedule}]\n").expect("a template");
+        let template = Template::parse(
+            "zones: [a, b]\nregion: r\nlabels: {x: y}\ncapacity: {cpu: 8}\ntaints: [{key: k, effect: NoSchedule}]\n",
+        )
+        .expect("a template");
         let node = template.node(3, Time::from_second(0));
         assert_eq!(node["metadata"]["name"], "node-3");
         assert_eq!(node["metadata"]["labels"]["topology.kubernetes.io/zone"], "b");
@@ -252,7 +259,10 @@ mod tests {
         assert_eq!(node["status"]["nodeInfo"]["osImage"], OS_IMAGE);
         assert_eq!(node["spec"]["podCIDR"], "10.128.3.0/24");
         assert_eq!(node["spec"]["taints"][0]["effect"], "NoSchedule");
-        assert_eq!((template.number("node-3"), template.number("node-03"), template.number("x")), (Some(3), None, None));
+        assert_eq!(
+            (template.number("node-3"), template.number("node-03"), template.number("x")),
+            (Some(3), None, None)
+        );
         assert_eq!(host_address(NODES_MAX).to_string(), "172.16.128.1");
     }
 

@@ -6,6 +6,7 @@ use crate::flags::Args;
 use crate::gates::ApiGates;
 use crate::{aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow, bail};
+use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::files::keep_others_out;
 use holdfast_chronicle::fork::ForkHere;
@@ -142,7 +143,9 @@ impl Server {
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
-            let transport = transport(&args, engine.clone(), address, forker, forks_max, components)?;
+            let auditor = args.audit.auditor().await?;
+            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
+            let transport = transport(&args, engine.clone(), address, beside)?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -163,6 +166,9 @@ impl Server {
             if lasting == Lasting::Kept {
                 transport.stop();
                 serving.await?.context("serve")?;
+            }
+            if let Some(auditor) = auditor {
+                auditor.close().await;
             }
             Ok(done)
         };
@@ -210,13 +216,19 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
+/// What a server has beside its transport.
+struct Beside {
+    forker: Option<Arc<dyn Forker>>,
+    forks_max: u32,
+    auditor: Option<Arc<Auditor>>,
+    components: Components,
+}
+
 fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    forker: Option<Arc<dyn Forker>>,
-    forks_max: u32,
-    components: Components,
+    Beside { forker, forks_max, auditor, components }: Beside,
 ) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
@@ -242,6 +254,7 @@ fn transport(
         address,
         forker,
         components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
+        auditor,
         ..Builder::new(engine)
     };
     Ok(builder.build())

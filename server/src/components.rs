@@ -1,18 +1,22 @@
 //! What runs beside the API server in its process: controllers, and whatever else a cluster needs. A line in
 //! [`Components::start`] each.
 
+use crate::apiserver::read;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
+use crate::scheduling;
 use anyhow::{Result, anyhow, bail};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
 use holdfast_runtime::{Metrics, Runtime};
+use holdfast_scheduler::Configuration;
 use holdfast_service::Service;
 use holdfast_world::{Actor, Controller};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// How many keys of one controller are worked on at once: in one process nobody waits for a network.
-const WORKERS: usize = 32;
+const WORKERS: usize = 64;
 
 /// Which components run.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -27,34 +31,41 @@ pub struct Args {
 #[derive(Clone)]
 pub struct Components {
     controllers: Choice,
+    settings: Settings,
 }
 
 impl Components {
-    /// What the options say; `default` where they say nothing.
-    pub fn new(args: &Args, default: &str) -> Result<Components> {
+    /// What the options say; `default` where they say nothing. What clients of the API trust is in the file `root_ca`.
+    pub fn new(args: &Args, default: &str, root_ca: &Path) -> Result<Components> {
+        let settings = Settings { root_ca: Some(read(root_ca)?), ..Settings::default() };
         let entries: Vec<&str> = match args.controllers.is_empty() {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),
         };
         let controllers = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
         let built: Vec<&str> =
-            holdfast_controllers::all(&Settings::default()).iter().map(|controller| controller.name()).collect();
+            holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
         for name in controllers.named() {
             if !built.contains(&name) && !OF_THE_SERVER.contains(&name) {
                 bail!("--controllers: {name} is not built yet");
             }
         }
-        Ok(Components { controllers })
+        Ok(Components { controllers, settings })
     }
 
     /// None at all.
     pub fn none() -> Components {
-        Components { controllers: Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}")) }
+        let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
+        Components { controllers, settings: Settings::default() }
     }
 
     /// Starts them over a door; they end with the tasks.
     pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
-        let controllers = holdfast_controllers::all(&Settings::default());
+        if self.controllers.is_nobody() {
+            return;
+        }
+        tasks.spawn(scheduling::in_process(Configuration::default(), service.clone(), Arc::default()));
+        let controllers = holdfast_controllers::all(&self.settings);
         start(service, tasks, controllers.into_iter().filter(|controller| self.controllers.runs(controller.name())));
     }
 }

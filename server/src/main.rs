@@ -4,6 +4,7 @@
 mod advice;
 mod aggregation;
 mod apiserver;
+mod audit;
 mod components;
 mod envtest;
 mod etcd;
@@ -14,6 +15,7 @@ mod logging;
 mod not_built;
 mod pki;
 mod run;
+mod scheduling;
 mod settled;
 mod tls;
 mod up;

@@ -62,7 +62,6 @@ impl Admin {
 /// no option says which.
 pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Server, Admin)> {
     let Args { mut server, components, port, kubeconfig } = args;
-    let components = Components::new(&components, controllers)?;
     ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
     // Before anything is put into the folder.
@@ -73,6 +72,7 @@ pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Serve
         Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
     let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
+    let components = Components::new(&components, controllers, &pki.authority)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());
     if server.service_account_signing_key_file.is_none() {
         server.service_account_signing_key_file = Some(pki.service_account_key.clone());

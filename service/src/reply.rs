@@ -4,6 +4,7 @@ use crate::RequestId;
 use crate::metrics::Record;
 use crate::scene::Scene;
 use crate::shares::Share;
+use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::kinds::Kind;
@@ -24,6 +25,8 @@ pub struct Answer {
     pub id: RequestId,
     /// What is counted when the answer has gone.
     pub record: Record,
+    /// What is told of the call, where anything is: whoever writes the answer says how it ended.
+    pub trail: Option<Box<Trail>>,
     /// The call's place among those in progress, kept until the answer is rendered.
     pub place: Option<Share>,
 }
@@ -88,6 +91,8 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
+    /// Ends with the watch.
+    pub trail: Option<Box<Trail>>,
 }
 
 /// Permission, and what is to be looked at with it.

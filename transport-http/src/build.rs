@@ -7,6 +7,7 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::transport::{Features, Transport};
+use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
@@ -33,6 +34,8 @@ pub struct Builder {
     pub forks_max: u32,
     /// Starts what runs in this process beside the server, and beside each fork of it.
     pub components: Option<Components>,
+    /// Tells of requests, where they are told of.
+    pub auditor: Option<Arc<Auditor>>,
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -52,26 +55,17 @@ impl Builder {
             forker: None,
             forks_max: 0,
             components: None,
+            auditor: None,
         }
     }
 
     /// The transport, which is not ready before somebody [says so](Transport::be_ready).
     pub fn build(self) -> Arc<Transport> {
-        let Builder {
-            engine,
-            authenticator,
-            limits,
-            features,
-            aggregation,
-            trust,
-            address,
-            forker,
-            forks_max,
-            components,
-        } = self;
+        let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
+        let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
         let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone() });
+        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
         Arc::new(Transport {
             service,
             authenticator,

@@ -58,9 +58,6 @@ pub trait Controller: Send {
         false
     }
 
-    /// The indexes by which it finds objects. Declared before the world takes anything in.
-    fn index(&self, _world: &mut World) {}
-
     /// Which keys a change concerns. The world shows the state after the change.
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
 

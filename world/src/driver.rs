@@ -94,7 +94,6 @@ impl Driver {
             self.overseers.push(place);
         }
         controller.indexes(&mut self.world);
-        controller.index(&mut self.world);
         let queue = Queue::new(back_off);
         let member = Member { controller, queue, workers: workers.max(1), working: 0, awaited: BTreeMap::new() };
         self.members.push(member);

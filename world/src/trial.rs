@@ -8,7 +8,7 @@
 use crate::request::{self, Actor};
 use crate::{
     Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
-    Verb,
+    Verb, World,
 };
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
@@ -115,6 +115,13 @@ impl Trial {
 
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// What the controller of this name sees, for tests that plan by themselves.
+    #[track_caller]
+    pub fn world(&self, controller: &str) -> &World {
+        let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
+        found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
     }
 
     /// Lets time pass, without running anything.

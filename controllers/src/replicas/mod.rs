@@ -5,6 +5,7 @@ mod rank;
 mod tests;
 
 use crate::claim::{self, Managing};
+use crate::conditions::Conditions;
 use crate::planted::{Bug, planted};
 use crate::pods::{self, Failure};
 use crate::subject::{self, Subject, count};
@@ -19,7 +20,7 @@ use std::marker::PhantomData;
 
 /// How many pods one plan makes, or deletes.
 const BURST: usize = 500;
-const REPLICA_FAILURE: &str = "ReplicaFailure";
+pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 /// A kind that keeps a number of pods.
 pub trait Replicated: Managing {
@@ -249,14 +250,10 @@ fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Fai
 
 /// A condition says since when pods cannot be made; it keeps the first message until they can.
 fn tell_failure(status: &mut Map<String, Value>, failure: Option<&Failure>, now: Time) {
-    let mut conditions = match status.remove("conditions") {
-        Some(Value::Array(conditions)) => conditions,
-        _ => Vec::new(),
-    };
-    let is_failure = |condition: &Value| condition["type"] == REPLICA_FAILURE;
+    let mut conditions = Conditions::take(status);
     match failure {
-        None => conditions.retain(|condition| !is_failure(condition)),
-        Some(_) if conditions.iter().any(is_failure) => {}
+        None => conditions.remove(REPLICA_FAILURE),
+        Some(_) if conditions.get(REPLICA_FAILURE).is_some() => {}
         Some(failure) => conditions.push(json!({
             "type": REPLICA_FAILURE,
             "status": "True",
@@ -265,7 +262,5 @@ fn tell_failure(status: &mut Map<String, Value>, failure: Option<&Failure>, now:
             "lastTransitionTime": now,
         })),
     }
-    if !conditions.is_empty() {
-        status.insert("conditions".into(), conditions.into());
-    }
+    conditions.put(status);
 }

@@ -44,19 +44,13 @@ impl Worth {
                 _ => 2,
             },
             is_ready: pod.is_ready(),
-            cost: pod.meta().annotation(DELETION_COST).map_or(0, cost),
+            cost: pod.meta().annotation(DELETION_COST).and_then(|cost| cost.parse().ok()).unwrap_or(0),
             company: Reverse(company),
             ready_for: Age::since(pod.ready_since(), now),
             restarts: Reverse(restarts(&pod)),
             lives_for: Age::since(pod.meta().creation_timestamp, now),
         }
     }
-}
-
-/// Numbers as Kubernetes writes them: without a plus, and without zeros in front.
-fn cost(text: &str) -> i32 {
-    let is_plain = !text.starts_with('+') && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| is_plain).unwrap_or(0)
 }
 
 /// The most restarts of a container, and of an init container that runs beside them.

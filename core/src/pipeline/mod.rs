@@ -36,7 +36,7 @@ mod validate;
 
 pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
-pub use decode::decode_body;
+pub use decode::{decode_body, requested};
 pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};

@@ -212,7 +212,8 @@ impl<'a> Container<'a> {
                 Some(if retried {
                     State::waiting("ImagePullBackOff", &format!("Back-off pulling image \"{image}\""))
                 } else {
-                    let message = format!("failed to pull and unpack image \"{image}\": the image is simulated to be missing");
+                    let message =
+                        format!("failed to pull and unpack image \"{image}\": the image is simulated to be missing");
                     State::waiting("ErrImagePull", &message)
                 })
             }
@@ -303,7 +304,10 @@ impl<'a> Container<'a> {
             status.insert("containerID".into(), id(self.restarts).into());
         }
         status.insert("state".into(), self.state.written(&id(self.restarts)));
-        let last = self.last.as_ref().map(|last| json!({"terminated": last.written(&id(self.restarts.saturating_sub(1).max(0)))}));
+        let last = self
+            .last
+            .as_ref()
+            .map(|last| json!({"terminated": last.written(&id(self.restarts.saturating_sub(1).max(0)))}));
         status.insert("lastState".into(), last.unwrap_or_else(|| json!({})));
         status.insert("ready".into(), ready.into());
         status.insert("started".into(), self.is_running().into());

@@ -98,7 +98,8 @@ impl<'a> Kubelet<'a> {
             let deadline = self.started.plus_seconds(seconds);
             if deadline <= self.clock.now {
                 self.stop();
-                self.failed = Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"));
+                self.failed =
+                    Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"));
                 return;
             }
             self.clock.again = Some(deadline);
@@ -108,11 +109,15 @@ impl<'a> Kubelet<'a> {
         let runs_out = self.ends_by_itself();
         for container in &mut self.containers {
             match container.sort {
-                Sort::Main if initialized => container.advance(&mut self.clock, main_span(&container.behaviour, runs_out, container.spec)),
+                Sort::Main if initialized => {
+                    container.advance(&mut self.clock, main_span(&container.behaviour, runs_out, container.spec))
+                }
                 Sort::Main if matches!(container.state, State::Waiting { .. }) => {
                     container.state = State::waiting("PodInitializing", "");
                 }
-                Sort::Ephemeral => container.advance(&mut self.clock, container.behaviour.run_for.unwrap_or(Span::Forever)),
+                Sort::Ephemeral => {
+                    container.advance(&mut self.clock, container.behaviour.run_for.unwrap_or(Span::Forever))
+                }
                 _ => {}
             }
         }
@@ -125,7 +130,10 @@ impl<'a> Kubelet<'a> {
     /// Runs init containers one after the other; says whether all have done their work.
     fn initialize(&mut self) -> bool {
         // Once the pod's own containers run, only sidecars are looked after.
-        let begun = self.containers.iter().any(|c| c.sort == Sort::Main && (!matches!(c.state, State::Waiting { .. }) || c.last.is_some()));
+        let begun = self
+            .containers
+            .iter()
+            .any(|c| c.sort == Sort::Main && (!matches!(c.state, State::Waiting { .. }) || c.last.is_some()));
         let mut initialized = true;
         for container in self.containers.iter_mut().filter(|c| matches!(c.sort, Sort::Init | Sort::Sidecar)) {
             if !initialized {
@@ -164,7 +172,8 @@ impl<'a> Kubelet<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.init().any(|container| container.sort == Sort::Init && container.has_failed()) || self.main().all(Container::is_done)
+        self.init().any(|container| container.sort == Sort::Init && container.has_failed())
+            || self.main().all(Container::is_done)
     }
 
     fn phase(&self) -> &'static str {
@@ -219,8 +228,9 @@ impl<'a> Kubelet<'a> {
     /// The patch that makes the status what it is now to be.
     fn told(&mut self, address: &mut dyn FnMut() -> String, ending: bool) -> Life {
         let mut phase = self.phase();
-        if ending && phase != "Succeeded" {
-            phase = "Failed";
+        if ending {
+            let failed = self.main().any(|container| container.end().is_none_or(|end| end.code != 0));
+            phase = if failed { "Failed" } else { "Succeeded" };
         }
         let old = &self.pod["status"];
         let mut status = Map::new();

@@ -47,7 +47,8 @@ fn infeasible(pod: &Value, allocatable: &Value) -> Option<Held> {
         let requested: i128 = containers().filter_map(|spec| amount(&spec["resources"]["requests"][name])).sum();
         let Some(capacity) = amount(&allocatable[name]) else { continue };
         if requested > capacity {
-            let message = format!("Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}");
+            let message =
+                format!("Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}");
             return Some(Held { reason: "Infeasible", message });
         }
     }

@@ -55,7 +55,8 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
     }),
     ("slice", 1, 3, |a, _| {
         let bound = |at: usize, otherwise: usize| -> Result<usize, String> {
-            a.get(at).map_or(Ok(otherwise), |key| usize::try_from(integer(key)?).map_err(|_| "a bound is negative".into()))
+            a.get(at)
+                .map_or(Ok(otherwise), |key| usize::try_from(integer(key)?).map_err(|_| "a bound is negative".into()))
         };
         match &a[0] {
             Value::Array(items) => {
@@ -86,7 +87,11 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
         Ok(if indent == 0 { text } else { format!("\n{text}").replace('\n', &format!("\n{pad}")) }.into())
     }),
     ("Version", 0, 0, |_, _| Ok(env!("CARGO_PKG_VERSION").into())),
-    ("NodeConditions", 0, 0, |_, _| Ok(crate::node::conditions().map(|c| json!({"type": c.0, "status": c.1, "reason": c.2, "message": c.3})).collect())),
+    ("NodeConditions", 0, 0, |_, _| {
+        Ok(crate::node::conditions()
+            .map(|c| json!({"type": c.0, "status": c.1, "reason": c.2, "message": c.3}))
+            .collect())
+    }),
     ("NodeIP", 0, 0, |_, s| Ok(s.node_ip(None).into())),
     ("NodeIPWith", 1, 1, |a, s| Ok(s.node_ip(a[0].as_str()).into())),
     ("NodeName", 0, 0, |_, s| Ok(s.node_name().into())),
@@ -104,7 +109,10 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
     ("contains", 2, 2, |a, _| Ok(shown(&a[1]).contains(&shown(&a[0])).into())),
     ("default", 1, 2, |a, _| Ok(a.iter().rev().find(|value| truth(value)).unwrap_or(&a[0]).clone())),
     ("dict", 0, 99, |a, _| {
-        Ok(a.chunks(2).map(|pair| (shown(&pair[0]), pair.get(1).cloned().unwrap_or_default())).collect::<Map<_, _>>().into())
+        Ok(a.chunks(2)
+            .map(|pair| (shown(&pair[0]), pair.get(1).cloned().unwrap_or_default()))
+            .collect::<Map<_, _>>()
+            .into())
     }),
     ("div", 2, 2, |a, _| Ok(integer(&a[0])?.checked_div(integer(&a[1])?).ok_or("division by zero")?.into())),
     ("empty", 1, 1, |a, _| Ok((!truth(&a[0])).into())),
@@ -122,7 +130,9 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
     ("int", 1, 1, |a, _| Ok(integer(&a[0]).unwrap_or(0).into())),
     ("int64", 1, 1, |a, _| Ok(integer(&a[0]).unwrap_or(0).into())),
     ("join", 2, 2, |a, _| Ok(items(&a[1])?.iter().map(shown).collect::<Vec<_>>().join(&shown(&a[0])).into())),
-    ("keys", 1, 1, |a, _| Ok(a[0].as_object().ok_or("wants a map")?.keys().map(|key| Value::from(key.as_str())).collect())),
+    ("keys", 1, 1, |a, _| {
+        Ok(a[0].as_object().ok_or("wants a map")?.keys().map(|key| Value::from(key.as_str())).collect())
+    }),
     ("kindIs", 2, 2, |a, _| Ok((shown(&a[0]) == kind(&a[1])).into())),
     ("kindOf", 1, 1, |a, _| Ok(kind(&a[0]).into())),
     ("last", 1, 1, |a, _| Ok(items(&a[0])?.last().cloned().unwrap_or_default())),
@@ -141,7 +151,14 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
     ("mul", 1, 99, |a, _| fold(a, i64::checked_mul)),
     ("nindent", 2, 2, |a, _| Ok(format!("\n{}", indent(&a[0], &a[1])?).into())),
     ("now", 0, 0, |_, s| Ok(s.now().into())),
-    ("quote", 0, 99, |a, _| Ok(a.iter().filter(|v| !v.is_null()).map(|v| Value::from(shown(v)).to_string()).collect::<Vec<_>>().join(" ").into())),
+    ("quote", 0, 99, |a, _| {
+        Ok(a.iter()
+            .filter(|v| !v.is_null())
+            .map(|v| Value::from(shown(v)).to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+            .into())
+    }),
     ("randAlphaNum", 1, 1, |a, s| Ok(random(&a[0], s)?.into())),
     ("randInt", 2, 2, |a, s| {
         let (from, to) = (integer(&a[0])?, integer(&a[1])?);
@@ -168,27 +185,47 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
     }),
     ("sha256sum", 1, 1, |a, _| Ok(hex(&Sha256::digest(shown(&a[0]))).into())),
     ("splitList", 2, 2, |a, _| Ok(shown(&a[1]).split(&shown(&a[0])).map(Value::from).collect())),
-    ("squote", 0, 99, |a, _| Ok(a.iter().filter(|v| !v.is_null()).map(|v| format!("'{}'", shown(v))).collect::<Vec<_>>().join(" ").into())),
+    ("squote", 0, 99, |a, _| {
+        Ok(a.iter().filter(|v| !v.is_null()).map(|v| format!("'{}'", shown(v))).collect::<Vec<_>>().join(" ").into())
+    }),
     ("sub", 2, 2, |a, _| fold(a, i64::checked_sub)),
     ("ternary", 3, 3, |a, _| Ok(if truth(&a[2]) { &a[0] } else { &a[1] }.clone())),
     ("title", 1, 1, |a, _| {
         let text = shown(&a[0]);
-        Ok(text.split(' ').map(|word| {
-            let mut letters = word.chars();
-            letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-        }).collect::<Vec<String>>().join(" ").into())
+        Ok(text
+            .split(' ')
+            .map(|word| {
+                let mut letters = word.chars();
+                letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+            })
+            .collect::<Vec<String>>()
+            .join(" ")
+            .into())
     }),
     ("toJson", 1, 1, |a, _| Ok(a[0].to_string().into())),
     ("toString", 1, 1, |a, _| Ok(shown(&a[0]).into())),
     ("toYaml", 1, 1, |a, _| Ok(serde_yaml_ng::to_string(&a[0]).map_err(|error| error.to_string())?.trim_end().into())),
     ("trim", 1, 1, |a, _| Ok(shown(&a[0]).trim().into())),
-    ("trimAll", 2, 2, |a, _| { let set = shown(&a[0]); Ok(shown(&a[1]).trim_matches(|c| set.contains(c)).into()) }),
-    ("trimPrefix", 2, 2, |a, _| { let (part, text) = (shown(&a[0]), shown(&a[1])); Ok(text.strip_prefix(&part).unwrap_or(&text).into()) }),
-    ("trimSuffix", 2, 2, |a, _| { let (part, text) = (shown(&a[0]), shown(&a[1])); Ok(text.strip_suffix(&part).unwrap_or(&text).into()) }),
+    ("trimAll", 2, 2, |a, _| {
+        let set = shown(&a[0]);
+        Ok(shown(&a[1]).trim_matches(|c| set.contains(c)).into())
+    }),
+    ("trimPrefix", 2, 2, |a, _| {
+        let (part, text) = (shown(&a[0]), shown(&a[1]));
+        Ok(text.strip_prefix(&part).unwrap_or(&text).into())
+    }),
+    ("trimSuffix", 2, 2, |a, _| {
+        let (part, text) = (shown(&a[0]), shown(&a[1]));
+        Ok(text.strip_suffix(&part).unwrap_or(&text).into())
+    }),
     ("trunc", 2, 2, |a, _| {
         let (length, text) = (integer(&a[0])?, shown(&a[1]));
         let count = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
-        let kept: String = if length >= 0 { text.chars().take(count).collect() } else { text.chars().skip(text.chars().count().saturating_sub(count)).collect() };
+        let kept: String = if length >= 0 {
+            text.chars().take(count).collect()
+        } else {
+            text.chars().skip(text.chars().count().saturating_sub(count)).collect()
+        };
         Ok(kept.into())
     }),
     ("uniq", 1, 1, |a, _| {
@@ -311,7 +348,8 @@ fn number(value: &Value) -> Result<f64, String> {
 fn fold(arguments: &[Value], combine: fn(i64, i64) -> Option<i64>) -> Result<Value, String> {
     let mut numbers = arguments.iter().map(integer);
     let first = numbers.next().unwrap_or(Ok(0))?;
-    let result = numbers.try_fold(first, |sum, number| combine(sum, number?).ok_or_else(|| "the number is too large".to_owned()));
+    let result = numbers
+        .try_fold(first, |sum, number| combine(sum, number?).ok_or_else(|| "the number is too large".to_owned()));
     result.map(Value::from)
 }
 
@@ -391,4 +429,3 @@ fn printf(format: &str, arguments: &[Value]) -> Result<String, String> {
     text.push_str(rest);
     Ok(text)
 }
-

@@ -120,7 +120,9 @@ pub fn tokens(action: &str) -> Result<Vec<Token>, String> {
                 push(&mut tokens, Token::Text(rest[1..=end].to_owned()), end + 2)
             }
             c if c.is_ascii_digit() || (c == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit())) => {
-                let length = rest[1..].find(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).map_or(rest.len(), |end| end + 1);
+                let length = rest[1..]
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
+                    .map_or(rest.len(), |end| end + 1);
                 let number = rest[..length].parse().map_err(|_| format!("{:?} is no number", &rest[..length]))?;
                 push(&mut tokens, Token::Number(number), length)
             }

@@ -1,8 +1,8 @@
 //! From a template's text to what is to be done.
 
+use super::Template;
 use super::functions::{self, Function};
 use super::lex::{Piece, Token, pieces, tokens};
-use super::Template;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

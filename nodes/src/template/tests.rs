@@ -41,7 +41,10 @@ fn templates_give_what_go_gives() {
         ("{{ range .spec.containers }}{{ .name }};{{ end }}", "a;b;"),
         ("{{ range $i, $c := .spec.containers }}{{ $i }}={{ $c.name }} {{ end }}", "0=a 1=b "),
         ("{{ range .missing }}x{{ else }}none{{ end }}", "none"),
-        ("{{ range .spec.containers }}{{ if eq .restartPolicy \"Always\" }}{{ .name }}{{ break }}{{ end }}{{ end }}", "b"),
+        (
+            "{{ range .spec.containers }}{{ if eq .restartPolicy \"Always\" }}{{ .name }}{{ break }}{{ end }}{{ end }}",
+            "b",
+        ),
         ("{{ if .missing }}a{{ else if .status }}b{{ else }}c{{ end }}", "b"),
         ("{{ with .missing }}{{ . }}{{ else }}c{{ end }}", "c"),
         ("{{ with .status }}{{ .count }}/{{ $.metadata.name }}{{ end }}", "3/p"),
@@ -50,9 +53,15 @@ fn templates_give_what_go_gives() {
         ("{{ $a := or .metadata.labels dict }}{{ or ( index $a \"q\" ) \"d\" }}", "d"),
         ("{{ add1 .status.count }} {{ add 1 2 3 }} {{ sub 5 2 }} {{ mul 2 3 }}", "4 6 3 6"),
         ("{{ printf \"%s-%03d|%-3s|%q\" .metadata.name .status.count \"x\" \"y\" }}", "p-003|x  |\"y\""),
-        ("{{ NodeIPWith .spec.nodeName }} {{ PodIPWith .spec.nodeName ( or .spec.hostNetwork false ) ( or .metadata.uid \"\" ) \"\" \"\" }}", "ip-of-n n/false/u"),
+        (
+            "{{ NodeIPWith .spec.nodeName }} {{ PodIPWith .spec.nodeName ( or .spec.hostNetwork false ) ( or .metadata.uid \"\" ) \"\" \"\" }}",
+            "ip-of-n n/false/u",
+        ),
         ("a\n  {{- /* nothing */ -}}\n b {{- 1 }}", "ab1"),
-        ("{{ define \"c\" }}<{{ .root.metadata.name }}{{ .x }}>{{ end }}{{ template \"c\" dict \"root\" $ \"x\" 1 }}", "<p1>"),
+        (
+            "{{ define \"c\" }}<{{ .root.metadata.name }}{{ .x }}>{{ end }}{{ template \"c\" dict \"root\" $ \"x\" 1 }}",
+            "<p1>",
+        ),
         ("{{ $x := 1 }}{{ range .spec.containers }}{{ $x = add1 $x }}{{ end }}{{ $x }}", "3"),
         ("{{ \"}}\" }}{{ `a\"b` }}", "}}a\"b"),
         ("{{ len .spec.containers }}{{ (index .spec.containers 1).name }}", "2b"),
@@ -103,7 +112,8 @@ fn templates_that_do_too_much_are_stopped() {
 
 #[test]
 fn what_is_rendered_is_yaml() {
-    let template = Template::parse("phase: Running\nconditions:\n{{ range .a }}\n- type: {{ . | Quote }}\n{{ end }}\n").expect("a template");
+    let template = Template::parse("phase: Running\nconditions:\n{{ range .a }}\n- type: {{ . | Quote }}\n{{ end }}\n")
+        .expect("a template");
     let document = template.document(&json!({"a": ["x", "y"]}), &Fixed).expect("a document");
     assert_eq!(document, json!({"phase": "Running", "conditions": [{"type": "x"}, {"type": "y"}]}));
     let none = Template::parse("{{ $a := 1 }}\n").expect("a template");
