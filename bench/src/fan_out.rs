@@ -100,7 +100,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
 }
 
 /// The usage without what the writes alone would have cost.
-fn net_of_writes(usage: Usage, written: &Tally, alone_usage: Option<Usage>, alone: &Tally) -> Usage {
+pub fn net_of_writes(usage: Usage, written: &Tally, alone_usage: Option<Usage>, alone: &Tally) -> Usage {
     let alone_time = alone_usage.unwrap_or_default().processor_time;
     let per_write = alone_time.as_secs_f64() / alone.count().max(1) as f64;
     let writes = Duration::from_secs_f64(per_write * written.count() as f64);
@@ -238,7 +238,7 @@ impl Operation for WriteAlone {
 
 /// How a stream's events are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Framing {
+pub enum Framing {
     /// JSON, an event a line.
     Lines,
     /// Protobuf, each event behind its length in four bytes.
@@ -255,7 +255,7 @@ fn protobuf_stamp(event: &[u8]) -> Option<&str> {
 
 /// Cuts the stream into events until it ends; a watch that ends is an error here.
 async fn listen(mut stream: RecvStream, framing: Framing, hall: Arc<Hall>) {
-    let mut events = Events { framing, rest: Vec::new() };
+    let mut events = Events::new(framing);
     loop {
         match next_chunk(&mut stream).await {
             Ok(Some(chunk)) => events.push(&chunk, |event| {
@@ -287,13 +287,17 @@ impl Framing {
 }
 
 /// Events out of chunks; nothing is copied when a chunk holds whole events.
-struct Events {
+pub struct Events {
     framing: Framing,
     rest: Vec<u8>,
 }
 
 impl Events {
-    fn push(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
+    pub fn new(framing: Framing) -> Events {
+        Events { framing, rest: Vec::new() }
+    }
+
+    pub fn push(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
         let mut joined = std::mem::take(&mut self.rest);
         let mut bytes = if joined.is_empty() {
             chunk

@@ -13,6 +13,7 @@ mod load;
 mod operation;
 mod process;
 mod report;
+mod schedule;
 
 #[cfg(test)]
 mod fake;
@@ -81,6 +82,9 @@ pub struct Args {
     /// Connections that the watches share.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     pub watch_connections: u16,
+    /// Nodes in the modes that schedule pods.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub nodes: u32,
     /// Make objects of a custom resource instead of ConfigMaps, for all but `watch`, `watch-all` and `table`.
     #[arg(long)]
     pub custom: bool,
@@ -90,7 +94,7 @@ pub struct Args {
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// What to measure, in this order; everything when none is named.
+    /// What to measure, in this order; when none is named, everything but what needs a scheduler.
     #[arg(value_enum)]
     pub modes: Vec<Mode>,
 }
@@ -127,6 +131,18 @@ pub enum Mode {
     WatchAllProtobuf,
     /// Many watchers, 50 events a second, each for all of them.
     WatchAllPaced,
+    /// Schedule pods that ask for processors and memory alone, 10,000 unless --count says otherwise.
+    Schedule,
+    /// The same with required affinity by region.
+    ScheduleAffinity,
+    /// The same with required anti-affinity by host, one pod a node.
+    ScheduleAntiAffinity,
+    /// The same with preferred affinity by host.
+    SchedulePreferred,
+    /// The same, spread over zones.
+    ScheduleSpread,
+    /// Schedule a pod a node for which others must go.
+    SchedulePreempt,
 }
 
 /// Measures every mode that `args` names and prints the result.
@@ -174,13 +190,17 @@ impl Bench<'_> {
         let mut rows = Vec::new();
         self.fill(ground, self.args.fill, &mut rows).await?;
         let mut past = String::new();
-        let modes = if self.args.modes.is_empty() { Mode::value_variants() } else { &self.args.modes };
+        let usual: Vec<Mode> =
+            Mode::value_variants().iter().copied().filter(|mode| schedule::shape(*mode).is_none()).collect();
+        let modes = if self.args.modes.is_empty() { &usual } else { &self.args.modes };
         for mode in modes {
             let objects = match mode {
                 Mode::Get | Mode::MergePatch | Mode::Apply => TARGETS_MIN,
                 Mode::List | Mode::ListProtobuf | Mode::Page | Mode::PastGet | Mode::PastPage => self.args.objects,
                 Mode::Create | Mode::Table | Mode::Define | Mode::Watch => 0,
                 Mode::WatchAll | Mode::WatchAllProtobuf | Mode::WatchAllPaced => 0,
+                Mode::Schedule | Mode::ScheduleAffinity | Mode::ScheduleAntiAffinity => 0,
+                Mode::SchedulePreferred | Mode::ScheduleSpread | Mode::SchedulePreempt => 0,
             };
             self.fill(ground, objects, &mut rows).await?;
             match mode {
@@ -235,6 +255,9 @@ impl Bench<'_> {
         let workers = self.args.workers;
         let limits = self.limits();
         let pick = |worker| self.pool.pick(worker);
+        if let Some(shape) = schedule::shape(mode) {
+            return schedule::measure(self, mode_name(mode), mode, shape).await;
+        }
         let before = self.processes.usage()?;
         let tally: Tally = match mode {
             Mode::Define => load::drive(workers, limits, |worker| operation::Define(pick(worker))).await,
@@ -276,6 +299,8 @@ impl Bench<'_> {
                 return fan_out::measure(self, mode_name(mode), fan_out::Audience::AllInProtobuf).await;
             }
             Mode::WatchAllPaced => return fan_out::measure(self, mode_name(mode), fan_out::Audience::AllPaced).await,
+            Mode::Schedule | Mode::ScheduleAffinity | Mode::ScheduleAntiAffinity => Tally::default(),
+            Mode::SchedulePreferred | Mode::ScheduleSpread | Mode::SchedulePreempt => Tally::default(),
         };
         let mut row = Row::new(mode_name(mode), &tally, self.processes.since(before)?);
         row.show_cost_per_megabyte = matches!(mode, Mode::List | Mode::ListProtobuf);
@@ -305,6 +330,12 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::Page => "page",
         Mode::Watch => "watch",
         Mode::WatchAll => "watch-all",
+        Mode::Schedule => "schedule",
+        Mode::ScheduleAffinity => "schedule-affinity",
+        Mode::ScheduleAntiAffinity => "schedule-anti-affinity",
+        Mode::SchedulePreferred => "schedule-preferred",
+        Mode::ScheduleSpread => "schedule-spread",
+        Mode::SchedulePreempt => "schedule-preempt",
     }
 }
 
@@ -394,7 +425,7 @@ mod tests {
             fake.address
         );
         let report = measure(&parse(&line).unwrap()).await.unwrap();
-        for mode in Mode::value_variants() {
+        for mode in Mode::value_variants().iter().filter(|mode| schedule::shape(**mode).is_none()) {
             let name = mode_name(*mode);
             let row = report.rows.iter().find(|row| row.operation == name).unwrap();
             assert_eq!(row.errors, 0, "{name}: {}", row.errors_text);

@@ -4,6 +4,7 @@
 //! of them, with the values concerned. `words` alone makes sentences of them, and only the transport a `Status`.
 
 mod cause;
+mod codes;
 mod reasons;
 mod words;
 

@@ -5,6 +5,7 @@
 //! has a bounded queue; when it is full the watcher is let go, reads on from the log, and comes back.
 
 use crate::planted::{Bug, planted};
+use crate::tap::Basin;
 use crate::wakes;
 use bytes::Bytes;
 use holdfast_core::event::Offset;
@@ -15,7 +16,7 @@ use holdfast_core::state::{Change, Entry, State};
 use holdfast_core::wire::protobuf;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Notify, mpsc};
 
@@ -150,6 +151,7 @@ pub struct Hub {
     revision: AtomicU64,
     /// Told of every commit.
     committed: Notify,
+    taps: Mutex<Vec<Weak<Basin>>>,
 }
 
 /// The watchers of one kind, by what their selections pin down.
@@ -223,6 +225,7 @@ impl Hub {
             users: Arc::default(),
             revision: AtomicU64::default(),
             committed: Notify::default(),
+            taps: Mutex::default(),
         }
     }
 
@@ -270,8 +273,20 @@ impl Hub {
 
     /// Queues the events of a commit, in order. Called by the writer alone, after the state was published.
     pub fn deliver(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
+        self.fill_taps(state, &changes);
         wakes::together(|| self.queue(state, changes));
         self.committed.notify_waiters();
+    }
+
+    fn fill_taps(&self, state: &State, changes: &[(Change, Option<Arc<Entry>>)]) {
+        self.taps().retain(|tap| {
+            let tap = tap.upgrade();
+            tap.inspect(|tap| tap.fill(state, changes.iter().map(|(change, _)| change))).is_some()
+        });
+    }
+
+    pub(crate) fn taps(&self) -> MutexGuard<'_, Vec<Weak<Basin>>> {
+        self.taps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {

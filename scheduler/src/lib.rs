@@ -8,7 +8,9 @@
 //! - [`Planner::plan`], or the plain [`plan`]: a [`Plan`] for a pod: bind it, or why not, and who must go for it.
 //! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when it could not be carried out.
 //!
-//! What is left to the caller: reading and writing objects, Events, leader election, the time.
+//!
+//! [`Scheduler`] has these together: told of changes, answers and the time, it says what is to be asked of others, until
+//! every pod lies somewhere that can. What is left to the caller: reading and writing objects, leader election, the time.
 
 pub mod configuration;
 pub mod object;
@@ -18,6 +20,8 @@ pub mod plugin;
 pub mod plugins;
 pub mod profile;
 pub mod queue;
+pub mod run;
+pub mod scheduler;
 pub mod snapshot;
 pub mod status;
 
@@ -27,4 +31,5 @@ pub use plan::{Outcome, Plan, plan};
 pub use planner::Planner;
 pub use profile::Profile;
 pub use queue::Queue;
+pub use scheduler::Scheduler;
 pub use snapshot::{Event, Snapshot};

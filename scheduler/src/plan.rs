@@ -4,14 +4,14 @@
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use crate::plugin::{Cycle, Filter, Point, PreFilter};
-use crate::plugins::default_preemption::{self, Preemption, Victims};
+use crate::plugins::default_preemption::{self, Candidate, Preemption, Victims};
 use crate::plugins::dynamic_resources;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::status::{Code, Diagnosis, Refusal};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -78,13 +78,31 @@ pub struct Scores {
 pub const UNSCHEDULABLE: &str = "Unschedulable";
 pub const SCHEDULER_ERROR: &str = "SchedulerError";
 
+/// What others say about nodes for one pod: those who are asked over HTTP.
+#[derive(Debug, Clone, Default)]
+pub struct Outside {
+    /// The only nodes that they leave, once they were asked.
+    pub left: Option<BTreeSet<Text>>,
+    /// Nodes that they refused.
+    pub refused: BTreeMap<Text, Refusal>,
+    /// What they add to the scores of nodes.
+    pub scores: BTreeMap<Text, i64>,
+    /// The only candidates for preemption that they leave, once they were asked.
+    pub candidates: Option<Vec<Candidate>>,
+}
+
 /// Where a pod shall lie, or why it lies nowhere and what can be done about it.
 pub fn plan(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
+    plan_with(snapshot, profile, pod, &Outside::default())
+}
+
+/// The same where others have a say in it, too.
+pub fn plan_with(snapshot: &Snapshot, profile: &Profile, pod: &Pod, outside: &Outside) -> Plan {
     let cycle = Cycle { snapshot, pod };
     if snapshot.node_count() == 0 {
         return Plan::failed(UNSCHEDULABLE, "no nodes available to schedule pods".into());
     }
-    let mut search = Search::begin(cycle, profile);
+    let mut search = Search::begin(cycle, profile, outside);
     if search.diagnosis.before.is_none() && search.error.is_none() {
         search.filter();
     }
@@ -128,6 +146,7 @@ impl Plan {
 pub struct Search<'a> {
     pub cycle: Cycle<'a>,
     pub profile: &'a Profile,
+    pub outside: &'a Outside,
     /// Plug-ins that were asked before nodes were looked at.
     pub asked: Vec<&'static str>,
     pub filters: Filters,
@@ -141,10 +160,11 @@ pub struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Asks the plug-ins what they think of the pod.
-    pub fn begin(cycle: Cycle<'a>, profile: &'a Profile) -> Self {
+    pub fn begin(cycle: Cycle<'a>, profile: &'a Profile, outside: &'a Outside) -> Self {
         let mut search = Search {
             cycle,
             profile,
+            outside,
             asked: Vec::new(),
             filters: Filters { list: Vec::new(), all: profile.check_all },
             skipped: Vec::new(),
@@ -220,21 +240,31 @@ impl<'a> Search<'a> {
     fn filter(&mut self) {
         let snapshot = self.cycle.snapshot;
         if let Some(node) = self.cycle.pod.nominated.as_ref().and_then(|name| snapshot.node_named(name))
-            && self.filters.check(self.cycle, node).is_ok()
+            && self.check(node).is_ok_and(|left| left)
         {
             return self.feasible.push(node);
         }
         let named = self.only.iter().flatten().filter_map(|name| snapshot.node_named(name));
         let all = snapshot.nodes().filter(|_| self.only.is_none());
         for node in named.chain(all) {
-            match self.filters.check(self.cycle, node) {
-                Ok(()) => self.feasible.push(node),
+            match self.check(node) {
+                Ok(true) => self.feasible.push(node),
+                Ok(false) => {}
                 Err(refusal) if refusal.code == Code::Error => {
                     let message = refusal.message();
                     return self.error = Some(format!("running \"{}\" filter plugin: {message}", refusal.plugin));
                 }
                 Err(refusal) => self.diagnosis.refused.push((node.node.name.clone(), refusal)),
             }
+        }
+    }
+
+    /// Whether a node will do; `false` where others have left it out without a word.
+    fn check(&self, node: &NodeInfo) -> Result<bool, Refusal> {
+        self.filters.check(self.cycle, node)?;
+        match self.outside.refused.get(&node.node.name) {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(self.outside.left.as_ref().is_none_or(|left| left.contains(&node.node.name))),
         }
     }
 
@@ -292,6 +322,9 @@ impl<'a> Search<'a> {
                 *total = total.saturating_add(score.saturating_mul(enabled.weight));
             }
             all.push(Scores { plugin: enabled.plugin.name(), weight: enabled.weight, raw, normalized });
+        }
+        for (total, node) in totals.iter_mut().zip(&self.feasible) {
+            *total = total.saturating_add(self.outside.scores.get(&node.node.name).copied().unwrap_or(0));
         }
         (all, totals)
     }

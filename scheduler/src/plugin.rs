@@ -97,6 +97,11 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// How long a pod waits for what was written down for it before it is bound, in seconds.
+    fn patience_seconds(&self) -> Option<i64> {
+        None
+    }
+
     /// Whether an event may make a pod schedulable that this plug-in refused.
     fn hint(&self, _: Cycle<'_>, _: &Event) -> Hint {
         Hint::Skip

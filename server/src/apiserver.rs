@@ -5,6 +5,7 @@ use crate::flags::Args;
 use crate::gates::ApiGates;
 use crate::{admission, aggregation, logging, pki, tls};
 use anyhow::{Context, Result, anyhow, bail};
+use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::files::keep_others_out;
 use holdfast_chronicle::fork::ForkHere;
@@ -149,7 +150,8 @@ impl Server {
                 .with_context(|| format!("listen on {bind}:{}", args.port()))?;
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
-            let transport = transport(&args, engine.clone(), address, forker, forks_max)?;
+            let auditor = args.audit.auditor().await?;
+            let transport = transport(&args, engine.clone(), address, forker, forks_max, auditor.clone())?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -169,6 +171,9 @@ impl Server {
             if lasting == Lasting::Kept {
                 transport.stop();
                 serving.await?.context("serve")?;
+            }
+            if let Some(auditor) = auditor {
+                auditor.close().await;
             }
             Ok(done)
         };
@@ -222,6 +227,7 @@ fn transport(
     address: SocketAddr,
     forker: Option<Arc<dyn Forker>>,
     forks_max: u32,
+    auditor: Option<Arc<Auditor>>,
 ) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
@@ -246,6 +252,7 @@ fn transport(
         forks_max,
         address,
         forker,
+        auditor,
         ..Builder::new(engine)
     };
     Ok(builder.build())

@@ -1,6 +1,7 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
 use crate::admission::AdmissionArgs;
+use crate::audit::AuditArgs;
 use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
 use crate::settled::{self, Settled};
@@ -110,6 +111,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT")]
     pub forks_max: Option<u32>,
 
+    #[command(flatten)]
+    pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
     #[command(flatten)]

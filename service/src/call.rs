@@ -3,6 +3,9 @@
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::request::{Body, Options, Request, Verb};
+use holdfast_core::select::FieldSelector;
+use jiff::Timestamp;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,8 +24,21 @@ pub struct Call {
     /// What is wrong with the words of the call. It is told only to a user who may ask at all, and about kinds that
     /// there are.
     pub flaw: Option<Refusal>,
+    /// Where the call comes from, as the audit trail tells it. It is there only where a trail is kept.
+    pub source: Option<Box<Source>>,
     /// The server asks itself: its own plans bound themselves, and wait for nobody's share.
     pub own: bool,
+}
+
+/// A request as it arrived.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub received: Timestamp,
+    /// Path and query, as they were sent.
+    pub uri: String,
+    /// The client, and the proxies that it came through.
+    pub addresses: Vec<String>,
+    pub agent: String,
 }
 
 /// What is asked for.
@@ -49,6 +65,20 @@ pub struct Named {
     pub body: Body,
     /// The moment that this one read is about, where a parameter names one.
     pub at: Option<String>,
+}
+
+impl Named {
+    /// The name of the only object that this can be about: the path's, or the one that a field selector picks.
+    pub fn name(&self) -> Cow<'_, str> {
+        let many = matches!(self.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+        match &self.options.field_selector {
+            Some(selector) if many && self.path.name.is_empty() => {
+                let picked = FieldSelector::parse(selector).ok();
+                picked.and_then(|picked| picked.exact("metadata.name").map(str::to_owned)).unwrap_or_default().into()
+            }
+            _ => Cow::Borrowed(&self.path.name),
+        }
+    }
 }
 
 /// Where a path leads, before anything is looked up. Empty text stands for absent.
@@ -103,7 +133,7 @@ impl RequestId {
 
 impl Call {
     pub fn new(user: Arc<User>, asked: Asked) -> Call {
-        Call { user, acting_as: None, id: None, at: None, asked, flaw: None, own: false }
+        Call { user, acting_as: None, id: None, at: None, asked, flaw: None, source: None, own: false }
     }
 
     /// A request of the server's own, under the name that it carries.

@@ -19,10 +19,10 @@ mod service;
 mod shares;
 mod tokens;
 
-pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath};
+pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
 pub use layers::{Layer, Next, Outcome, Passage};
 pub use metrics::{Record, Watching};
-pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched, code};
+pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
 pub use service::{Limits, Options, Service, caught};
 pub use shares::{Share, Shares};

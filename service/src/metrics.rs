@@ -3,7 +3,7 @@
 //! Labels are verbs, and kinds and subresources that are served: what a stranger makes up is counted without a name,
 //! or the table could be made to grow.
 
-use crate::{Reply, reply};
+use crate::Reply;
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
@@ -112,7 +112,7 @@ impl Record {
     }
 
     pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {
-        self.code(outcome.map_or_else(reply::code, Reply::code));
+        self.code(outcome.map_or_else(holdfast_core::Refusal::code, Reply::code));
     }
 }
 

@@ -4,6 +4,7 @@ use crate::RequestId;
 use crate::metrics::Record;
 use crate::scene::Scene;
 use crate::shares::Share;
+use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::kinds::Kind;
@@ -24,6 +25,8 @@ pub struct Answer {
     pub id: RequestId,
     /// What is counted when the answer has gone.
     pub record: Record,
+    /// What is told of the call, where anything is: whoever writes the answer says how it ended.
+    pub trail: Option<Box<Trail>>,
     /// The call's place among those in progress, kept until the answer is rendered.
     pub place: Option<Share>,
 }
@@ -88,6 +91,8 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
+    /// Ends with the watch.
+    pub trail: Option<Box<Trail>>,
 }
 
 /// Permission, and what is to be looked at with it.
@@ -109,29 +114,6 @@ impl std::fmt::Debug for Reply {
             Reply::Deleted { .. } => "Deleted",
             Reply::Granted(_) => "Granted",
         })
-    }
-}
-
-/// The number under which Kubernetes files a refusal; transports send it, and requests are counted by it.
-pub fn code(refusal: &Refusal) -> u16 {
-    match refusal {
-        Refusal::BadRequest(_) => 400,
-        Refusal::Unauthorized => 401,
-        Refusal::Forbidden { .. } => 403,
-        Refusal::NotFound(_) | Refusal::NoSuchPath => 404,
-        Refusal::MethodNotAllowed { .. } => 405,
-        Refusal::NotAcceptable { .. } => 406,
-        Refusal::AlreadyExists(_) | Refusal::Conflict { .. } | Refusal::ApplyConflict { .. } => 409,
-        Refusal::Expired { .. } => 410,
-        Refusal::TooLarge { .. } => 413,
-        Refusal::UnsupportedMediaType { .. } => 415,
-        Refusal::Invalid { .. } | Refusal::Unprocessable => 422,
-        Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
-        Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
-        Refusal::Unavailable(_) => 503,
-        Refusal::Ruled(ruling) => ruling.code,
-        Refusal::Timeout { .. } => 504,
-        Refusal::InsufficientStorage(_) => 507,
     }
 }
 

@@ -4,8 +4,9 @@ use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
-use crate::{Asked, Call, RequestId, Share};
+use crate::{Asked, Call, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
+use holdfast_audit::{Auditor, Ended};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Authorizer;
@@ -26,6 +27,7 @@ pub struct Service {
     metrics: Arc<Metrics>,
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
+    auditor: Option<Arc<Auditor>>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
 }
@@ -35,6 +37,8 @@ pub struct Options {
     pub limits: Limits,
     /// Knows whose a token is; without it no token is anybody's.
     pub tokens: Arc<dyn Tokens>,
+    /// Tells of requests, where they are told of.
+    pub auditor: Option<Arc<Auditor>>,
 }
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
@@ -46,7 +50,7 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens) }
+        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None }
     }
 }
 
@@ -54,7 +58,7 @@ impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
         let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
-        Service::of(engine, metrics, flow, options.tokens)
+        Service::of(engine, metrics, flow, options.tokens, options.auditor)
     }
 
     /// The door of a fork. Whoever comes to it takes places of this one.
@@ -62,16 +66,22 @@ impl Service {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
-        let service = Service::of(engine, metrics, flow, tokens);
+        let service = Service::of(engine, metrics, flow, tokens, self.auditor.clone());
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
     }
 
-    fn of(engine: Arc<Engine>, metrics: Arc<Metrics>, flow: FlowControl, tokens: Arc<dyn Tokens>) -> Arc<Service> {
+    fn of(
+        engine: Arc<Engine>,
+        metrics: Arc<Metrics>,
+        flow: FlowControl,
+        tokens: Arc<dyn Tokens>,
+        auditor: Option<Arc<Auditor>>,
+    ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens, gathered: AtomicU64::default() })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, gathered: AtomicU64::default() })
     }
 
     /// The version up to which roles have been gathered.
@@ -91,25 +101,44 @@ impl Service {
             passage.record.outcome(Err(&refusal));
             Err(refusal)
         });
-        let Passage { id, warnings, record, mut place, .. } = passage;
+        let Passage { id, warnings, record, trail, mut place, .. } = passage;
         if planted(Bug::PlaceKept) && reply.is_err() {
             std::mem::forget(place.take());
         }
-        Answer { reply, warnings, id: id.unwrap_or_else(|| self.new_id()), record, place }
+        Answer { reply, warnings, id: id.unwrap_or_else(|| self.new_id()), record, trail, place }
     }
 
     /// Carries out a request of the server's own, of which only the outcome matters.
     pub async fn act(self: &Arc<Self>, request: holdfast_core::request::Request) -> Outcome {
-        self.call(Call::own(request)).await.reply
+        let Answer { reply, trail, .. } = self.call(Call::own(request)).await;
+        if let Some(trail) = trail {
+            let code = reply.as_ref().map_or_else(Refusal::code, Reply::code);
+            trail.end(Ended { code, ..Ended::default() }).await;
+        }
+        reply
     }
 
     /// Counts a call that never came to the door, because nobody knows who made it.
-    pub fn turned_away(&self, asked: &Asked, id: Option<RequestId>, refusal: Refusal) -> Answer {
+    pub async fn turned_away(
+        &self,
+        asked: &Asked,
+        id: Option<RequestId>,
+        source: Option<Box<Source>>,
+        refusal: Refusal,
+        status: serde_json::Value,
+    ) -> Answer {
         let mut record = self.metrics.begin();
         layers::describe(&mut record, &self.engine.snapshot(), asked);
         record.outcome(Err(&refusal));
         let id = id.unwrap_or_else(|| self.new_id());
-        Answer { reply: Err(refusal), warnings: Vec::new(), id, record, place: None }
+        if let Some(auditor) = &self.auditor {
+            let (state, nobody) = (self.engine.snapshot(), User::new("", &[]));
+            let ended = Ended { code: refusal.code(), status: Some(status), object: None };
+            let ruling = layers::audited(auditor, &state, &nobody, asked);
+            let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);
+            auditor.turn_away(ruling, begun, ended).await;
+        }
+        Answer { reply: Err(refusal), warnings: Vec::new(), id, record, trail: None, place: None }
     }
 
     pub fn engine(&self) -> &Arc<Engine> {
@@ -118,6 +147,15 @@ impl Service {
 
     pub fn tokens(&self) -> &Arc<dyn Tokens> {
         &self.tokens
+    }
+
+    /// Whether anything may be told of requests.
+    pub fn is_audited(&self) -> bool {
+        self.auditor.is_some()
+    }
+
+    pub(crate) fn auditor(&self) -> Option<&Arc<Auditor>> {
+        self.auditor.as_ref()
     }
 
     /// Judges by the roles of this state.
@@ -135,7 +173,12 @@ impl Service {
         let (reading, mutating) = self.flow.in_progress();
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
-        self.metrics.render(&self.engine.snapshot(), told, reading, mutating)
+        let mut text = self.metrics.render(&self.engine.snapshot(), told, reading, mutating);
+        if let Some(auditor) = &self.auditor {
+            let end = text.rfind("# EOF").unwrap_or(text.len());
+            text.insert_str(end, &auditor.metrics());
+        }
+        text
     }
 
     /// How many watches are in progress.

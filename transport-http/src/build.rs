@@ -7,6 +7,7 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::transport::{Features, Transport};
+use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
@@ -30,6 +31,8 @@ pub struct Builder {
     pub forker: Option<Arc<dyn Forker>>,
     /// How many forks there may be in memory at once.
     pub forks_max: u32,
+    /// Tells of requests, where they are told of.
+    pub auditor: Option<Arc<Auditor>>,
 }
 
 impl Builder {
@@ -45,15 +48,17 @@ impl Builder {
             address: String::new(),
             forker: None,
             forks_max: 0,
+            auditor: None,
         }
     }
 
     /// The transport, which is not ready before somebody [says so](Transport::be_ready).
     pub fn build(self) -> Arc<Transport> {
-        let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, forks_max } = self;
+        let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
+        let (forks_max, auditor) = (self.forks_max, self.auditor);
         let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone() });
+        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
         Arc::new(Transport {
             service,
             authenticator,

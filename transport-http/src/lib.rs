@@ -4,6 +4,7 @@
 //! [`memory`] behind a `tower` service without one; both run the same filter.
 
 pub mod aggregate;
+mod audit;
 pub mod authenticate;
 mod body;
 mod bounds;

@@ -27,7 +27,7 @@ impl From<&Refusal> for Status {
             "status": "Failure",
             "message": refusal.message(),
         });
-        let reason = reason(refusal);
+        let reason = refusal.reason();
         if !reason.is_empty() {
             document["reason"] = reason.into();
         }
@@ -38,33 +38,9 @@ impl From<&Refusal> for Status {
         if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath | Refusal::Unprocessable) {
             document["details"] = Value::Object(details);
         }
-        let code = holdfast_service::code(refusal);
+        let code = refusal.code();
         document["code"] = code.into();
         Status { code, document, retry_after_seconds }
-    }
-}
-
-/// The `reason`, by which clients tell refusals apart; empty where Kubernetes gives none.
-fn reason(refusal: &Refusal) -> &str {
-    match refusal {
-        Refusal::BadRequest(_) => "BadRequest",
-        Refusal::Unauthorized => "Unauthorized",
-        Refusal::Forbidden { .. } => "Forbidden",
-        Refusal::NotFound(_) | Refusal::NoSuchPath => "NotFound",
-        Refusal::MethodNotAllowed(_) => "MethodNotAllowed",
-        Refusal::AlreadyExists(_) => "AlreadyExists",
-        Refusal::Conflict { .. } | Refusal::ApplyConflict(_) => "Conflict",
-        Refusal::Invalid { .. } | Refusal::Unprocessable => "Invalid",
-        Refusal::NotAcceptable { .. } => "NotAcceptable",
-        Refusal::UnsupportedMediaType { .. } => "UnsupportedMediaType",
-        Refusal::TooLarge(_) => "RequestEntityTooLarge",
-        Refusal::Expired(_) => "Expired",
-        Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => "TooManyRequests",
-        Refusal::Timeout(_) => "Timeout",
-        Refusal::Internal(_) | Refusal::InsufficientStorage(_) => "InternalError",
-        Refusal::Unreasoned(_) => "",
-        Refusal::Unavailable(_) => "ServiceUnavailable",
-        Refusal::Ruled(ruling) => &ruling.reason,
     }
 }
 

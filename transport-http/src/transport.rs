@@ -12,16 +12,17 @@ use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
-use crate::{forks, log, parse, paths, render};
+use crate::{audit, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
+use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
-use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share};
+use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
@@ -197,6 +198,7 @@ impl Transport {
     {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
         let (body, progress) = body::followed(&headers, body);
+        let source = self.service.is_audited().then(|| Box::new(audit::source(&path, &query, &headers, client)));
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
@@ -204,13 +206,13 @@ impl Transport {
         let (mut response, id, mut record) = match self.identify(&mut head, &peer) {
             Ok((user, acting_as)) => {
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
-                match holdfast_service::caught(self.answer(head, understood, user, acting_as, body)).await {
+                match holdfast_service::caught(self.answer(head, understood, (user, acting_as), source, body)).await {
                     Ok(answered) => answered,
                     Err(refusal) => return respond::refusal(&refusal, shape),
                 }
             }
             Err(refusal) => {
-                let Answer { id, record, .. } = self.turned_away(&head, &understood, &refusal);
+                let Answer { id, record, .. } = self.turned_away(&head, &understood, source, &refusal).await;
                 (respond::refusal(&refusal, shape), id, record)
             }
         };
@@ -249,22 +251,29 @@ impl Transport {
         Ok((user, parse::acting_as(&head.headers)?))
     }
 
-    fn turned_away(&self, head: &Head, understood: &Understood, refusal: &Refusal) -> Answer {
+    async fn turned_away(
+        &self,
+        head: &Head,
+        understood: &Understood,
+        source: Option<Box<Source>>,
+        refusal: &Refusal,
+    ) -> Answer {
         let asked = match &understood.route {
             Route::Resource { verb: Some(verb), path } if understood.server.is_none() => {
                 Asked::Named(Box::new(parse::named(*verb, path.clone(), &understood.query)))
             }
-            _ => Asked::Path { verb: method_verb(&head.method), path: String::new() },
+            _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
-        self.service.turned_away(&asked, parse::request_id(&head.headers), refusal.clone())
+        let status = audit::unauthenticated(refusal, &head.headers);
+        self.service.turned_away(&asked, parse::request_id(&head.headers), source, refusal.clone(), status).await
     }
 
     async fn answer<B, D, E>(
         self: &Arc<Self>,
         mut head: Head,
         mut understood: Understood,
-        user: Arc<User>,
-        acting_as: Option<ActingAs>,
+        (user, acting_as): (Arc<User>, Option<ActingAs>),
+        source: Option<Box<Source>>,
         body: B,
     ) -> (Response, RequestId, Record)
     where
@@ -304,9 +313,14 @@ impl Transport {
             }
         };
         let reader = user.clone();
-        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, own: false };
-        let Answer { reply, warnings, id, record, place } = self.service.call(call).await;
+        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, source, own: false };
+        let Answer { mut reply, warnings, id, record, trail, place } = self.service.call(call).await;
         let shape = understood.shape;
+        // What few servers keep is not moved along with every request.
+        let trail = match trail {
+            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, shape)).await,
+            None => None,
+        };
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
@@ -316,6 +330,9 @@ impl Transport {
             Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
             Err(refusal) => respond::refusal(&refusal, shape),
         };
+        if let Some(trail) = trail {
+            trail.end(Ended { code: response.status().as_u16(), ..Ended::default() }).await;
+        }
         response = self.answers.hold(&reader, response, shape);
         warn(&mut response, &warnings);
         (response, id, record)

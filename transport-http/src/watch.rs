@@ -6,6 +6,7 @@ use crate::transport::Transport;
 use crate::websocket::Socket;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
+use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
@@ -38,7 +39,7 @@ pub fn answer(
     reader: Arc<User>,
     socket: Option<Socket>,
 ) -> Response {
-    let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end } = watched;
+    let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, trail } = watched;
     let mut stopping = transport.stopping.subscribe();
     let feeder = Feeder {
         transport: transport.clone(),
@@ -57,6 +58,7 @@ pub fn answer(
         room: None,
         ended: false,
         _counted: transport.service.watching(),
+        _told: trail,
     };
     let pieces = futures_util::stream::unfold(feeder, |mut feeder| async move {
         let piece = feeder.next().await?;
@@ -109,6 +111,8 @@ struct Feeder {
     /// What was given out last was the last.
     ended: bool,
     _counted: Watching,
+    /// Tells of the end of the watch when it goes.
+    _told: Option<Box<Trail>>,
 }
 
 /// What a watcher has to do next.

@@ -1,6 +1,7 @@
 //! What a controller is: told of changes, asked for plans.
 
-use crate::{Change, Key, Plan, Refused, Resource, Time, World};
+use crate::{Change, Key, Plan, Refusal, Refused, Resource, Time, World};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The time, and a number that no other plan has, for what must be chosen at random.
@@ -31,6 +32,11 @@ pub trait Controller: Send {
         self.name()
     }
 
+    /// Who owns the fields that it writes.
+    fn manager(&self) -> &'static str {
+        "kube-controller-manager"
+    }
+
     /// As its Events name their source.
     fn component(&self) -> &'static str {
         self.name()
@@ -38,6 +44,9 @@ pub trait Controller: Send {
 
     /// What it looks at; the world is told of these, and shows them.
     fn resources(&self) -> Vec<Resource>;
+
+    /// Asks the world for the indexes that it looks things up by, before any object is there.
+    fn indexes(&self, _world: &mut World) {}
 
     /// Whether it looks at the metadata of all objects there are, whatever their kind.
     fn sees_everything(&self) -> bool {
@@ -47,8 +56,14 @@ pub trait Controller: Send {
     /// Which keys a change concerns. The world shows the state after the change.
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
 
+    /// Which keys are to be planned though nothing changed, once the world has all that there is.
+    fn begin(&mut self, _world: &World, _keys: &mut Keys) {}
+
     /// What is to be done for a key now.
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;
+
+    /// What came of a GET that the plan for `key` asked for.
+    fn answered(&mut self, _key: &Key, _path: &str, _answer: Result<Value, Refusal>) {}
 
     /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
     /// later each time that it fails.

@@ -6,18 +6,28 @@
 //! Nothing here knows the time, a socket or a thread; whoever drives a controller brings them.
 
 pub mod controller;
+pub mod driver;
 pub mod object;
 pub mod plan;
+pub mod queue;
+pub mod request;
 pub mod resource;
+pub mod selector;
 pub mod time;
+pub mod trial;
 pub mod view;
 pub mod views;
 pub mod world;
 
 pub use controller::{Controller, Keys, Stamp};
+pub use driver::{Came, Driver, Outcome, Task, Written};
 pub use object::{Key, Meta, Object, Owner, Text};
 pub use plan::{Action, Note, Plan, Propagation, Refusal, Refused, Step, Verb};
+pub use queue::{BackOff, Queue};
+pub use request::Actor;
 pub use resource::Resource;
+pub use selector::Selector;
 pub use time::Time;
+pub use trial::Trial;
 pub use view::{Seen, View};
 pub use world::{Change, World};

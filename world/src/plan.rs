@@ -12,6 +12,11 @@ pub struct Plan {
     pub notes: Vec<Note>,
     /// When to plan this key again though nothing changes.
     pub again: Option<Time>,
+    /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
+    /// steps: the key is planned again as soon as the controller was told all answers.
+    pub asks: Vec<String>,
+    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    pub unready: bool,
     /// Why something was left undone that a person might expect; for logs and tests.
     pub left: Vec<String>,
 }
@@ -27,6 +32,11 @@ pub struct Action {
     /// Empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
+    /// Objects that must not be there, by their uids: whoever acts looks for each of them first, and answers with a
+    /// conflict where one is found. What a world does not show yet is no proof that it is not there.
+    pub absent: Vec<(Resource, Key, Text)>,
+    /// Who owns the fields that it sets, where that is not the controller's own field manager.
+    pub manager: Option<&'static str>,
     /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
     pub told: Option<Note>,
 }
@@ -93,6 +103,11 @@ impl Refusal {
         self.reason == reason
     }
 
+    /// What the plan rested on is no more so.
+    pub fn stale(message: String) -> Refusal {
+        Refusal { code: 409, reason: "Conflict".to_owned(), message, causes: Vec::new() }
+    }
+
     pub fn is_conflict(&self) -> bool {
         self.reason == "Conflict"
     }
@@ -100,11 +115,23 @@ impl Refusal {
     pub fn is_not_found(&self) -> bool {
         self.reason == "NotFound"
     }
+
+    /// Whether the plan rested on what is no more: a new plan is all that it takes.
+    pub fn is_stale(&self) -> bool {
+        self.is_conflict() || self.is_not_found()
+    }
+}
+
+impl Note {
+    /// The note with `{name}` in its message replaced.
+    pub fn naming(self, name: &str) -> Note {
+        Note { message: self.message.replace("{name}", name), ..self }
+    }
 }
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty()
+        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty()
     }
 
     /// Adds one action, after all that stand already.
@@ -127,11 +154,21 @@ impl Plan {
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
-        Action { resource: resource.clone(), key, subresource: "", verb, told: None }
+        let (absent, manager, told) = Default::default();
+        Action { resource: resource.clone(), key, subresource: "", verb, absent, manager, told }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
         Action { subresource, ..self }
+    }
+
+    /// Carried out only where these are not there.
+    pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
+        Action { absent, ..self }
+    }
+
+    pub fn manager(self, manager: &'static str) -> Action {
+        Action { manager: Some(manager), ..self }
     }
 
     pub fn told(self, note: Note) -> Action {

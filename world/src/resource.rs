@@ -1,12 +1,18 @@
 //! Which objects: group, version and plural, as paths name them.
 
+use std::any::Any;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A resource of the API in one version.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Resource(Arc<Parts>);
+/// Makes the view of an object from its JSON.
+pub(crate) type Decode = fn(&[u8]) -> Box<dyn Any + Send + Sync>;
 
+/// A resource of the API in one version, and how its objects are looked at.
+#[derive(Clone)]
+pub struct Resource(Arc<Parts>, Option<Decode>);
+
+/// What tells resources apart.
 #[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Parts {
     group: Box<str>,
@@ -18,13 +24,23 @@ struct Parts {
 
 impl Resource {
     pub fn new(group: &str, version: &str, plural: &str, kind: &str, namespaced: bool) -> Resource {
-        Resource(Arc::new(Parts {
+        let parts = Parts {
             group: group.into(),
             plural: plural.into(),
             version: version.into(),
             kind: kind.into(),
             namespaced,
-        }))
+        };
+        Resource(Arc::new(parts), None)
+    }
+
+    /// The same with the view that is kept of its objects; without one, only their metadata is.
+    pub fn viewed_as<V: crate::View>(self) -> Resource {
+        Resource(self.0, Some(crate::view::decode::<V>))
+    }
+
+    pub(crate) fn decode(&self) -> Option<Decode> {
+        self.1
     }
 
     /// Empty for the core group.
@@ -54,6 +70,32 @@ impl Resource {
             "" => self.version().to_owned(),
             group => format!("{group}/{}", self.version()),
         }
+    }
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Resource) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for Resource {}
+
+impl PartialOrd for Resource {
+    fn partial_cmp(&self, other: &Resource) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Resource {
+    fn cmp(&self, other: &Resource) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
     }
 }
 

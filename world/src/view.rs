@@ -14,6 +14,13 @@ pub trait View: DeserializeOwned + Any + Send + Sync {
     fn resource() -> &'static Resource;
 }
 
+pub(crate) fn decode<V: View>(bytes: &[u8]) -> Box<dyn Any + Send + Sync> {
+    match serde_json::from_slice::<V>(bytes) {
+        Ok(view) => Box::new(view),
+        Err(_) => Box::new(()),
+    }
+}
+
 /// An object with its view. Fields of the view are read through it: `pod.spec.node_name`.
 #[derive(Debug)]
 pub struct Seen<'a, V> {
@@ -55,6 +62,7 @@ macro_rules! resource {
             fn resource() -> &'static $crate::Resource {
                 static RESOURCE: std::sync::LazyLock<$crate::Resource> = std::sync::LazyLock::new(|| {
                     $crate::Resource::new($group, $version, $plural, $kind, stringify!($scope) == "namespaced")
+                        .viewed_as::<$view>()
                 });
                 &RESOURCE
             }

@@ -1,15 +1,12 @@
 //! The objects that a component sees, at one version of the cluster, with indexes.
 
+use crate::resource::Decode;
 use crate::view::Seen;
 use crate::{Key, Meta, Object, Resource, Text, Time, View};
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-type Decode = fn(&[u8]) -> Box<dyn Any + Send + Sync>;
 
 /// What components see. Whoever feeds it holds it alone and applies changes between plans, so a plan sees one version.
 #[derive(Default)]
@@ -23,6 +20,8 @@ pub struct World {
     indexed: HashMap<(Resource, &'static str, Text), BTreeSet<Key>>,
     indexes: HashMap<Resource, Vec<(&'static str, Indexer)>>,
     decoders: HashMap<Resource, Decode>,
+    /// Everything up to this version is in, whatever the resource.
+    reached: u64,
 }
 
 /// The values under which an object is found in an index.
@@ -68,18 +67,23 @@ struct OnlyMeta {
     metadata: Meta,
 }
 
-fn decode<V: View + DeserializeOwned>(bytes: &[u8]) -> Box<dyn Any + Send + Sync> {
-    match serde_json::from_slice::<V>(bytes) {
-        Ok(view) => Box::new(view),
-        Err(_) => Box::new(()),
-    }
-}
-
 impl World {
     /// Shows objects of this kind with their view from here on. Called before any is taken in.
     pub fn show<V: View>(&mut self) {
-        self.decoders.insert(V::resource().clone(), decode::<V>);
-        self.collections.entry(V::resource().clone()).or_default();
+        self.show_resource(V::resource());
+    }
+
+    /// The same for a resource: with the view that it names, or else with their metadata alone.
+    pub fn show_resource(&mut self, resource: &Resource) {
+        if let Some(decode) = resource.decode() {
+            self.decoders.insert(resource.clone(), decode);
+        }
+        self.collections.entry(resource.clone()).or_default();
+    }
+
+    /// Whether objects of this resource are taken in.
+    pub fn shows(&self, resource: &Resource) -> bool {
+        self.collections.contains_key(resource)
     }
 
     /// Keeps objects of a kind by the values that `indexer` finds in them. Called before any is taken in.
@@ -107,6 +111,39 @@ impl World {
             None => collection.objects.remove(&key),
         };
         Change { resource: resource.clone(), key, before, after }
+    }
+
+    /// Takes in all objects of a resource, each with its version; what is not among them is gone. Answers what changed.
+    pub fn replace(
+        &mut self,
+        resource: &Resource,
+        objects: Vec<(Key, Bytes, u64)>,
+        version: u64,
+        seen: Time,
+    ) -> Vec<Change> {
+        let stays: BTreeSet<&Key> = objects.iter().map(|(key, ..)| key).collect();
+        let collection = self.collection(resource);
+        let gone: Vec<Key> = collection.objects.keys().filter(|key| !stays.contains(key)).cloned().collect();
+        let mut changes: Vec<Change> =
+            gone.into_iter().map(|key| self.apply(resource, key, None, version, seen)).collect();
+        for (key, bytes, version) in objects {
+            let known = self.object(resource, &key);
+            if known.is_none_or(|known| known.bytes != bytes) {
+                changes.push(self.apply(resource, key, Some(bytes), version, seen));
+            }
+        }
+        self.reach(resource, version);
+        changes
+    }
+
+    /// No longer shows a resource, whose objects are gone.
+    pub fn hide(&mut self, resource: &Resource) {
+        self.collections.remove(resource);
+    }
+
+    /// The resource that is shown for a kind.
+    pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Resource> {
+        self.collections.keys().find(|resource| resource.group() == group && resource.kind() == kind)
     }
 
     fn decode(&self, resource: &Resource, bytes: Bytes, seen: Time) -> Option<Object> {
@@ -153,7 +190,12 @@ impl World {
 
     /// How far the world has come with a resource: all events of it up to this version are in.
     pub fn version(&self, resource: &Resource) -> u64 {
-        self.collections.get(resource).map_or(0, |collection| collection.version)
+        self.collections.get(resource).map_or(0, |collection| collection.version).max(self.reached)
+    }
+
+    /// Everything up to this version is in, whatever the resource.
+    pub fn reach_all(&mut self, version: u64) {
+        self.reached = self.reached.max(version);
     }
 
     /// Everything up to this version is in, whether or not it changed an object of the resource.
@@ -181,11 +223,21 @@ impl World {
 
     /// Those of one namespace, by name.
     pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Seen<'_, V>> {
+        self.objects_in(V::resource(), namespace).filter_map(Seen::of)
+    }
+
+    /// The same, whatever their kind.
+    pub fn objects_in(&self, resource: &Resource, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         let first = Key::new(namespace, "");
-        let collection = self.collections.get(V::resource());
+        let collection = self.collections.get(resource);
         let objects = collection.into_iter().flat_map(move |collection| collection.objects.range(first.clone()..));
         let namespace: Text = namespace.into();
-        objects.take_while(move |(key, _)| key.namespace == namespace).filter_map(|(_, object)| Seen::of(object))
+        objects.take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)
+    }
+
+    /// The resources that objects were seen of, or may be.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.collections.keys()
     }
 
     /// Where the object with this uid is.
@@ -206,7 +258,7 @@ impl World {
     }
 
     /// The objects of a kind that an index holds under a value.
-    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> {
+    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> + use<'_, V> {
         let keys = self.indexed.get(&(V::resource().clone(), index, value.into())).into_iter().flatten();
         keys.filter_map(|key| self.get(key))
     }

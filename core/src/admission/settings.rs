@@ -53,12 +53,20 @@ pub struct Choice {
 /// Why the chain cannot be as the operator wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigurationFault {
-    Unknown { option: &'static str, plugin: String },
-    Overlap { plugins: Vec<String> },
+    Unknown {
+        option: &'static str,
+        plugin: String,
+    },
+    Overlap {
+        plugins: Vec<String>,
+    },
     /// The older option beside the newer ones.
     Mixed,
     /// What is wrong with what a plug-in was told.
-    Plugin { plugin: String, why: String },
+    Plugin {
+        plugin: String,
+        why: String,
+    },
 }
 
 /// Those without which the state could not be trusted: a namespace that ends must end with all that is in it.

@@ -77,13 +77,7 @@ fn attributes<'a>(
     of(context, operation, Body::Object { version: context.working_version() }, document, old)
 }
 
-fn of<'a>(
-    context: &'a Context,
-    operation: Operation,
-    body: Body,
-    object: Value,
-    old: &'a Value,
-) -> Attributes<'a> {
+fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value, old: &'a Value) -> Attributes<'a> {
     Attributes {
         state: context.state,
         admission: &context.settings.admission,

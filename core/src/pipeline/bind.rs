@@ -39,9 +39,14 @@ fn check_unassigned(context: &Context, old: &Old, uid: &str) -> Result<(), Refus
         return conflict(Conflict::PodDeleting);
     }
     match old.document["spec"]["nodeName"].as_str() {
+        None | Some("") if is_gated(&old.document) => conflict(Conflict::PodGated),
         None | Some("") => Ok(()),
         Some(node) => conflict(Conflict::PodAssigned { node: node.into() }),
     }
+}
+
+fn is_gated(pod: &Value) -> bool {
+    pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty())
 }
 
 /// The node, what the scheduler notes with it, and the condition that tells of it.
@@ -57,7 +62,10 @@ fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str)
     }
     let time = context.stamp.rfc3339();
     let condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time});
-    set_condition(object_mut(pod, "status"), condition);
+    let status = object_mut(pod, "status");
+    // Whoever hoped for another place has one now.
+    status.remove("nominatedNodeName");
+    set_condition(status, condition);
 }
 
 /// Puts a condition in place of the one of its type, keeping the time of the last change when nothing changed.

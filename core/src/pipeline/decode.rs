@@ -5,7 +5,7 @@ use crate::kinds::{self, Kind};
 use crate::object::decode;
 use crate::object::meta::{self, Document, text, type_name};
 use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
-use crate::request::{FieldValidation, Format, Request};
+use crate::request::{Body, FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
 use crate::schema::schema;
 use crate::stamp::Stamp;
@@ -28,6 +28,30 @@ pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Doc
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),
     }
+}
+
+/// The object in a body as the server understands it: with the defaults of its version, and without what is unknown.
+/// `None` for a body that is no such object, which is refused elsewhere.
+pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
+    let decoded = match body.format {
+        Format::Json => decode::json(&body.bytes),
+        Format::Yaml => decode::yaml(&body.bytes),
+        Format::Protobuf => protobuf(&body.bytes),
+        Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => return None,
+    };
+    let (mut value, layout) = (decoded.ok()?.value, layout(kind, version).ok()?);
+    value.is_object().then(|| layout.check(&mut value).ok())??;
+    match (version, &kind.custom) {
+        (0, None) => kind.default_to_hub(0, &mut value).ok()?,
+        _ => kinds::default(layout, &mut value),
+    }
+    if kind.custom.is_none() {
+        kinds::show_zeros(kind.message(version).ok()?, &mut value);
+    }
+    let fields = meta::fields_mut(&mut value);
+    fields.insert("kind".into(), kind.kind.as_str().into());
+    fields.insert("apiVersion".into(), kind.versions[version].api_version().into());
+    Some(value)
 }
 
 impl Context<'_> {

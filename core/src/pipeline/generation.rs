@@ -22,7 +22,7 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
                 // What a kind does at that instead of others is all that it does.
                 number > 0 && context.kind.hooks.begin_delete.is_none()
             } else {
-                !is_told && is_changed(context, new, old)
+                !is_told && is_changed(context, endpoint, new, old)
             };
             if is_counted { Some(number.saturating_add(1).into()) } else { before.cloned() }
         }
@@ -42,9 +42,11 @@ fn first(generation: Generation, new: &Document) -> Option<Value> {
     }
 }
 
-fn is_changed(context: &Context, new: &Document, old: &Old) -> bool {
+fn is_changed(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
     let beside: &[&str] = match context.kind.generation {
         Generation::Nothing => return false,
+        // What a status brings along, as a Deployment's revision, nobody wanted of it.
+        Generation::Changes { .. } if endpoint.part == Part::Status => &[],
         Generation::Changes { metadata } => metadata,
         Generation::LaterChanges => &[],
     };

@@ -36,7 +36,7 @@ mod validate;
 
 pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
-pub use decode::decode_body;
+pub use decode::{decode_body, requested};
 pub(crate) use decode::{layout, layout_of};
 pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;

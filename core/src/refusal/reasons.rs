@@ -306,6 +306,8 @@ pub enum Conflict {
     BoundUid(String),
     /// A binding of a pod that is being deleted, or that has its node.
     PodDeleting,
+    /// A pod that waits for its gates, and is bound.
+    PodGated,
     PodAssigned {
         node: String,
     },
@@ -406,6 +408,8 @@ pub enum Internal {
     /// What an allocator says that has nothing left.
     Exhausted(String),
     Panicked,
+    /// The audit trail must have every request, and this one could not be told of.
+    AuditNotStored,
     NoMessage {
         message: String,
     },

@@ -1,13 +1,29 @@
 //! Go's durations: `1h30m`, `-1.5s`, `0`.
 
-const UNITS: [&str; 8] = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
+/// With their nanoseconds.
+const UNITS: [(&str, i128); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
 
 /// Whether Go reads `text` as a duration, and if not, in its words why.
 pub fn check(text: &str) -> Result<(), String> {
+    nanos(text).map(|_| ())
+}
+
+/// The nanoseconds of a duration; those beyond 2^63 are as many.
+pub fn nanos(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", quoted(text));
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let mut total: i128 = 0;
     if rest == "0" {
-        return Ok(());
+        return Ok(0);
     }
     if rest.is_empty() {
         return Err(invalid());
@@ -22,12 +38,29 @@ pub fn check(text: &str) -> Result<(), String> {
         if unit.is_empty() {
             return Err(format!("time: missing unit in duration {}", quoted(text)));
         }
-        if !UNITS.contains(&unit) {
+        let Some((_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(format!("time: unknown unit {} in duration {}", quoted(unit), quoted(text)));
-        }
+        };
+        total = total.saturating_add(amount(number, *scale));
         rest = after;
     }
-    Ok(())
+    let bounded = i64::try_from(total).unwrap_or(i64::MAX);
+    Ok(if text.starts_with('-') { -bounded } else { bounded })
+}
+
+/// So many units, as a decimal number tells them.
+fn amount(number: &str, scale: i128) -> i128 {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(i128::MAX) };
+    let mut part = scale;
+    let fraction: i128 = fraction
+        .bytes()
+        .map(|digit| {
+            part /= 10;
+            part * i128::from(digit - b'0')
+        })
+        .sum();
+    whole.saturating_mul(scale).saturating_add(fraction)
 }
 
 /// As Go's time package quotes: what is not printable ASCII shows as its bytes.
@@ -69,6 +102,17 @@ mod tests {
         ];
         for (text, problem) in cases {
             assert_eq!(check(text).err().unwrap_or_default(), problem, "{text}");
+        }
+        let amounts = [
+            ("1h30m", 5_400_000_000_000),
+            ("-1.5s", -1_500_000_000),
+            (".5s", 500_000_000),
+            ("0", 0),
+            ("1µs2ns", 1_002),
+            ("99999999999999999999999999999999999999999999h", i64::MAX),
+        ];
+        for (text, expected) in amounts {
+            assert_eq!(nanos(text), Ok(expected), "{text}");
         }
     }
 }

@@ -3,15 +3,16 @@
 //! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it.
 //! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
+pub mod amount;
 mod base64;
 mod check;
-pub mod amount;
 pub mod defaults;
 mod duration;
 pub mod go_names;
 pub mod layout;
 mod parse;
 pub mod quantity;
+pub mod schedule;
 pub mod structural;
 pub mod timestamp;
 

@@ -2,6 +2,7 @@
 
 use super::reader::Reader;
 use crate::object::Text;
+use crate::object::pod::Pod;
 use crate::object::resources::is_extended;
 use std::collections::BTreeSet;
 
@@ -19,6 +20,15 @@ pub struct Extender {
     pub node_cache_capable: bool,
     pub ignorable: bool,
     pub managed_resources: Vec<Managed>,
+}
+
+impl Extender {
+    /// Whether it has a say in where the pod goes: all pods', or that of pods that ask for what it manages.
+    pub fn is_interested_in(&self, pod: &Pod) -> bool {
+        let asked = &pod.template.asked.scalars;
+        let manages = |name: &Text| self.managed_resources.iter().any(|managed| managed.name == *name);
+        self.managed_resources.is_empty() || asked.iter().any(|(name, _)| manages(name))
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -5,13 +5,16 @@ use super::terms::{NodeSelector, Taint, Toleration};
 use super::volume::bytes;
 use super::{Key, Pool, Text, entries, items, text};
 use holdfast_core::schema::quantity;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A class of devices: expressions of which all must hold.
 #[derive(Debug, Clone)]
 pub struct Class {
     pub selectors: Vec<Text>,
+    /// What drivers are told about devices of this class, as it stands there.
+    pub config: Value,
     /// The extended resource that devices of this class stand for.
     pub extended_resource: Option<Text>,
 }
@@ -19,6 +22,7 @@ pub struct Class {
 impl Class {
     pub fn decode(pool: &mut Pool, object: &Value) -> Self {
         Class {
+            config: object["spec"]["config"].clone(),
             selectors: selectors(pool, &object["spec"]),
             extended_resource: pool.optional(&object["spec"]["extendedResourceName"]),
         }
@@ -193,6 +197,10 @@ pub struct Claim {
     pub key: Key,
     pub uid: Text,
     pub deleting: bool,
+    /// Whether it stays until its devices are given back.
+    pub protected: bool,
+    /// What drivers are told about its devices, as it stands there.
+    pub config: Value,
     /// The uid of the pod that it was made for.
     pub owner: Option<Text>,
     pub requests: Vec<Request>,
@@ -252,6 +260,8 @@ pub struct Allocated {
     pub consumed: Vec<(Text, i128)>,
 }
 
+/// Keeps a claim that has devices.
+pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// How many may use one claim.
 pub const MAX_RESERVATIONS: usize = 256;
 /// How many claims one pod may have: devices are found claim after claim, each a step deeper.
@@ -268,6 +278,8 @@ impl Claim {
             key,
             uid: pool.field(&meta["uid"]),
             deleting: meta["deletionTimestamp"].is_string(),
+            protected: items(&meta["finalizers"]).any(|one| text(one) == FINALIZER),
+            config: devices["config"].clone(),
             owner: items(&meta["ownerReferences"])
                 .find(|owner| owner["controller"] == true)
                 .map(|owner| pool.field(&owner["uid"])),
@@ -310,6 +322,36 @@ impl Ask {
     }
 }
 
+/// Whether a result is for a request, or for one of its alternatives.
+fn is_for(result: &str, request: &str) -> bool {
+    result == request || result.strip_prefix(request).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// What a driver is told, with where that comes from.
+fn told(config: &Value, source: &str, requests: Value) -> Value {
+    let mut told = json!({"source": source, "opaque": config["opaque"]});
+    if items(&requests).next().is_some() {
+        told["requests"] = requests;
+    }
+    told
+}
+
+impl Allocated {
+    fn encode(&self) -> Value {
+        let mut result = json!({
+            "request": &*self.request, "driver": &*self.driver, "pool": &*self.pool, "device": &*self.device,
+        });
+        if self.admin {
+            result["adminAccess"] = true.into();
+        }
+        if !self.consumed.is_empty() {
+            let amounts = self.consumed.iter().map(|(name, amount)| (name.to_string(), amount.to_string().into()));
+            result["consumedCapacity"] = Value::Object(amounts.collect());
+        }
+        result
+    }
+}
+
 impl Constraint {
     fn decode(pool: &mut Pool, constraint: &Value) -> Self {
         let same = pool.optional(&constraint["matchAttribute"]);
@@ -329,6 +371,48 @@ impl Constraint {
 }
 
 impl Allocation {
+    /// As the status of its claim shows it. `class` finds the class of a name.
+    pub fn encode(&self, claim: &Claim, class: impl Fn(&Text) -> Option<Arc<Class>>) -> Value {
+        let results: Vec<Value> = self.devices.iter().map(Allocated::encode).collect();
+        let mut config = Vec::new();
+        for (request, ask) in self.chosen(claim) {
+            let class = class(&ask.class);
+            for one in class.iter().flat_map(|class| items(&class.config)) {
+                config.push(told(one, "FromClass", json!([&*request])));
+            }
+        }
+        for one in items(&claim.config) {
+            let about: Vec<&str> = items(&one["requests"]).map(text).collect();
+            // What is said of an alternative that was not chosen is nobody's business.
+            let chosen = |name: &&str| self.devices.iter().any(|device| is_for(&device.request, name));
+            if about.is_empty() || about.iter().any(|name| chosen(name)) {
+                config.push(told(one, "FromClaim", one["requests"].clone()));
+            }
+        }
+        let mut devices = json!({"results": results});
+        if !config.is_empty() {
+            devices["config"] = config.into();
+        }
+        let mut allocation = json!({"devices": devices});
+        if let Some(nodes) = &self.nodes {
+            allocation["nodeSelector"] = nodes.encode();
+        }
+        allocation
+    }
+
+    /// The alternatives that were chosen, with the names of their results.
+    fn chosen<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = (Text, &'a Ask)> {
+        claim.requests.iter().flat_map(move |request| {
+            request.alternatives.iter().filter_map(move |ask| {
+                let name: Text = match request.prioritized {
+                    true => format!("{}/{}", request.name, ask.name).into(),
+                    false => request.name.clone(),
+                };
+                self.devices.iter().any(|device| device.request == name).then_some((name, ask))
+            })
+        })
+    }
+
     fn decode(pool: &mut Pool, allocation: &Value) -> Self {
         let device = |pool: &mut Pool, one: &Value| Allocated {
             request: pool.field(&one["request"]),

@@ -16,41 +16,9 @@ pub mod workload;
 
 use serde_json::Value;
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
-/// Text that many objects share: names, label keys and values.
-pub type Text = Arc<str>;
-
-/// Which object: its namespace (empty for what has none) and its name.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    pub namespace: Text,
-    pub name: Text,
-}
-
-impl Key {
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Key { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of an object without a namespace.
-    pub fn cluster(name: &str) -> Self {
-        Key::new("", name)
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
+pub use holdfast_world::{Key, Text};
 
 /// The kinds that decisions rest on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

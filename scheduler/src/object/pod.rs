@@ -46,6 +46,7 @@ pub struct Template {
 pub struct Pod {
     pub key: Key,
     pub uid: Text,
+    pub generation: i64,
     pub template: Arc<Template>,
     /// Equal for equal templates, as long as one of them is known.
     pub template_id: u64,
@@ -122,6 +123,7 @@ impl Pod {
         let condition = |kind: &str| items(&status["conditions"]).find(|one| text(&one["type"]) == kind);
         Pod {
             uid: pool.field(&pod["metadata"]["uid"]),
+            generation: pod["metadata"]["generation"].as_i64().unwrap_or(0),
             template_id: 0,
             node_name: pool.optional(&spec["nodeName"]),
             nominated: pool.optional(&status["nominatedNodeName"]),

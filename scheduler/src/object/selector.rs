@@ -2,7 +2,7 @@
 
 use super::labels::Labels;
 use super::{Pool, Text, items};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A selector of labels: all of its requirements hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +29,15 @@ pub enum Operator {
     /// An operator that nobody knows: the requirement never holds.
     Unknown,
 }
+
+const OPERATORS: [(Operator, &str); 6] = [
+    (Operator::In, "In"),
+    (Operator::NotIn, "NotIn"),
+    (Operator::Exists, "Exists"),
+    (Operator::DoesNotExist, "DoesNotExist"),
+    (Operator::Gt, "Gt"),
+    (Operator::Lt, "Lt"),
+];
 
 impl Selector {
     pub fn nothing() -> Self {
@@ -94,16 +103,18 @@ fn equalities(labels: &Labels) -> Vec<Requirement> {
 
 impl Requirement {
     pub fn decode(pool: &mut Pool, value: &Value) -> Self {
-        let operator = match super::text(&value["operator"]) {
-            "In" => Operator::In,
-            "NotIn" => Operator::NotIn,
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
-            "Gt" => Operator::Gt,
-            "Lt" => Operator::Lt,
-            _ => Operator::Unknown,
-        };
+        let name = super::text(&value["operator"]);
+        let operator = OPERATORS.iter().find(|(_, own)| *own == name).map_or(Operator::Unknown, |(one, _)| *one);
         Requirement { key: pool.field(&value["key"]), operator, values: pool.list(&value["values"]) }
+    }
+
+    pub fn encode(&self) -> Value {
+        let operator = OPERATORS.iter().find(|(one, _)| *one == self.operator).map_or("", |(_, name)| name);
+        let mut requirement = json!({"key": &*self.key, "operator": operator});
+        if !self.values.is_empty() {
+            requirement["values"] = self.values.iter().map(|value| &**value).collect();
+        }
+        requirement
     }
 
     /// Whether a label with this value (`None`: no such label) is what is required.

@@ -3,7 +3,7 @@
 use super::labels::Labels;
 use super::selector::{Operator, Requirement, Selector};
 use super::{Pool, Text, items, text};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Terms over nodes of which one must match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +34,11 @@ impl NodeSelector {
         })
     }
 
+    pub fn encode(&self) -> Value {
+        let terms: Vec<Value> = self.0.iter().map(NodeTerm::encode).collect();
+        json!({"nodeSelectorTerms": terms})
+    }
+
     pub fn matches(&self, name: &Text, labels: &Labels) -> bool {
         self.0.iter().any(|term| term.matches(name, labels))
     }
@@ -43,6 +48,16 @@ impl NodeTerm {
     pub fn decode(pool: &mut Pool, value: &Value) -> Self {
         let mut list = |name: &str| items(&value[name]).map(|one| Requirement::decode(pool, one)).collect();
         NodeTerm { labels: list("matchExpressions"), fields: list("matchFields") }
+    }
+
+    fn encode(&self) -> Value {
+        let mut term = json!({});
+        for (name, list) in [("matchExpressions", &self.labels), ("matchFields", &self.fields)] {
+            if !list.is_empty() {
+                term[name] = list.iter().map(Requirement::encode).collect();
+            }
+        }
+        term
     }
 
     pub fn is_empty(&self) -> bool {

@@ -11,6 +11,9 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub struct Volume {
     pub name: Text,
+    pub uid: Text,
+    /// Its resourceVersion.
+    pub version: Text,
     pub class: Text,
     pub capacity: i128,
     pub modes: Vec<Text>,
@@ -36,6 +39,8 @@ impl Volume {
         let annotated_class = &object["metadata"]["annotations"][CLASS_ANNOTATION];
         Volume {
             name,
+            uid: pool.field(&object["metadata"]["uid"]),
+            version: text(&object["metadata"]["resourceVersion"]).into(),
             class: if annotated_class.is_string() {
                 pool.field(annotated_class)
             } else {
@@ -62,6 +67,8 @@ impl Volume {
 pub struct Claim {
     pub key: Key,
     pub uid: Text,
+    /// Its resourceVersion.
+    pub version: Text,
     pub class: Option<Text>,
     pub volume: Option<Text>,
     /// Whether binding it to its volume is done.
@@ -82,6 +89,7 @@ pub struct Claim {
 
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 impl Claim {
@@ -97,6 +105,7 @@ impl Claim {
         Claim {
             key,
             uid: pool.field(&meta["uid"]),
+            version: text(&meta["resourceVersion"]).into(),
             class,
             bound: volume.is_some() && annotations[BIND_COMPLETED].is_string(),
             volume,

@@ -65,7 +65,10 @@ impl DefaultPreemption {
         let mut found = Preemption { nomination: Nomination::Clear, ..Preemption::default() };
         let refused = search.diagnosis.refused.iter().filter(|(_, refusal)| refusal.code == Code::Unschedulable);
         let nodes: Vec<_> = refused.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
-        self.try_nodes(search, &nodes, &mut found);
+        match &search.outside.candidates {
+            Some(left) => found.candidates = left.clone(),
+            None => self.try_nodes(search, &nodes, &mut found),
+        }
         match best(&found.candidates) {
             Some(best) => {
                 found.nomination = Nomination::Set(best.node.clone());

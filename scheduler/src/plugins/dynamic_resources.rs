@@ -67,7 +67,7 @@ impl Plugin for DynamicResources {
 }
 
 /// The claims that a pod names; `None` for one that is not made yet.
-fn own_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Option<Key>> + 'a {
+pub fn own_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Option<Key>> + 'a {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |claim| match &claim.claim {
         Some(name) => Some(Some(key(name.clone()))),

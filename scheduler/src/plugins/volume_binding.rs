@@ -16,7 +16,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 #[derive(Debug)]
 pub struct VolumeBinding {
-    /// How long binding may take, in seconds. It is the business of whoever carries a plan out.
+    /// How long binding may take, in seconds.
     pub bind_timeout_seconds: i64,
 }
 
@@ -37,6 +37,10 @@ impl Plugin for VolumeBinding {
             Ok(claims) if claims.bound.is_empty() && claims.waiting.is_empty() => PreFilter::Skip,
             Ok(claims) => PreFilter::judge(claims),
         }
+    }
+
+    fn patience_seconds(&self) -> Option<i64> {
+        Some(self.bind_timeout_seconds)
     }
 
     fn rests_on(&self, template: &Template, kind: Kind) -> bool {
@@ -189,6 +193,11 @@ impl Claims {
 
 fn reaches(volume: &Volume, node: &NodeInfo) -> bool {
     volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(&node.node.name, &node.node.labels))
+}
+
+/// Whether the volume can be used on the node of this name, if there is one.
+pub fn reaches_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bool {
+    snapshot.node_named(node).is_none_or(|node| reaches(volume, node))
 }
 
 /// The smallest volume that will do for a claim on a node, or the one that is held for the claim.

@@ -16,14 +16,14 @@ use crate::profile::Profile;
 use crate::snapshot::{Event, Seen, Snapshot};
 use backoff::Backoff;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use waiting::Waiting;
 
 /// Nanoseconds since 1970.
 pub type Time = i128;
 
-const SECOND: Time = 1_000_000_000;
+pub const SECOND: Time = 1_000_000_000;
 
 /// What the queue looks at when it is told something.
 #[derive(Clone, Copy)]
@@ -114,6 +114,8 @@ pub struct Queue {
     in_flight: BTreeSet<(u64, Key)>,
     next_number: u64,
     last_flush: Time,
+    /// How many pods came to each part, by what brought them there.
+    incoming: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 /// How many pods are in each place.
@@ -154,6 +156,7 @@ impl Queue {
             in_flight: BTreeSet::new(),
             next_number: 0,
             last_flush: 0,
+            incoming: BTreeMap::new(),
         }
     }
 
@@ -162,16 +165,40 @@ impl Queue {
         if let Seen::Pod(before, after) = &event.seen {
             self.own(world, &event, before.as_ref(), after.as_ref(), now);
         }
+        self.hear(world, event, now);
+    }
+
+    /// Takes in what happened as far as it gives hope to pods that wait.
+    pub fn hear(&mut self, world: World<'_>, event: Event, now: Time) {
         self.hope(world, &event, now);
-        if !self.in_flight.is_empty() {
+        // Of the pods in flight, those that take long hear of nothing.
+        if self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX) {
             self.missed.push_back((self.next_event, Arc::new(event)));
         }
         self.next_event += 1;
     }
 
+    /// How many pods came to each part of the queue, by what brought them there.
+    pub fn incoming(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        self.incoming.iter().map(|((queue, event), count)| (*queue, *event, *count))
+    }
+
+    fn count(&mut self, key: &Key, event: &'static str) {
+        let queue = match self.entries.get(key).map(|entry| entry.place) {
+            Some(Place::Active) => "active",
+            Some(Place::Backoff) => "backoff",
+            Some(Place::Unschedulable) => "unschedulable",
+            Some(Place::Gated) => "gated",
+            Some(Place::InFlight) | None => return,
+        };
+        *self.incoming.entry((queue, event)).or_default() += 1;
+    }
+
     /// What an event means for the pod that it is about.
     fn own(&mut self, world: World<'_>, event: &Event, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>, now: Time) {
-        let ours = |pod: &&Arc<Pod>| pod.node_name.is_none() && world.profile(pod).is_some();
+        // A pod that was given a place waits here until its own events say that it lies there: it may still come back.
+        let unplaced = |pod: &Pod| pod.node_name.is_none() || world.snapshot.is_assumed(&pod.key);
+        let ours = |pod: &&Arc<Pod>| unplaced(pod) && world.profile(pod).is_some();
         let Some(pod) = after.filter(ours) else { return self.remove(&event.key) };
         if before.is_some_and(|before| before.uid != pod.uid) {
             self.remove(&event.key);
@@ -223,6 +250,7 @@ impl Queue {
             Some(plugin) => self.put_gated(&pod.key, plugin, now),
             None => self.put(&pod.key, Place::Active, now),
         }
+        self.count(&pod.key, "UnschedulablePodAdd");
     }
 
     fn put_gated(&mut self, key: &Key, plugin: &'static str, now: Time) {
@@ -265,6 +293,7 @@ impl Queue {
                     self.revive(&key, now);
                 }
             }
+            self.count(&key, event.label());
         }
     }
 
@@ -350,6 +379,20 @@ impl Queue {
         }
     }
 
+    /// A pod that was taken takes long to be bound: what happens meanwhile is not kept for it. Should it come back, it is
+    /// tried again without waiting for an event.
+    pub fn takes_long(&mut self, key: &Key) {
+        if self.entries.get(key).is_none_or(|entry| entry.place != Place::InFlight) {
+            return;
+        }
+        self.take_out(key);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.missed_from = u64::MAX;
+        let since = entry.since;
+        self.put(key, Place::InFlight, since);
+        self.forget_missed();
+    }
+
     /// A pod that was taken was tried in vain. What happened meanwhile may give it hope at once.
     pub fn failed(&mut self, world: World<'_>, key: &Key, failure: Failure, now: Time) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.place == Place::InFlight) else { return };
@@ -363,7 +406,7 @@ impl Queue {
         };
         let hope = || {
             let missed = self.missed.iter().filter(|(number, _)| *number >= from);
-            missed.into_iter().any(|(_, event)| world.hopes(&pod, &rejectors, event))
+            from == u64::MAX || missed.into_iter().any(|(_, event)| world.hopes(&pod, &rejectors, event))
         };
         let (error, hope) = (rejectors.is_empty(), hope());
         self.take_out(key);
@@ -383,6 +426,7 @@ impl Queue {
             (false, true) => self.revive(key, now),
             (false, false) => self.put(key, Place::Unschedulable, now),
         }
+        self.count(key, "ScheduleAttemptFailure");
     }
 
     /// Has a pod tried at once, whatever its back-off says.
@@ -391,6 +435,7 @@ impl Queue {
         if self.entries.get(key).filter(waits).is_some() {
             self.take_out(key);
             self.put(key, Place::Active, now);
+            self.count(key, "ForceActivate");
         }
     }
 
@@ -399,6 +444,7 @@ impl Queue {
             if let Some(entry) = self.entries.get(&rank.3) {
                 let since = entry.since;
                 self.put(&rank.3, Place::Active, since);
+                self.count(&rank.3, "BackoffComplete");
             }
         }
     }
@@ -415,6 +461,7 @@ impl Queue {
         for key in late {
             self.take_out(&key);
             self.revive(&key, now);
+            self.count(&key, "UnschedulableTimeout");
         }
     }
 

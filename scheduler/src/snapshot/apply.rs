@@ -33,6 +33,35 @@ pub enum Seen {
     Other { before: bool, after: bool },
 }
 
+impl Event {
+    /// The event's name, as metrics tell it.
+    pub fn label(&self) -> &'static str {
+        let (before, after) = self.seen.presence();
+        let placed = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pod.node_name.is_some());
+        let assigned = matches!(&self.seen, Seen::Pod(before, after) if placed(before) || placed(after));
+        let labels = match self.kind {
+            Kind::Pod if assigned => ["AssignedPodAdd", "AssignedPodUpdate", "AssignedPodDelete"],
+            Kind::Pod => ["UnschedulablePodAdd", "UnschedulablePodUpdate", "UnschedulablePodDelete"],
+            Kind::Node => ["NodeAdd", "NodeUpdate", "NodeDelete"],
+            Kind::PersistentVolume => ["PersistentVolumeAdd", "PersistentVolumeUpdate", "PersistentVolumeDelete"],
+            Kind::PersistentVolumeClaim => {
+                ["PersistentVolumeClaimAdd", "PersistentVolumeClaimUpdate", "PersistentVolumeClaimDelete"]
+            }
+            Kind::StorageClass => ["StorageClassAdd", "StorageClassUpdate", "StorageClassDelete"],
+            Kind::CsiNode => ["CSINodeAdd", "CSINodeUpdate", "CSINodeDelete"],
+            Kind::CsiDriver => ["CSIDriverAdd", "CSIDriverUpdate", "CSIDriverDelete"],
+            Kind::CsiStorageCapacity => ["CSIStorageCapacityAdd", "CSIStorageCapacityUpdate", "CSIStorageCapacityDelete"],
+            Kind::VolumeAttachment => ["VolumeAttachmentAdd", "VolumeAttachmentUpdate", "VolumeAttachmentDelete"],
+            Kind::ResourceClaim => ["ResourceClaimAdd", "ResourceClaimUpdate", "ResourceClaimDelete"],
+            Kind::ResourceSlice => ["ResourceSliceAdd", "ResourceSliceUpdate", "ResourceSliceDelete"],
+            Kind::DeviceClass => ["DeviceClassAdd", "DeviceClassUpdate", "DeviceClassDelete"],
+            Kind::Workload => ["WorkloadAdd", "WorkloadUpdate", "WorkloadDelete"],
+            _ => ["OtherAdd", "OtherUpdate", "OtherDelete"],
+        };
+        labels[if !before { 0 } else if after { 1 } else { 2 }]
+    }
+}
+
 impl Seen {
     /// Whether the object was there before, and whether it is now.
     pub fn presence(&self) -> (bool, bool) {
@@ -148,7 +177,7 @@ impl Snapshot {
             self.share_template(pod);
             self.keep_assumption(pod);
         } else {
-            self.assumed.remove(key);
+            self.drop_assumption(key);
         }
         let before = self.put_pod(key, after.map(Arc::new));
         Seen::Pod(before, self.pods.get(key).cloned())

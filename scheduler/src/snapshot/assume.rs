@@ -60,6 +60,11 @@ impl Snapshot {
             waiting.node_name = None;
             self.put_pod(key, Some(Arc::new(waiting)));
         }
+        self.release(&assumed);
+    }
+
+    /// Gives back what was promised with a place.
+    fn release(&mut self, assumed: &Assumed) {
         for (claim, volume) in &assumed.volumes {
             self.release_volume(claim, volume.as_ref());
         }
@@ -97,10 +102,19 @@ impl Snapshot {
     /// An event of a pod that was placed here and does not say so yet does not undo the placement.
     pub(super) fn keep_assumption(&mut self, pod: &mut Pod) {
         let Some(assumed) = self.assumed.get(&pod.key) else { return };
-        if pod.node_name.is_none() && pod.uid == assumed.uid {
+        if pod.uid != assumed.uid || pod.node_name.as_ref().is_some_and(|node| *node != assumed.node) {
+            self.drop_assumption(&pod.key);
+        } else if pod.node_name.is_none() {
             pod.node_name = Some(assumed.node.clone());
         } else {
             self.assumed.remove(&pod.key);
+        }
+    }
+
+    /// The pod that was placed is gone, or lies elsewhere: what was promised to it is free.
+    pub(super) fn drop_assumption(&mut self, key: &Key) {
+        if let Some(assumed) = self.assumed.remove(key) {
+            self.release(&assumed);
         }
     }
 

@@ -104,6 +104,15 @@ impl Snapshot {
         self.pods.values()
     }
 
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// How many pods were given a place and do not say so yet.
+    pub fn assumed_count(&self) -> usize {
+        self.assumed.len()
+    }
+
     /// The nodes with pods that say something about other pods.
     pub fn nodes_with_affinity(&self) -> impl Iterator<Item = &NodeInfo> {
         self.with_affinity.iter().filter_map(|id| self.node(*id))

@@ -1,11 +1,22 @@
-//! Audit: names every request, and says how each ended. Today that is a counter and a line in the log.
+//! Audit: names every request, counts it, and tells of it what the policy says. How it ended is told by whoever writes the
+//! answer, with the [`Trail`] that comes with it.
 
 use super::{Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Record};
-use crate::{Asked, ResourcePath};
+use crate::reply::{Reply, Shown};
+use crate::{Asked, Named, ResourcePath, Service, Source};
 use futures_util::future::BoxFuture;
+use holdfast_audit::{self as audit, Account, Auditor, Begun, NotStored, ObjectReference, Ruling, Subject, Trail};
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::kinds::Kind;
+use holdfast_core::object::{decode, meta};
+use holdfast_core::pipeline::requested;
+use holdfast_core::refusal::Internal;
+use holdfast_core::request::{Body, Format, Request, Verb};
 use holdfast_core::state::State;
+use jiff::Timestamp;
+use serde_json::Value;
 use std::sync::Arc;
 
 pub struct Audit {
@@ -25,22 +36,167 @@ impl Layer for Audit {
             passage.id.get_or_insert_with(|| service.new_id());
             passage.record = self.metrics.begin();
             describe(&mut passage.record, &service.engine().snapshot(), &passage.asked);
+            if service.is_audited() {
+                begin(service, passage).await?;
+            }
             let outcome = next.call(passage).await;
             passage.record.outcome(outcome.as_ref());
+            if let Some(trail) = &mut passage.trail {
+                for (key, value) in &passage.annotations {
+                    trail.annotate(key, value);
+                }
+                if let Ok(reply) = &outcome {
+                    trail.names(&name_of(reply));
+                }
+            }
             outcome
         })
+    }
+}
+
+/// Tells that the call has come, if that is to be told.
+async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
+    let Some(auditor) = service.auditor() else { return Ok(()) };
+    let state = service.engine().snapshot();
+    let ruling = judge(auditor, &state, &passage.user, &passage.asked);
+    let (id, source) = (passage.id.as_ref().map_or("", |id| id.as_str()), passage.source.take());
+    let begun = || begun(&state, id, &passage.user, &passage.asked, source);
+    let trail = auditor.begin(ruling, begun).await;
+    passage.trail = trail.map_err(|NotStored| Refusal::Internal(Internal::AuditNotStored))?.map(Box::new);
+    Ok(())
+}
+
+/// What the policy says of a call.
+pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &Asked) -> Ruling {
+    let verb = verb(asked);
+    let path = match asked {
+        Asked::Path { path, .. } | Asked::Everything { path, .. } => {
+            return auditor.judge(Subject { user, verb, asked: audit::Asked::Path(path) });
+        }
+        Asked::Named(named) => ResourcePath { name: named.name().into_owned(), ..named.path.clone() },
+        Asked::Found(request) => path_of(state, request),
+        Asked::Elsewhere { path, .. } => path.clone(),
+    };
+    let ResourcePath { group, namespace, resource, subresource, name, .. } = &path;
+    auditor.judge(Subject { user, verb, asked: audit::Asked::Resource { group, resource, subresource, namespace, name } })
+}
+
+fn verb(asked: &Asked) -> &'static str {
+    match asked {
+        Asked::Named(named) => named.verb.as_str(),
+        Asked::Found(request) => request.verb.as_str(),
+        Asked::Elsewhere { verb, .. } | Asked::Path { verb, .. } | Asked::Everything { verb, .. } => verb,
+    }
+}
+
+/// What is known of a call when it comes.
+pub(crate) fn begun(state: &State, id: &str, user: &User, asked: &Asked, source: Option<Box<Source>>) -> Begun {
+    let source = source.map(|source| *source).unwrap_or_else(|| Source {
+        received: Timestamp::now(),
+        uri: String::new(),
+        addresses: vec!["::1".into()],
+        agent: "holdfast".into(),
+    });
+    let Source { received, uri, addresses, agent } = source;
+    let (id, verb, user) = (id.to_owned(), verb(asked).to_owned(), Account::from(user));
+    Begun { id, verb, user, received, uri, source_ips: addresses, agent, object: reference(state, asked) }
+}
+
+/// The path of a request that knows its kind.
+fn path_of(state: &State, request: &Request) -> ResourcePath {
+    let target = &request.target;
+    let mut path = ResourcePath {
+        namespace: request.namespace().unwrap_or_default().to_owned(),
+        name: request.name().to_owned(),
+        subresource: target.subresource.clone().unwrap_or_default(),
+        ..ResourcePath::default()
+    };
+    if state.registry.serves(target.kind) {
+        let kind = state.kind(target.kind);
+        path.resource.clone_from(&kind.resource);
+        if let Some(version) = kind.versions.get(target.version) {
+            (path.group, path.version) = (version.group.clone(), version.version.clone());
+        }
+    }
+    path
+}
+
+fn reference(state: &State, asked: &Asked) -> Option<ObjectReference> {
+    let (path, name) = match asked {
+        Asked::Named(named) => (named.path.clone(), named.name().into_owned()),
+        Asked::Elsewhere { path, .. } => (path.clone(), path.name.clone()),
+        Asked::Found(request) => (path_of(state, request), request.name().to_owned()),
+        Asked::Path { .. } | Asked::Everything { .. } => return None,
+    };
+    Some(ObjectReference {
+        resource: path.resource,
+        namespace: path.namespace,
+        name,
+        api_group: path.group,
+        api_version: path.version,
+        subresource: path.subresource,
+        ..ObjectReference::default()
+    })
+}
+
+/// Tells what the client sent, as it was understood: an object with the defaults of its version, a patch as it is.
+pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
+    let Asked::Named(named) = asked else { return };
+    let Named { verb, path, body, .. } = &**named;
+    if body.bytes.is_empty() {
+        return;
+    }
+    let sent = match verb {
+        Verb::Delete | Verb::DeleteCollection => parsed(body).map(|mut options| {
+            // As Kubernetes tells options: in the form that its server works with.
+            options["kind"] = "DeleteOptions".into();
+            options["apiVersion"] = "meta.k8s.io/__internal".into();
+            options
+        }),
+        Verb::Create | Verb::Update => {
+            let found = state.registry.find(&path.group, &path.version, &path.resource);
+            let whole = found.filter(|_| path.subresource.is_empty() || path.subresource == "status");
+            match whole {
+                Some((kind, version)) => requested(state.kind(kind), version, body),
+                None => parsed(body),
+            }
+        }
+        _ => parsed(body),
+    };
+    let Some(sent) = sent else { return };
+    if *verb == Verb::Update {
+        let metadata = &sent["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        trail.refers(text("uid"), text("resourceVersion"));
+    }
+    trail.request(sent);
+}
+
+/// What the bytes say, whatever they are.
+fn parsed(body: &Body) -> Option<Value> {
+    let decoded = match body.format {
+        Format::Yaml | Format::ApplyPatch => decode::yaml(&body.bytes),
+        _ => decode::json(&body.bytes),
+    };
+    decoded.ok().map(|decoded| decoded.value)
+}
+
+/// The name of the object that a reply is about.
+fn name_of(reply: &Reply) -> String {
+    match reply {
+        Reply::Object(Shown { entry, .. }) => match entry.document() {
+            Value::Object(document) => meta::name(&document).to_owned(),
+            _ => String::new(),
+        },
+        Reply::Draft(draft) => meta::name(&draft.document).to_owned(),
+        _ => String::new(),
     }
 }
 
 /// Fills in what is asked for, as far as it is something that is served.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
     let labels = &mut record.labels;
-    let verb = match asked {
-        Asked::Named(named) => named.verb.as_str(),
-        Asked::Found(request) => request.verb.as_str(),
-        Asked::Elsewhere { verb, .. } | Asked::Path { verb, .. } | Asked::Everything { verb, .. } => verb,
-    };
-    verb.clone_into(&mut labels.verb);
+    verb(asked).clone_into(&mut labels.verb);
     let mut served = |kind: &Kind, version: usize, subresource: &str| {
         labels.group.clone_from(&kind.versions[version].group);
         labels.version.clone_from(&kind.versions[version].version);

@@ -1,6 +1,6 @@
 //! Authorization: whether this user may ask for this, by the roles of now, and whether one may act in another's name.
 
-use super::{Layer, Next, Outcome, Passage, refused};
+use super::{Layer, Next, Outcome, Passage, audit, refused};
 use crate::{ActingAs, Asked, ResourcePath, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
@@ -21,36 +21,66 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        match judge(next.service(), passage) {
-            Ok(()) => next.call(passage),
+        let judged = judge(next.service(), passage);
+        if let Some(trail) = &mut passage.trail {
+            let (decision, reason) = match &judged {
+                Ok(reason) => ("allow", reason.as_str()),
+                Err(Refusal::Forbidden { why: Forbidden::Access(denied), .. }) => ("forbid", denied.reason.as_str()),
+                Err(_) => ("forbid", ""),
+            };
+            trail.annotate("authorization.k8s.io/decision", decision);
+            trail.annotate("authorization.k8s.io/reason", reason);
+            if judged.is_ok() && trail.wants_request() {
+                audit::tell_request(trail, &next.service().engine().snapshot(), &passage.asked);
+            }
+        }
+        match judged {
+            Ok(_) => next.call(passage),
             Err(refusal) => refused(refusal),
         }
     }
 }
 
-fn judge(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
+/// Why it is granted, or what refuses it.
+fn judge(service: &Service, passage: &mut Passage) -> Result<String, Refusal> {
     let state = service.engine().snapshot();
     let authorizer = service.authorizer(&state);
     if let Some(other) = passage.acting_as.take() {
         passage.user = Arc::new(impersonate(&authorizer, &passage.user, other)?);
+        if let Some(trail) = &mut passage.trail {
+            trail.impersonates(&passage.user);
+        }
     }
     let user = &passage.user;
     match &passage.asked {
-        Asked::Named(named) => may(&authorizer, user, &attributes(named.verb.as_str(), &named.path)),
+        Asked::Named(named) => {
+            let name = named.name();
+            let attributes = match &*name == named.path.name.as_str() {
+                true => attributes(named.verb.as_str(), &named.path),
+                // Whoever may see one object alone may ask for a list of it.
+                false => named_attributes(named.verb.as_str(), &named.path, &name),
+            };
+            may(&authorizer, user, &attributes)
+        }
         Asked::Elsewhere { verb, path } => may(&authorizer, user, &attributes(verb, path)),
         Asked::Found(request) => may(&authorizer, user, &of_request(&state, request)?),
         Asked::Path { verb, path } => may(&authorizer, user, &Attributes::path(verb, path)),
         Asked::Everything { verb, path } => {
             may(&authorizer, user, &Attributes::path(verb, path))?;
             let everything = ResourceTarget { group: ALL, version: ALL, resource: ALL, ..ResourceTarget::default() };
-            READS.iter().try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)))
+            READS.iter().try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)).map(drop))?;
+            Ok(String::new())
         }
     }
 }
 
 /// What a path asks for.
 pub(crate) fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
-    let ResourcePath { group, version, namespace, resource, name, subresource, .. } = path;
+    named_attributes(verb, path, &path.name)
+}
+
+fn named_attributes<'a>(verb: &'a str, path: &'a ResourcePath, name: &'a str) -> Attributes<'a> {
+    let ResourcePath { group, version, namespace, resource, subresource, .. } = path;
     Attributes::resource(verb, ResourceTarget { group, version, resource, subresource, namespace, name })
 }
 
@@ -77,9 +107,9 @@ fn of_request<'a>(state: &'a State, request: &'a Request) -> Result<Attributes<'
     Ok(Attributes::resource(request.verb.as_str(), target))
 }
 
-fn may(authorizer: &Authorizer<'_>, user: &User, attributes: &Attributes<'_>) -> Result<(), Refusal> {
+fn may(authorizer: &Authorizer<'_>, user: &User, attributes: &Attributes<'_>) -> Result<String, Refusal> {
     match authorizer.authorize(user, attributes) {
-        Verdict::Allow { .. } => Ok(()),
+        Verdict::Allow { reason } => Ok(reason),
         verdict @ (Verdict::Deny { .. } | Verdict::NoOpinion { .. }) => Err(Refusal::Forbidden {
             subject: match &attributes.target {
                 holdfast_core::authz::Target::Resource(target) => {
@@ -102,7 +132,7 @@ fn impersonate(authorizer: &Authorizer<'_>, caller: &User, other: ActingAs) -> R
     match account {
         Some((namespace, account)) => may_be("", known::SERVICE_ACCOUNT.resource, "", namespace, account)?,
         None => may_be("", "users", "", "", &other.name)?,
-    }
+    };
     let mut user = match account {
         Some((namespace, account)) => User::service_account(namespace, account, ""),
         None => User::new(other.name.as_str(), &[]),

@@ -1,8 +1,7 @@
 //! What a call goes through, one layer after the other, and in which order.
 //!
 //! A layer is a small value with one job. It may refuse the call, answer it, or pass it on to the [`Next`] one and do
-//! something once the answer is there. To add one (admission of calls, an audit file, priorities) is to write a file
-//! and to put a line into [`all`].
+//! something once the answer is there. To add one is to write a file and to put a line into [`all`].
 
 mod audit;
 mod authorization;
@@ -13,14 +12,15 @@ mod namespace_start;
 mod reads;
 mod unstored;
 
-pub(crate) use audit::describe;
+pub(crate) use audit::{begun, describe, judge as audited};
 pub use flow_control::FlowControl;
 pub(crate) use namespace_start::NamespaceStarts;
 
 use crate::lookup::Found;
 use crate::metrics::{Metrics, Record};
-use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Share};
+use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Share, Source};
 use futures_util::future::BoxFuture;
+use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// The layers of the door, the first one outermost.
 pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>) -> Vec<Box<dyn Layer>> {
     vec![
-        // Names the request and counts it, whatever becomes of it.
+        // Names the request, counts it, and tells of it, whatever becomes of it.
         Box::new(audit::Audit::new(metrics.clone())),
         // Gives it a place among those in progress, fairly among users.
         Box::new(flow.clone()),
@@ -69,6 +69,10 @@ pub struct Passage {
     /// What admission says of the call to those who audit it.
     pub annotations: BTreeMap<String, String>,
     pub record: Record,
+    /// There until audit has taken it.
+    pub(crate) source: Option<Box<Source>>,
+    /// There from audit on, where the call is told of.
+    pub trail: Option<Box<Trail>>,
     /// There from flow control on, unless the call needs none.
     pub place: Option<Share>,
     /// The kind and the state that a call about objects is about: there behind past or present.
@@ -77,9 +81,24 @@ pub struct Passage {
 
 impl Passage {
     pub(crate) fn new(call: Call) -> Passage {
-        let Call { user, acting_as, id, at, asked, flaw, own } = call;
+        let Call { user, acting_as, id, at, asked, flaw, source, own } = call;
         let (warnings, annotations, record) = Default::default();
-        Passage { user, acting_as, own, id, at, asked, flaw, warnings, annotations, record, place: None, found: None }
+        Passage {
+            user,
+            acting_as,
+            own,
+            id,
+            at,
+            asked,
+            flaw,
+            warnings,
+            annotations,
+            record,
+            source,
+            trail: None,
+            place: None,
+            found: None,
+        }
     }
 }
 

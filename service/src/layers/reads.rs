@@ -137,6 +137,7 @@ impl Read<'_> {
         };
         let watch = watch.of_user(&request.user.name)?;
         Ok(Reply::Watch(Box::new(Watched {
+            trail: None,
             kind: snapshot.registry.share(request.target.kind),
             version: request.target.version,
             watch,

@@ -5,7 +5,7 @@ use holdfast_core::Refusal;
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
 use holdfast_core::state::State;
-use holdfast_service::{Limits, Options, Reviewed, Tokens, code};
+use holdfast_service::{Limits, Options, Reviewed, Tokens};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn a_panic_ends_one_request_and_gives_its_place_back() {
         let call = call(&admin(), named(Verb::Create, "/apis/authentication.k8s.io/v1/tokenreviews", &review));
         let refusal = service.call(call).await.reply.expect_err("a fault");
         assert!(matches!(&refusal, Refusal::Internal(Internal::Panicked)), "{refusal:?}");
-        assert_eq!(code(&refusal), 500);
+        assert_eq!(refusal.code(), 500);
     }
     must(&service, Verb::Create, "/api/v1/namespaces/default/configmaps", map("a")).await;
     assert!(service.metrics().await.contains("resource=\"tokenreviews\",subresource=\"\",code=\"500\""));

@@ -1,8 +1,10 @@
 //! Pods, as controllers look at them.
 
-use crate::Time;
 use crate::object::or_default;
-use serde::Deserialize;
+use crate::{Meta, Time};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -18,6 +20,104 @@ crate::resource!(Pod, "", "v1", "pods", "Pod", namespaced);
 pub struct PodSpec {
     pub node_name: String,
     pub restart_policy: String,
+    pub hostname: String,
+    pub subdomain: String,
+    #[serde(deserialize_with = "or_default")]
+    pub containers: Vec<Container>,
+    #[serde(deserialize_with = "or_default")]
+    pub init_containers: Vec<Container>,
+    pub resources: Resources,
+    #[serde(deserialize_with = "or_default")]
+    pub volumes: Vec<Volume>,
+    #[serde(deserialize_with = "or_default")]
+    pub tolerations: Vec<Toleration>,
+    #[serde(deserialize_with = "or_default")]
+    pub resource_claims: Vec<PodClaim>,
+    /// The node that required affinity to a name asks for, as pods of DaemonSets have it.
+    #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
+    pub affine_node: String,
+}
+
+/// A volume, and the claim that it is of.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    pub name: String,
+    pub persistent_volume_claim: Option<ClaimVolume>,
+    /// Its claim is made from a template in the pod.
+    pub ephemeral: Option<EphemeralVolume>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub struct EphemeralVolume {}
+
+/// What a pod puts up with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Toleration {
+    pub key: String,
+    pub operator: String,
+    pub value: String,
+    pub effect: String,
+    pub toleration_seconds: Option<i64>,
+}
+
+/// Devices that a pod claims: by the name of a claim, or of a template of one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodClaim {
+    pub name: String,
+    pub resource_claim_name: Option<String>,
+    pub resource_claim_template_name: Option<String>,
+}
+
+/// The claim that was made from a template; none where none is needed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodClaimStatus {
+    pub name: String,
+    pub resource_claim_name: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimVolume {
+    pub claim_name: String,
+}
+
+fn node_of_affinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let affinity = Value::deserialize(deserializer)?;
+    let terms = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let fields = terms.as_array().into_iter().flatten().flat_map(|term| term["matchFields"].as_array());
+    let by_name = fields.flatten().find(|field| field["key"] == "metadata.name" && field["operator"] == "In");
+    Ok(by_name.and_then(|field| field["values"][0].as_str()).unwrap_or_default().to_owned())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub ports: Vec<ContainerPort>,
+    /// `Always` for an init container that goes on beside the others.
+    pub restart_policy: String,
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Resources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    pub name: String,
+    pub container_port: i64,
+    pub protocol: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    #[serde(deserialize_with = "or_default")]
+    pub requests: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -29,7 +129,43 @@ pub struct PodStatus {
     pub conditions: Vec<Condition>,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
+    #[serde(rename = "podIPs", deserialize_with = "or_default")]
+    pub pod_ips: Vec<PodIp>,
     pub start_time: Option<Time>,
+    #[serde(deserialize_with = "or_default")]
+    pub resource_claim_statuses: Vec<PodClaimStatus>,
+    #[serde(deserialize_with = "or_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "or_default")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodIp {
+    pub ip: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    pub name: String,
+    pub restart_count: i64,
+    pub state: ContainerState,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    pub terminated: Option<Terminated>,
+}
+
+/// How a container ended.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Terminated {
+    pub exit_code: i64,
+    pub finished_at: Option<Time>,
 }
 
 /// A condition, as most kinds have them.
@@ -62,7 +198,27 @@ impl Pod {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
+    /// Whether any container of it may still do something, and nobody asked it to stop.
+    pub fn is_active(&self, meta: &Meta) -> bool {
+        !self.is_finished() && !meta.is_deleting()
+    }
+
     pub fn is_ready(&self) -> bool {
         Condition::is_true(&self.status.conditions, "Ready")
+    }
+
+    /// Since when it is ready, if it is.
+    pub fn ready_since(&self) -> Option<Time> {
+        Condition::find(&self.status.conditions, "Ready").filter(|_| self.is_ready())?.last_transition_time
+    }
+
+    /// Whether it is ready, and was for so many seconds at `now`.
+    pub fn is_available(&self, min_ready_seconds: i64, now: Time) -> bool {
+        self.is_ready() && (min_ready_seconds <= 0 || self.available_at(min_ready_seconds).is_some_and(|at| at <= now))
+    }
+
+    /// When a pod that is ready becomes available, if it stays so.
+    pub fn available_at(&self, min_ready_seconds: i64) -> Option<Time> {
+        Some(self.ready_since()?.plus_seconds(min_ready_seconds))
     }
 }

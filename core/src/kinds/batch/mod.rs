@@ -5,7 +5,6 @@ pub mod defaults;
 mod indexes;
 mod job;
 mod policies;
-mod schedule;
 mod status;
 mod validate;
 

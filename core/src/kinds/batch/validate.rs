@@ -1,6 +1,7 @@
 //! The rules of jobs and cron jobs.
 
-use super::{job as own, policies, schedule};
+use super::{job as own, policies};
+use crate::schema::schedule::Schedule;
 use crate::kinds::core::validate::template;
 use crate::kinds::rules::{
     At, immutable, none_negative, one_of, same, selector as label_selector, selects, twice_on_update,
@@ -158,7 +159,7 @@ pub fn cron_job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let was_zoned = old.is_some_and(|old| old["spec"]["schedule"].as_str().is_some_and(|text| text.contains("TZ")));
     if at.is_empty() {
         causes.push(at.required(""));
-    } else if let Err(fault) = schedule::check(at.text()) {
+    } else if let Err(fault) = Schedule::parse(at.text()) {
         causes.push(at.invalid(&fault));
     }
     if zoned && !was_zoned {

@@ -181,10 +181,44 @@ fn prepare_create(pod: &mut Value) {
         }]);
     }
     fields.insert("status".into(), status);
+    narrow_affinity(fields);
     // Less than no time counts as a second.
     let grace = fields.get_mut("spec").and_then(|spec| spec.get_mut("terminationGracePeriodSeconds"));
     if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|seconds| seconds < 0)) {
         *grace = 1.into();
+    }
+}
+
+/// Terms over other pods may name keys whose values are to be the pod's own, or not: their selectors say so from now on.
+fn narrow_affinity(pod: &mut Document) {
+    let labels = pod.get("metadata").map(|metadata| metadata["labels"].clone()).unwrap_or_default();
+    let Some(affinity) = pod.get_mut("spec").and_then(|spec| spec.get_mut("affinity")) else { return };
+    for side in ["podAffinity", "podAntiAffinity"] {
+        let Some(side) = affinity.get_mut(side).and_then(Value::as_object_mut) else { continue };
+        for (list, within) in [
+            ("requiredDuringSchedulingIgnoredDuringExecution", ""),
+            ("preferredDuringSchedulingIgnoredDuringExecution", "/podAffinityTerm"),
+        ] {
+            let terms = side.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+            terms.filter_map(|term| term.pointer_mut(within)).for_each(|term| narrow(term, &labels));
+        }
+    }
+}
+
+fn narrow(term: &mut Value, labels: &Value) {
+    let mut added = Vec::new();
+    for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        for key in term[keys].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if let Some(value) = labels.get(key) {
+                added.push(json!({ "key": key, "operator": operator, "values": [value] }));
+            }
+        }
+    }
+    let Some(selector) = term.get_mut("labelSelector").and_then(Value::as_object_mut) else { return };
+    if !added.is_empty()
+        && let Some(expressions) = selector.entry("matchExpressions").or_insert_with(|| json!([])).as_array_mut()
+    {
+        expressions.extend(added);
     }
 }
 
@@ -273,6 +307,19 @@ mod tests {
         ] {
             assert_eq!(qos_class(&spec), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn keys_of_affinity_become_requirements_once() {
+        let term = json!({ "labelSelector": {}, "topologyKey": "z", "matchLabelKeys": ["a", "none"],
+            "mismatchLabelKeys": ["b"] });
+        let mut pod = json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "affinity": {
+            "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{ "podAffinityTerm": term }] } } } });
+        prepare_create(&mut pod);
+        let preferred = "/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0";
+        let expected = json!([{ "key": "a", "operator": "In", "values": ["1"] },
+            { "key": "b", "operator": "NotIn", "values": ["2"] }]);
+        assert_eq!(pod.pointer(preferred).unwrap()["podAffinityTerm"]["labelSelector"]["matchExpressions"], expected);
     }
 
     #[test]

@@ -79,12 +79,9 @@ impl Allocator {
         for slice in &self.slices {
             let complete = !self.incomplete.contains(&(slice.driver.clone(), slice.pool.clone()));
             for device in &slice.devices {
-                let here = match &slice.place {
-                    Place::PerDevice => device.place.includes(&node.name, &node.labels),
-                    place => place.includes(&node.name, &node.labels),
-                };
-                if here {
-                    candidates.push(Candidate { slice, device, complete });
+                let candidate = Candidate { slice, device, complete };
+                if candidate.place().includes(&node.name, &node.labels) {
+                    candidates.push(candidate);
                 }
             }
         }
@@ -99,8 +96,8 @@ impl Allocator {
         if !search.claim(0)? {
             return Ok(None);
         }
-        let chosen = search.chosen;
-        Ok(Some(chosen.into_iter().map(|picks| allocation(node, picks)).collect()))
+        let Search { chosen, candidates, .. } = search;
+        Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
     }
 
     /// How much the alternatives that were found are liked: eight for a first choice, one less for each after.
@@ -171,7 +168,12 @@ struct Candidate<'a> {
     complete: bool,
 }
 
-impl Candidate<'_> {
+impl<'a> Candidate<'a> {
+    /// Where the device can be used.
+    fn place(&self) -> &'a Place {
+        if let Place::PerDevice = self.slice.place { &self.device.place } else { &self.slice.place }
+    }
+
     fn id(&self) -> Id {
         (self.slice.driver.clone(), self.slice.pool.clone(), self.device.name.clone())
     }
@@ -469,8 +471,28 @@ fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
 }
 
 /// What is written into the claim. Devices that are bound to a node bind the claim to it.
-fn allocation(node: &Node, picks: Vec<Pick>) -> Allocation {
-    let by_name = Requirement { key: "metadata.name".into(), operator: Operator::In, values: vec![node.name.clone()] };
-    let nodes = NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![by_name] }]);
-    Allocation { nodes: Some(nodes), devices: picks.into_iter().map(|pick| pick.result).collect() }
+fn allocation(node: &Node, candidates: &[Candidate<'_>], picks: Vec<Pick>) -> Allocation {
+    let nodes = reach(node, picks.iter().map(|pick| candidates[pick.candidate].place()));
+    Allocation { nodes, devices: picks.into_iter().map(|pick| pick.result).collect() }
+}
+
+/// The nodes on which devices in all of these places can be used; `None`: on every node.
+fn reach<'a>(node: &Node, places: impl Iterator<Item = &'a Place>) -> Option<NodeSelector> {
+    let mut common = NodeTerm { labels: Vec::new(), fields: Vec::new() };
+    for place in places {
+        match place {
+            Place::Everywhere => {}
+            Place::Nodes(Some(NodeSelector(terms))) if terms.len() == 1 => {
+                for (all, own) in [(&mut common.labels, &terms[0].labels), (&mut common.fields, &terms[0].fields)] {
+                    all.extend(own.iter().filter(|one| !all.contains(one)).cloned().collect::<Vec<_>>());
+                }
+            }
+            _ => {
+                let values = vec![node.name.clone()];
+                let name = Requirement { key: "metadata.name".into(), operator: Operator::In, values };
+                return Some(NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }]));
+            }
+        }
+    }
+    (!common.is_empty()).then(|| NodeSelector(vec![common]))
 }

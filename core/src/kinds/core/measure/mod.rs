@@ -83,7 +83,8 @@ fn claim_within(claim: &Value, selector: &Selector) -> bool {
         &claim["status"]["currentVolumeAttributesClassName"],
         &claim["status"]["modifyVolumeStatus"]["targetVolumeAttributesClassName"],
     ];
-    let classes: Vec<&str> = classes.iter().filter_map(|class| class.as_str()).filter(|class| !class.is_empty()).collect();
+    let classes: Vec<&str> =
+        classes.iter().filter_map(|class| class.as_str()).filter(|class| !class.is_empty()).collect();
     selector.scope == "VolumeAttributesClass"
         && if classes.is_empty() {
             selector.selects(None)
@@ -99,8 +100,12 @@ mod tests {
     use serde_json::json;
 
     fn used(measure: &'static Measure, hard: Value, object: Value) -> Value {
-        let amounts: serde_json::Map<_, _> =
-            hard.as_array().expect("names").iter().map(|name| (name.as_str().expect("a name").into(), json!("9"))).collect();
+        let amounts: serde_json::Map<_, _> = hard
+            .as_array()
+            .expect("names")
+            .iter()
+            .map(|name| (name.as_str().expect("a name").into(), json!("9")))
+            .collect();
         let quota = Quota::of(&json!({"spec": {"hard": amounts}}));
         quota.usage(&Counted::new("things", "", measure), &object, "2026-11-22T17:00:00Z").document()
     }
@@ -124,10 +129,14 @@ mod tests {
 
     #[test]
     fn storage_of_claims() {
-        let hard = json!(["persistentvolumeclaims", "requests.storage",
+        let hard = json!([
+            "persistentvolumeclaims",
+            "requests.storage",
             "gold.storageclass.storage.k8s.io/requests.storage",
             "gold.storageclass.storage.k8s.io/persistentvolumeclaims",
-            "iron.storageclass.storage.k8s.io/requests.storage", "services"]);
+            "iron.storageclass.storage.k8s.io/requests.storage",
+            "services"
+        ]);
         let claim = json!({"spec": {"storageClassName": "gold", "resources": {"requests": {"storage": "1.5Gi"}}}});
         assert_eq!(
             used(&VOLUME_CLAIM, hard.clone(), claim.clone()),

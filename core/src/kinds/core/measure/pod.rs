@@ -171,12 +171,16 @@ fn looks_across_namespaces(affinity: &Value) -> bool {
 /// `must specify limits.cpu for: a,b; requests.cpu for: a`.
 fn missing(pod: &Value, limited: &[&str]) -> Option<String> {
     let spec = &pod["spec"];
-    let lists = ["containers", "initContainers"].map(|list| spec[list].as_array().map(Vec::as_slice).unwrap_or_default());
+    let lists =
+        ["containers", "initContainers"].map(|list| spec[list].as_array().map(Vec::as_slice).unwrap_or_default());
+    // What the pod says for all of them no container has to repeat.
+    let of_pod = &spec["resources"];
+    let of_pod = compute(&Usage::of(&of_pod["requests"]), &Usage::of(&of_pod["limits"]));
     let mut lacking: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in lists.into_iter().flatten() {
         let resources = &container["resources"];
         let said = compute(&Usage::of(&resources["requests"]), &Usage::of(&resources["limits"]));
-        let unsaid = MUST_BE_SAID.iter().filter(|name| limited.contains(name) && said.get(name).is_none());
+        let unsaid = MUST_BE_SAID.iter().filter(|name| limited.contains(name) && said.get(name).is_none() && of_pod.get(name).is_none());
         for name in unsaid {
             lacking.entry(name).or_default().insert(container["name"].as_str().unwrap_or_default());
         }
@@ -222,7 +226,8 @@ mod tests {
     #[test]
     fn a_pod_that_has_ended_uses_nothing() {
         let pod = |meta: Value, phase: &str| json!({"metadata": meta, "spec": {}, "status": {"phase": phase}});
-        let deleted = |grace: i64| json!({"deletionTimestamp": "2026-11-22T16:59:30Z", "deletionGracePeriodSeconds": grace});
+        let deleted =
+            |grace: i64| json!({"deletionTimestamp": "2026-11-22T16:59:30Z", "deletionGracePeriodSeconds": grace});
         for (pod, counts) in [
             (pod(json!({}), "Running"), true),
             (pod(json!({}), "Failed"), false),
@@ -247,36 +252,52 @@ mod tests {
 
     #[test]
     fn names_that_pods_answer_for() {
-        for name in ["pods", "cpu", "requests.memory", "limits.ephemeral-storage", "hugepages-2Mi",
-            "requests.hugepages-2Mi", "requests.example.com/gpu"]
-        {
+        for name in [
+            "pods",
+            "cpu",
+            "requests.memory",
+            "limits.ephemeral-storage",
+            "hugepages-2Mi",
+            "requests.hugepages-2Mi",
+            "requests.example.com/gpu",
+        ] {
             assert!(answers(name), "{name}");
         }
-        for name in ["requests.storage", "limits.pods", "services", "example.com/gpu", "limits.example.com/gpu",
-            "persistentvolumeclaims"]
-        {
+        for name in [
+            "requests.storage",
+            "limits.pods",
+            "services",
+            "example.com/gpu",
+            "limits.example.com/gpu",
+            "persistentvolumeclaims",
+        ] {
             assert!(!answers(name), "{name}");
         }
         let pod = json!({"spec": {"containers": [{"name": "a", "resources": {"requests": {
             "example.com/gpu": "2", "hugepages-2Mi": "4Mi"}}}]}});
         let used = usage(&pod, NOW);
-        for (name, amount) in [("requests.example.com/gpu", "2"), ("hugepages-2Mi", "4Mi"), ("requests.hugepages-2Mi", "4Mi")] {
+        for (name, amount) in
+            [("requests.example.com/gpu", "2"), ("hugepages-2Mi", "4Mi"), ("requests.hugepages-2Mi", "4Mi")]
+        {
             assert_eq!(used.get(name), Amount::parse(amount), "{name}");
         }
     }
 
     #[test]
     fn scopes() {
-        let selects = |pod: &Value, scope: &str| {
-            within(pod, &Selector::all(&json!({"scopes": [scope]}))[0])
-        };
+        let selects = |pod: &Value, scope: &str| within(pod, &Selector::all(&json!({"scopes": [scope]}))[0]);
         let plain = json!({"spec": {"containers": [{"name": "a"}]}});
         let asking = json!({"spec": {"containers": [container("a", "1")], "activeDeadlineSeconds": 5,
             "priorityClassName": "high",
             "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": ["b"]}]}}}});
-        for (scope, of_plain) in [("BestEffort", true), ("NotBestEffort", false), ("Terminating", false),
-            ("NotTerminating", true), ("PriorityClass", false), ("CrossNamespacePodAffinity", false)]
-        {
+        for (scope, of_plain) in [
+            ("BestEffort", true),
+            ("NotBestEffort", false),
+            ("Terminating", false),
+            ("NotTerminating", true),
+            ("PriorityClass", false),
+            ("CrossNamespacePodAffinity", false),
+        ] {
             assert_eq!(selects(&plain, scope), of_plain, "{scope}");
             assert_eq!(selects(&asking, scope), !of_plain, "{scope}");
         }
@@ -285,7 +306,8 @@ mod tests {
 
     #[test]
     fn what_containers_must_say() {
-        let pod = json!({"spec": {"containers": [container("a", "1"), {"name": "b"}], "initContainers": [{"name": "c"}]}});
+        let pod =
+            json!({"spec": {"containers": [container("a", "1"), {"name": "b"}], "initContainers": [{"name": "c"}]}});
         assert_eq!(
             missing(&pod, &["limits.cpu", "memory", "pods", "requests.ephemeral-storage"]).as_deref(),
             Some("must specify limits.cpu for: b,c; memory for: a,b,c")

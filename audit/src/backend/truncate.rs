@@ -1,0 +1,47 @@
+//! Events that are too large go without the objects that make them so.
+
+use crate::{Event, Level};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncation {
+    pub event_bytes_max: usize,
+    pub batch_bytes_max: usize,
+}
+
+impl Truncation {
+    /// The event in a size that is kept; the event itself, if it has none.
+    pub(crate) fn fit(&self, event: Arc<Event>) -> Result<Arc<Event>, Arc<Event>> {
+        if bytes(&event) <= self.event_bytes_max {
+            return Ok(event);
+        }
+        if event.level < Level::Request {
+            return Err(event);
+        }
+        let mut cut = Event::clone(&event);
+        (cut.request_object, cut.response_object) = (None, None);
+        cut.annotations.insert("audit.k8s.io/truncated".into(), "true".into());
+        let cut = Arc::new(cut);
+        if bytes(&cut) <= self.event_bytes_max { Ok(cut) } else { Err(cut) }
+    }
+
+    /// Cuts a batch into some that are small enough.
+    pub(crate) fn split<'a>(&self, mut events: &'a [Arc<Event>]) -> Vec<&'a [Arc<Event>]> {
+        let mut batches = Vec::new();
+        while !events.is_empty() {
+            let mut sum = 0;
+            let fit = events.iter().take_while(|event| {
+                sum += bytes(event);
+                sum <= self.batch_bytes_max
+            });
+            let (batch, rest) = events.split_at(fit.count().max(1));
+            batches.push(batch);
+            events = rest;
+        }
+        batches
+    }
+}
+
+fn bytes(event: &Event) -> usize {
+    event.json_line().len()
+}

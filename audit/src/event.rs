@@ -1,0 +1,177 @@
+//! One event, as `audit.k8s.io/v1` has it. The order of fields is Kubernetes': people search the files as text.
+
+use holdfast_core::authz::User;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How much is told of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Level {
+    None,
+    Metadata,
+    Request,
+    RequestResponse,
+}
+
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stage {
+    RequestReceived,
+    /// The answer has begun, and its end is not near: watches alone have this stage.
+    ResponseStarted,
+    ResponseComplete,
+    Panic,
+}
+
+impl Level {
+    pub const TOLD: [Level; 3] = [Level::Metadata, Level::Request, Level::RequestResponse];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::None => "None",
+            Level::Metadata => "Metadata",
+            Level::Request => "Request",
+            Level::RequestResponse => "RequestResponse",
+        }
+    }
+}
+
+impl Stage {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::RequestReceived => "RequestReceived",
+            Stage::ResponseStarted => "ResponseStarted",
+            Stage::ResponseComplete => "ResponseComplete",
+            Stage::Panic => "Panic",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    pub kind: &'static str,
+    pub api_version: &'static str,
+    pub level: Level,
+    #[serde(rename = "auditID")]
+    pub audit_id: String,
+    pub stage: Stage,
+    #[serde(rename = "requestURI")]
+    pub request_uri: String,
+    pub verb: String,
+    pub user: Account,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impersonated_user: Option<Account>,
+    #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
+    pub source_ips: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user_agent: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_ref: Option<ObjectReference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_status: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
+    pub request_object: Option<Arc<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
+    pub response_object: Option<Arc<Value>>,
+    #[serde(serialize_with = "micros")]
+    pub request_received_timestamp: Timestamp,
+    #[serde(serialize_with = "micros")]
+    pub stage_timestamp: Timestamp,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A user, as events tell it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Account {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub username: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl From<&User> for Account {
+    fn from(user: &User) -> Account {
+        let extra = user.extra.iter().map(|(key, values)| (key.clone(), values.clone())).collect();
+        Account { username: user.name.clone(), uid: user.uid.clone(), groups: user.groups.clone(), extra }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReference {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+}
+
+fn shared<S: serde::Serializer>(object: &Option<Arc<Value>>, serializer: S) -> Result<S::Ok, S::Error> {
+    object.as_deref().serialize(serializer)
+}
+
+fn micros<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{time:.6}"))
+}
+
+impl Event {
+    /// One line of JSON, with its end.
+    pub fn json_line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+
+    /// One line of text, as Kubernetes wrote it before it wrote JSON.
+    pub fn legacy_line(&self) -> String {
+        let or = |text: &str, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text.to_owned() };
+        let groups = |account: &Account| {
+            let quoted: Vec<String> = account.groups.iter().map(|group| format!("{group:?}")).collect();
+            quoted.join(",")
+        };
+        let (other, other_groups) = match &self.impersonated_user {
+            Some(other) if !other.username.is_empty() => {
+                (other.username.clone(), or(&groups(other), "\"<lookup>\""))
+            }
+            _ => ("<self>".into(), "\"<lookup>\"".into()),
+        };
+        let code = self.response_status.as_ref().and_then(|status| status["code"].as_u64());
+        let namespace = self.object_ref.as_ref().map_or("", |object| object.namespace.as_str());
+        format!(
+            "{time:.9} AUDIT: id={id:?} stage={stage:?} ip={ip:?} method={verb:?} user={user:?} groups={groups} \
+             as={other:?} asgroups={other_groups} user-agent={agent:?} namespace={namespace:?} uri={uri:?} \
+             response={code:?}\n",
+            time = self.request_received_timestamp,
+            id = self.audit_id,
+            stage = self.stage.as_str(),
+            ip = self.source_ips.first().map_or("<unknown>", String::as_str),
+            verb = self.verb,
+            user = or(&self.user.username, "<none>"),
+            groups = or(&groups(&self.user), "<none>"),
+            agent = or(&self.user_agent, ""),
+            namespace = or(namespace, "<none>"),
+            uri = self.request_uri,
+            code = code.map_or("<deferred>".to_owned(), |code| code.to_string()),
+        )
+    }
+}

@@ -1,0 +1,397 @@
+//! One request on its way, and what is told of it at each stage.
+
+use crate::{Account, Backend, Event, Level, ObjectReference, Policy, Ruling, Stage, Subject};
+use holdfast_core::authz::User;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An agent's name is told up to this length.
+const AGENT_BYTES_MAX: usize = 1024;
+/// A request that took longer says how long.
+const SLOW_MILLIS: i64 = 500;
+
+/// Tells of requests what the policy says, to every backend.
+pub struct Auditor {
+    policy: Policy,
+    backends: Vec<Backend>,
+    counts: Counts,
+}
+
+/// What has been told so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    events: AtomicU64,
+    rejected: AtomicU64,
+    /// Requests, by the level that the policy has for them.
+    levels: [AtomicU64; 4],
+}
+
+/// What is known of a request when it comes.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    pub id: String,
+    pub verb: String,
+    /// Whoever has proved to be it, before impersonation.
+    pub user: Account,
+    pub received: Timestamp,
+    pub uri: String,
+    pub source_ips: Vec<String>,
+    pub agent: String,
+    pub object: Option<ObjectReference>,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Default)]
+pub struct Ended {
+    pub code: u16,
+    /// The `Status` that the client got, if it got one.
+    pub status: Option<Value>,
+    /// What the client got.
+    pub object: Option<Value>,
+}
+
+/// An event that had to be stored before the request goes on could not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotStored;
+
+/// A request of which is told. One that is dropped before it has ended was cut off.
+pub struct Trail {
+    auditor: Arc<Auditor>,
+    ruling: Ruling,
+    event: Event,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Started,
+    Ended,
+}
+
+impl Auditor {
+    pub fn new(policy: Policy, backends: Vec<Backend>) -> Arc<Auditor> {
+        Arc::new(Auditor { policy, backends, counts: Counts::default() })
+    }
+
+    /// Tells that a request has come; `None`: nothing is told of it.
+    pub async fn begin(
+        self: &Arc<Self>,
+        ruling: Ruling,
+        begun: impl FnOnce() -> Begun,
+    ) -> Result<Option<Trail>, NotStored> {
+        let Some(mut trail) = self.trail(ruling, begun) else { return Ok(None) };
+        if trail.tell(Stage::RequestReceived).await.is_err() {
+            self.counts.rejected.fetch_add(1, Ordering::Relaxed);
+            // What never began needs no end.
+            trail.state = State::Ended;
+            return Err(NotStored);
+        }
+        Ok(Some(trail))
+    }
+
+    /// Tells of a request whose user nobody knows: it is over at once.
+    pub async fn turn_away(self: &Arc<Self>, ruling: Ruling, begun: impl FnOnce() -> Begun, ended: Ended) {
+        let Some(mut trail) = self.trail(ruling, begun) else { return };
+        trail.answer(ended);
+        trail.state = State::Ended;
+        _ = trail.tell(Stage::ResponseStarted).await;
+    }
+
+    /// What the policy says of a request.
+    pub fn judge(&self, subject: Subject<'_>) -> Ruling {
+        self.policy.judge(subject)
+    }
+
+    fn trail(self: &Arc<Self>, ruling: Ruling, begun: impl FnOnce() -> Begun) -> Option<Trail> {
+        if let Some(count) = self.counts.levels.get(ruling.level as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if ruling.level == Level::None {
+            return None;
+        }
+        let Begun { id, verb, user, received, uri, source_ips, mut agent, object } = begun();
+        if agent.len() > AGENT_BYTES_MAX {
+            let cut = (0..=AGENT_BYTES_MAX).rev().find(|at| agent.is_char_boundary(*at)).unwrap_or(0);
+            agent.truncate(cut);
+            agent.push_str("...TRUNCATED");
+        }
+        let event = Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: ruling.level,
+            audit_id: id,
+            stage: Stage::RequestReceived,
+            request_uri: uri,
+            verb,
+            user,
+            impersonated_user: None,
+            source_ips,
+            user_agent: agent,
+            object_ref: object,
+            response_status: None,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: received,
+            stage_timestamp: received,
+            annotations: BTreeMap::new(),
+        };
+        Some(Trail { auditor: self.clone(), ruling, event, state: State::Open })
+    }
+
+    /// Waits until everything is written that was told.
+    pub async fn close(&self) {
+        for backend in &self.backends {
+            backend.close().await;
+        }
+    }
+
+    /// The counters, in Prometheus' text form.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        let mut counter = |name: &str, help: &str, values: &[(String, u64)]| {
+            _ = write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n");
+            for (labels, value) in values {
+                _ = writeln!(text, "{name}{labels} {value}");
+            }
+        };
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        counter(
+            "apiserver_audit_event_total",
+            "Audit events generated and sent to the audit backends.",
+            &[(String::new(), read(&self.counts.events))],
+        );
+        let errors: Vec<_> =
+            self.backends.iter().map(|backend| (format!("{{plugin=\"{}\"}}", backend.name()), backend.errors())).collect();
+        counter("apiserver_audit_error_total", "Audit events that failed to be audited properly.", &errors);
+        let levels: Vec<_> = [Level::None].into_iter().chain(Level::TOLD).collect();
+        let levels: Vec<_> = levels
+            .into_iter()
+            .map(|level| {
+                let count = self.counts.levels.get(level as usize).map_or(0, read);
+                (format!("{{level=\"{}\"}}", level.as_str()), count)
+            })
+            .collect();
+        counter("apiserver_audit_level_total", "Requests by their audit policy level.", &levels);
+        counter(
+            "apiserver_audit_requests_rejected_total",
+            "Requests rejected because their audit event could not be stored.",
+            &[(String::new(), read(&self.counts.rejected))],
+        );
+        text
+    }
+
+    /// Hands an event to every backend. Fails when one that must not miss any has missed it.
+    async fn tell(&self, event: Event) -> Result<(), NotStored> {
+        self.counts.events.fetch_add(1, Ordering::Relaxed);
+        let event = Arc::new(event);
+        let mut outcome = Ok(());
+        for backend in &self.backends {
+            if backend.take(event.clone()).await.is_err() && backend.is_strict() {
+                outcome = Err(NotStored);
+            }
+        }
+        outcome
+    }
+}
+
+impl Trail {
+    /// Whether what the client sent is told.
+    pub fn wants_request(&self) -> bool {
+        self.ruling.level >= Level::Request
+    }
+
+    /// Whether what the client gets is told.
+    pub fn wants_response(&self) -> bool {
+        self.ruling.level >= Level::RequestResponse
+    }
+
+    pub fn impersonates(&mut self, user: &User) {
+        self.event.impersonated_user = Some(Account::from(user));
+    }
+
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        self.event.annotations.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// What the client sent.
+    pub fn request(&mut self, object: Value) {
+        if self.wants_request() {
+            self.event.request_object = Some(Arc::new(self.shown(object)));
+        }
+    }
+
+    /// The name of the object, which the request did not have or the server has made.
+    pub fn names(&mut self, name: &str) {
+        if let Some(object) = &mut self.event.object_ref
+            && object.name.is_empty()
+        {
+            name.clone_into(&mut object.name);
+        }
+    }
+
+    /// The object that the request names in its body, by uid and version.
+    pub fn refers(&mut self, uid: &str, version: &str) {
+        if let Some(object) = &mut self.event.object_ref {
+            uid.clone_into(&mut object.uid);
+            version.clone_into(&mut object.resource_version);
+        }
+    }
+
+    /// The answer has begun, and goes on until the trail is dropped.
+    pub async fn start(&mut self, code: u16) {
+        self.answer(Ended { code, ..Ended::default() });
+        self.state = State::Started;
+        _ = self.tell(Stage::ResponseStarted).await;
+    }
+
+    pub async fn end(mut self, ended: Ended) {
+        self.answer(ended);
+        self.state = State::Ended;
+        _ = self.tell(Stage::ResponseComplete).await;
+    }
+
+    /// The server has failed in the middle of it.
+    pub async fn panic(mut self, ended: Ended) {
+        self.answer(ended);
+        self.state = State::Ended;
+        _ = self.tell(Stage::Panic).await;
+    }
+
+    fn answer(&mut self, ended: Ended) {
+        let mut status = match ended.status {
+            Some(Value::Object(mut status)) => {
+                status.retain(|field, _| !matches!(field.as_str(), "kind" | "apiVersion"));
+                status
+            }
+            _ => serde_json::Map::new(),
+        };
+        status.entry("metadata").or_insert_with(|| serde_json::json!({}));
+        status.insert("code".into(), ended.code.into());
+        self.event.response_status = Some(Value::Object(status));
+        if self.wants_response() {
+            self.event.response_object = ended.object.map(|object| Arc::new(self.shown(object)));
+        }
+    }
+
+    fn shown(&self, mut object: Value) -> Value {
+        if self.ruling.omit_managed_fields {
+            omit_managed_fields(&mut object);
+        }
+        object
+    }
+
+    async fn tell(&self, stage: Stage) -> Result<(), NotStored> {
+        if !self.ruling.tells(stage) {
+            return Ok(());
+        }
+        self.auditor.tell(self.told(stage)).await
+    }
+
+    fn told(&self, stage: Stage) -> Event {
+        let stage_timestamp = match stage {
+            Stage::RequestReceived => self.event.stage_timestamp,
+            _ => Timestamp::now(),
+        };
+        let mut event = Event { stage, stage_timestamp, ..self.event.clone() };
+        let micros = stage_timestamp.as_microsecond() - event.request_received_timestamp.as_microsecond();
+        if stage == Stage::ResponseComplete && self.state != State::Started && micros > SLOW_MILLIS * 1000 {
+            event.annotations.insert("apiserver.latency.k8s.io/total".into(), go_duration(micros));
+        }
+        event
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        match self.state {
+            State::Ended => return,
+            State::Started => {}
+            State::Open => {
+                let status = serde_json::json!({"metadata": {}, "message": "Connection closed early"});
+                self.answer(Ended { code: 200, status: Some(status), object: None });
+            }
+        }
+        if !self.ruling.tells(Stage::ResponseComplete) {
+            return;
+        }
+        let (auditor, event) = (self.auditor.clone(), self.told(Stage::ResponseComplete));
+        // A runtime that has gone takes its connections with it, and their events.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { _ = auditor.tell(event).await });
+        }
+    }
+}
+
+/// Takes managed fields out of an object, and out of the objects of a list or a table.
+fn omit_managed_fields(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    for (list, within) in [("items", None), ("rows", Some("object"))] {
+        for item in object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let item = match within {
+                Some(field) => item.get_mut(field),
+                None => Some(item),
+            };
+            if let Some(metadata) = item.and_then(|item| item.get_mut("metadata")).and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+        }
+    }
+}
+
+/// A duration as Go prints it.
+fn go_duration(micros: i64) -> String {
+    let trimmed = |number: String| number.trim_end_matches('0').trim_end_matches('.').to_owned();
+    let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+    match seconds {
+        0 => format!("{}ms", trimmed(format!("{}.{:03}", micros / 1000, micros % 1000))),
+        _ => {
+            let part = trimmed(format!("{}.{rest:06}", seconds % 60));
+            match (seconds / 3600, seconds / 60 % 60) {
+                (0, 0) => format!("{part}s"),
+                (0, minutes) => format!("{minutes}m{part}s"),
+                (hours, minutes) => format!("{hours}h{minutes}m{part}s"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn durations_are_told_as_go_prints_them() {
+        for (micros, expected) in [
+            (512_000, "512ms"),
+            (512_340, "512.34ms"),
+            (1_000_000, "1s"),
+            (61_500_000, "1m1.5s"),
+            (3_600_000_001, "1h0m0.000001s"),
+        ] {
+            assert_eq!(go_duration(micros), expected);
+        }
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_everywhere() {
+        let bare = json!({"metadata": {"name": "a"}});
+        let object = json!({"metadata": {"name": "a", "managedFields": [{}]}});
+        for (mut whole, expected) in [
+            (object.clone(), bare.clone()),
+            (json!({"items": [object]}), json!({"items": [bare]})),
+            (json!({"rows": [{"object": object}]}), json!({"rows": [{"object": bare}]})),
+            (json!([1]), json!([1])),
+        ] {
+            omit_managed_fields(&mut whole);
+            assert_eq!(whole, expected);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! CronJobs: a job at each time of a schedule.
+
+mod times;
+
+#[cfg(test)]
+mod tests;
+
+use crate::claim;
+use crate::subject::{Subject, part};
+use holdfast_core::schema::schedule::{self, Schedule};
+use holdfast_world::views::batch::CronJobStatus;
+use holdfast_world::views::{CronJob, Job};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Note, Plan, Propagation, Refused, Resource, Seen, Stamp, Time, Verb, View,
+    World,
+};
+use serde_json::{Value, json};
+use times::Missed;
+
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+#[derive(Default)]
+pub struct CronJobs;
+
+impl Controller for CronJobs {
+    fn name(&self) -> &'static str {
+        "cronjob-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![CronJob::resource().clone(), Job::resource().clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<CronJob>() {
+            keys.add(change.key.clone());
+            return;
+        }
+        let owners = [&change.before, &change.after].into_iter().flatten().filter_map(|job| job.meta.controller());
+        for owner in owners.filter(|owner| claim::names_kind::<CronJob>(owner)) {
+            keys.add(Key::new(&change.key.namespace, &owner.name));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        match world.get::<CronJob>(key) {
+            Some(cron_job) => Sync::new(world, cron_job, stamp.time).plan(),
+            None => Plan::default(),
+        }
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        let Some(cron_job) = world.get::<CronJob>(key) else { return Plan::default() };
+        let owner = Subject::from(cron_job);
+        let note = |Refused { action, refusal }: &Refused| match action.verb {
+            Verb::Create(_) if refusal.is("AlreadyExists") => None,
+            Verb::Create(_) if refusal.causes.iter().any(|cause| cause == "NamespaceTerminating") => None,
+            Verb::Create(_) => Some(owner.warning("FailedCreate", format!("Error creating job: {}", refusal.message))),
+            Verb::Delete { .. } => Some(owner.warning("FailedDelete", format!("Deleted job: {}", refusal.message))),
+            _ => None,
+        };
+        Plan { notes: refused.iter().filter_map(note).collect(), ..Plan::default() }
+    }
+}
+
+/// One CronJob as it is, and what becomes of it.
+struct Sync<'w> {
+    world: &'w World,
+    owner: Subject<'w>,
+    cron_job: Seen<'w, CronJob>,
+    jobs: Vec<Seen<'w, Job>>,
+    now: Time,
+    status: CronJobStatus,
+    plan: Plan,
+    /// What is done once the status is written.
+    after: Vec<Action>,
+}
+
+/// The schedule in its zone.
+struct Clock {
+    schedule: Schedule,
+    zone: jiff::tz::TimeZone,
+}
+
+impl Clock {
+    fn next(&self, after: Time) -> Option<Time> {
+        self.schedule.next(after.0, &self.zone).map(Time)
+    }
+}
+
+impl<'w> Sync<'w> {
+    fn new(world: &'w World, cron_job: Seen<'w, CronJob>, now: Time) -> Sync<'w> {
+        let status = cron_job.view.status.clone();
+        let jobs = claim::owned(world, &cron_job.meta().uid).collect();
+        let owner = Subject::from(cron_job);
+        Sync { world, owner, cron_job, jobs, now, status, plan: Plan::default(), after: Vec::new() }
+    }
+
+    fn plan(mut self) -> Plan {
+        self.clean_up();
+        let started = match self.clock() {
+            Ok(Some(clock)) => self.follow(&clock),
+            Ok(None) => None,
+            Err(note) => {
+                self.plan.notes.push(note);
+                None
+            }
+        };
+        self.look_after_active(started.as_deref());
+        if let Some(action) = self.write() {
+            self.plan.then(action);
+        }
+        self.plan.together(std::mem::take(&mut self.after));
+        self.plan
+    }
+
+    fn note(&mut self, note: Note) {
+        self.plan.notes.push(note);
+    }
+
+    /// Deletes finished jobs beyond what is to be kept, oldest first.
+    fn clean_up(&mut self) {
+        let spec = &self.cron_job.view.spec;
+        let limits = [
+            ("Complete", spec.successful_jobs_history_limit),
+            ("Failed", spec.failed_jobs_history_limit),
+        ];
+        let mut going = Vec::new();
+        for (kind, limit) in limits {
+            let Some(limit) = limit else { continue };
+            let ended = |job: &&Seen<'_, Job>| job.end().is_some_and(|end| end.kind == kind);
+            let mut ended: Vec<_> = self.jobs.iter().filter(ended).copied().collect();
+            // Jobs that never started are the newest.
+            let start = |job: &Seen<'_, Job>| (job.status.start_time.is_none(), job.status.start_time);
+            ended.sort_by(|a, b| (start(a), &a.meta().name).cmp(&(start(b), &b.meta().name)));
+            let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
+            going.extend(ended.into_iter().take(surplus));
+        }
+        let actions = going.iter().filter(|job| !job.meta().is_deleting()).map(|job| self.delete(*job)).collect();
+        self.plan.together(actions);
+        going.iter().for_each(|job| self.drop_active(&job.meta().uid));
+    }
+
+    fn delete(&self, job: Seen<'_, Job>) -> Action {
+        let verb = Verb::Delete {
+            uid: Some(job.meta().uid.as_str().into()),
+            version: None,
+            propagation: Some(Propagation::Background),
+            grace_seconds: None,
+        };
+        let note = self.owner.normal("SuccessfulDelete", format!("Deleted job {}", job.meta().name));
+        Action::new(Job::resource(), job.object.key(), verb).told(note)
+    }
+
+    fn is_active(&self, uid: &str) -> bool {
+        self.status.active.iter().any(|job| job["uid"] == uid)
+    }
+
+    fn drop_active(&mut self, uid: &str) {
+        self.status.active.retain(|job| job["uid"] != uid);
+    }
+
+    /// The schedule to follow; nothing while it is not to be followed; an error that people should know of.
+    fn clock(&self) -> Result<Option<Clock>, Note> {
+        let spec = &self.cron_job.view.spec;
+        if self.cron_job.meta().is_deleting() {
+            return Ok(None);
+        }
+        let unknown = |name: &str| {
+            let message = format!("invalid timeZone: {}: unknown time zone {name}", Value::from(name));
+            self.owner.warning("UnknownTimeZone", message)
+        };
+        if let Some(name) = spec.time_zone.as_deref().filter(|name| schedule::zone(name).is_none()) {
+            return Err(unknown(name));
+        }
+        if spec.suspend {
+            return Ok(None);
+        }
+        let schedule = Schedule::parse(&spec.schedule).map_err(|fault| {
+            let message = format!("unparseable schedule: {} : {fault}", Value::from(spec.schedule.as_str()));
+            self.owner.warning("UnparseableSchedule", message)
+        })?;
+        // A schedule without a zone is in UTC, whatever the zone of the machine.
+        let name = spec.time_zone.as_deref().or(schedule.zone()).unwrap_or("UTC");
+        let zone = schedule::zone(name).ok_or_else(|| unknown(name))?;
+        Ok(Some(Clock { schedule, zone }))
+    }
+
+    /// Starts the job that is due, and says when to look again. Answers the name of the job of the newest time of the
+    /// schedule, if it is there already.
+    fn follow(&mut self, clock: &Clock) -> Option<String> {
+        if clock.schedule.zone().is_some() && self.cron_job.spec.time_zone.is_none() {
+            let message = format!(
+                "CRON_TZ or TZ used in schedule {} is not officially supported, see \
+                 https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                Value::from(self.cron_job.spec.schedule.as_str())
+            );
+            self.note(self.owner.warning("UnsupportedSchedule", message));
+        }
+        let last = self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now);
+        let deadline = self.cron_job.spec.starting_deadline_seconds;
+        // Nothing older than the deadline is started any more.
+        let since = deadline.map_or(last, |seconds| last.max(self.now.plus_seconds(seconds.saturating_neg())));
+        let missed = match Missed::since(since, self.now, |time| clock.next(time)) {
+            Ok(missed) => missed,
+            Err(fault) => {
+                let message = format!("invalid schedule: {} : {fault}", self.cron_job.spec.schedule);
+                self.note(self.owner.warning("InvalidSchedule", message));
+                return None;
+            }
+        };
+        if missed.is_many {
+            let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            self.note(self.owner.warning("TooManyMissedTimes", message.into()));
+        }
+        let newest = Missed::since(last, self.now, |time| clock.next(time)).ok().and_then(|missed| missed.newest);
+        if let Some(next) = clock.next(newest.unwrap_or(last)) {
+            self.plan.again_at(next);
+        }
+        let time = missed.newest?;
+        if deadline.is_some_and(|seconds| time.plus_seconds(seconds) < self.now) {
+            let text = time.0.strftime("%a, %d %b %Y %H:%M:%S +0000");
+            self.note(self.owner.warning("MissSchedule", format!("Missed scheduled time to start a job: {text}")));
+            return None;
+        }
+        self.start(time, clock)
+    }
+
+    fn start(&mut self, time: Time, clock: &Clock) -> Option<String> {
+        let name = format!("{}-{}", self.cron_job.meta().name, time.seconds().div_euclid(60));
+        if self.status.active.iter().any(|job| job["name"] == name.as_str()) || self.status.last_schedule_time == Some(time)
+        {
+            return None;
+        }
+        let key = Key::new(&self.cron_job.meta().namespace, &name);
+        if let Some(job) = self.world.get::<Job>(&key) {
+            // Started by the plan before this one: now that it is there, the status can name it.
+            if !job.meta().is_controlled_by(&self.cron_job.meta().uid) {
+                return None;
+            }
+            self.status.active.push(reference(job));
+            self.status.last_schedule_time = Some(time);
+            return Some(name);
+        }
+        let policy = self.cron_job.view.spec.concurrency_policy.as_str();
+        let running = self.running();
+        if policy == "Forbid" && !running.is_empty() {
+            let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
+            self.note(self.owner.normal("JobAlreadyActive", message.into()));
+            return None;
+        }
+        if policy == "Replace" {
+            let going: Vec<_> = running.iter().filter_map(|uid| self.jobs.iter().find(|job| job.meta().uid == *uid)).collect();
+            let actions = going.into_iter().map(|job| self.delete(*job)).collect();
+            self.plan.together(actions);
+            running.iter().for_each(|uid| self.drop_active(uid));
+            self.jobs.retain(|job| !running.contains(&job.meta().uid));
+        }
+        let note = self.owner.normal("SuccessfulCreate", "Created job {name}".into());
+        let body = self.job(&name, time, clock);
+        self.after.push(Action::new(Job::resource(), key, Verb::Create(body)).told(note));
+        None
+    }
+
+    /// The jobs that the status lists as active and that have not finished, by uid.
+    fn running(&self) -> Vec<String> {
+        let is_over = |uid: &str| match self.jobs.iter().find(|job| job.meta().uid == uid) {
+            Some(job) => job.is_finished(),
+            None => true,
+        };
+        let uids = self.status.active.iter().filter_map(|job| job["uid"].as_str());
+        uids.filter(|uid| !is_over(uid)).map(str::to_owned).collect()
+    }
+
+    fn job(&self, name: &str, time: Time, clock: &Clock) -> Value {
+        let template = part(self.owner.object, &["spec", "jobTemplate"]);
+        let zone = if self.cron_job.spec.time_zone.is_some() { clock.zone.clone() } else { jiff::tz::TimeZone::UTC };
+        let zoned = time.0.to_zoned(zone);
+        let offset = zoned.strftime("%:z").to_string();
+        let offset = if zoned.offset().is_zero() { "Z" } else { &offset };
+        let mut metadata = json!({
+            "name": name,
+            "namespace": self.cron_job.meta().namespace,
+            "ownerReferences": [self.owner.reference()],
+            "annotations": template["metadata"]["annotations"],
+        });
+        if !template["metadata"]["labels"].is_null() {
+            metadata["labels"] = template["metadata"]["labels"].clone();
+        }
+        metadata["annotations"][SCHEDULED] = format!("{}{offset}", zoned.strftime("%Y-%m-%dT%H:%M:%S")).into();
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]})
+    }
+
+    /// Compares the jobs that there are with those that the status lists.
+    fn look_after_active(&mut self, started: Option<&str>) {
+        for job in self.jobs.clone() {
+            let (uid, name) = (&job.meta().uid, &job.meta().name);
+            match (self.is_active(uid), job.end()) {
+                (false, None) => {
+                    let message = format!("Saw a job that the controller did not create or forgot: {name}");
+                    self.note(self.owner.warning("UnexpectedJob", message));
+                }
+                (true, Some(end)) if started != Some(name) => {
+                    let message = format!("Saw completed job: {name}, condition: {}", end.kind);
+                    self.note(self.owner.normal("SawCompletedJob", message));
+                    self.drop_active(uid);
+                }
+                _ => {}
+            }
+            if job.end().is_some_and(|end| end.kind == "Complete") {
+                self.status.last_successful_time = self.status.last_successful_time.max(job.status.completion_time);
+            }
+        }
+        let gone = |job: &&Value| !self.jobs.iter().any(|known| job["uid"] == known.meta().uid.as_str());
+        let gone: Vec<Value> = self.status.active.iter().filter(gone).cloned().collect();
+        for job in gone {
+            let (uid, name) = (job["uid"].as_str().unwrap_or_default(), job["name"].as_str().unwrap_or_default());
+            self.note(self.owner.normal("MissingJob", format!("Active job went missing: {name}")));
+            self.drop_active(uid);
+        }
+    }
+
+    fn write(&self) -> Option<Action> {
+        self.owner.status(|status| {
+            match self.status.active.is_empty() {
+                true => status.remove("active"),
+                false => status.insert("active".into(), self.status.active.clone().into()),
+            };
+            let times = [
+                ("lastScheduleTime", self.status.last_schedule_time),
+                ("lastSuccessfulTime", self.status.last_successful_time),
+            ];
+            for (field, time) in times {
+                if let Some(time) = time {
+                    status.insert(field.into(), time.to_string().into());
+                }
+            }
+        })
+    }
+}
+
+fn reference(job: Seen<'_, Job>) -> Value {
+    let meta = job.meta();
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    })
+}

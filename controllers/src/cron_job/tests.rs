@@ -1,0 +1,176 @@
+use super::CronJobs;
+use holdfast_world::trial::Trial;
+use serde_json::{Value, json};
+
+/// Trials begin at 2026-11-21 10:00 UTC.
+const FIRST_MINUTE: i64 = 1_795_255_200 / 60;
+
+fn cron_job(spec: Value) -> Value {
+    let mut cron_job = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"},
+        "spec": {"schedule": "* * * * *", "jobTemplate": {
+            "metadata": {"labels": {"from": "cron"}, "annotations": {"note": "x"}},
+            "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}},
+        }},
+    });
+    for (field, value) in spec.as_object().expect("fields") {
+        cron_job["spec"][field] = value.clone();
+    }
+    cron_job
+}
+
+fn started(spec: Value) -> Trial {
+    let mut trial = Trial::new().with(CronJobs);
+    trial.create(cron_job(spec));
+    trial.run();
+    trial
+}
+
+fn job(minutes: i64) -> String {
+    format!("c-{}", FIRST_MINUTE + minutes)
+}
+
+fn status(trial: &Trial) -> Value {
+    trial.get("cronjobs", "c")["status"].clone()
+}
+
+fn active(trial: &Trial) -> Vec<String> {
+    let status = status(trial);
+    let active = status["active"].as_array().into_iter().flatten();
+    active.map(|job| job["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+fn finish(trial: &mut Trial, name: &str, kind: &str) {
+    let now = trial.now();
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+    let (announced, completion) =
+        if kind == "Complete" { ("SuccessCriteriaMet", json!(now)) } else { ("FailureTarget", Value::Null) };
+    let status = json!({"startTime": now, "completionTime": completion, "uncountedTerminatedPods": {},
+        "conditions": [condition(announced), condition(kind)]});
+    trial.patch_status("jobs", name, status);
+    trial.run();
+}
+
+#[test]
+fn a_job_each_minute() {
+    let mut trial = started(json!({}));
+    trial.run_for(59);
+    assert!(trial.list("jobs").is_empty());
+    trial.run_for(1);
+    assert_eq!(trial.names("jobs"), [job(1)]);
+    let made = trial.get("jobs", &job(1));
+    assert_eq!(made["metadata"]["labels"]["from"], "cron");
+    let annotations = json!({"note": "x", "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-11-21T10:01:00Z"});
+    assert_eq!(made["metadata"]["annotations"], annotations);
+    assert_eq!(made["metadata"]["ownerReferences"][0]["kind"], "CronJob");
+    assert_eq!(active(&trial), [job(1)]);
+    assert_eq!(status(&trial)["lastScheduleTime"], "2026-11-21T10:01:00Z");
+    trial.run_for(60);
+    assert_eq!(active(&trial), [job(1), job(2)]);
+    let created = |minutes| format!("Normal SuccessfulCreate Created job {}", job(minutes));
+    assert_eq!(trial.take_notes(), [created(1), created(2)]);
+    finish(&mut trial, &job(1), "Complete");
+    assert_eq!(active(&trial), [job(2)]);
+    assert_eq!(status(&trial)["lastSuccessfulTime"], json!(trial.now()));
+    let saw = format!("Normal SawCompletedJob Saw completed job: {}, condition: Complete", job(1));
+    assert_eq!(trial.take_notes(), [saw]);
+}
+
+#[test]
+fn what_runs_holds_back_or_is_replaced() {
+    let mut trial = started(json!({"concurrencyPolicy": "Forbid"}));
+    trial.run_for(120);
+    assert_eq!(trial.names("jobs"), [job(1)]);
+    let held = "Normal JobAlreadyActive Not starting job because prior execution is running and concurrency policy is \
+                Forbid";
+    assert_eq!(trial.take_notes().last().expect("a note"), held);
+    finish(&mut trial, &job(1), "Failed");
+    assert_eq!(active(&trial), [job(2)], "the newest time is not lost");
+
+    let mut trial = started(json!({"concurrencyPolicy": "Replace"}));
+    trial.run_for(120);
+    assert_eq!(trial.names("jobs"), [job(2)]);
+    assert_eq!(active(&trial), [job(2)]);
+    let notes = trial.take_notes();
+    assert_eq!(notes[1..2], [format!("Normal SuccessfulDelete Deleted job {}", job(1))], "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("MissingJob")), "{notes:?}");
+}
+
+#[test]
+fn only_the_newest_missed_time_counts() {
+    let mut trial = started(json!({}));
+    trial.pass_millis(3_600_000 * 3);
+    trial.run();
+    assert_eq!(trial.names("jobs"), [job(180)]);
+    let many = "Warning TooManyMissedTimes too many missed start times. Set or decrease .spec.startingDeadlineSeconds or \
+                check clock skew";
+    assert!(trial.take_notes().contains(&many.to_owned()));
+    let mut trial = started(json!({"schedule": "0 * * * *", "startingDeadlineSeconds": 600}));
+    trial.pass_millis(1000 * (3600 + 601));
+    trial.run();
+    assert!(trial.list("jobs").is_empty());
+    trial.pass_millis(1000 * 3000);
+    trial.run();
+    assert_eq!(trial.names("jobs"), [job(120)]);
+}
+
+#[test]
+fn history_is_kept_to_its_limits() {
+    let mut trial = started(json!({"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 0}));
+    for minute in 1..=3 {
+        trial.run_for(60);
+        finish(&mut trial, &job(minute), if minute == 2 { "Failed" } else { "Complete" });
+    }
+    assert_eq!(trial.names("jobs"), [job(3)]);
+    assert!(active(&trial).is_empty());
+    let notes = trial.take_notes();
+    let deleted = notes.iter().filter(|note| note.starts_with("Normal SuccessfulDelete")).count();
+    assert_eq!(deleted, 2, "{notes:?}");
+}
+
+#[test]
+fn jobs_that_come_and_go_by_other_hands() {
+    let mut trial = started(json!({}));
+    trial.run_for(60);
+    trial.patch("cronjobs", "c", json!({"spec": {"suspend": true}}));
+    trial.delete_as("jobs", &job(1), Some(holdfast_world::Propagation::Background), None);
+    trial.run_for(600);
+    assert!(active(&trial).is_empty());
+    assert_eq!(trial.take_notes()[1..], [format!("Normal MissingJob Active job went missing: {}", job(1))]);
+    let uid = trial.get("cronjobs", "c")["metadata"]["uid"].clone();
+    let mut by_hand = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "by-hand"}});
+    by_hand["spec"] = cron_job(json!({}))["spec"]["jobTemplate"]["spec"].clone();
+    by_hand["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": uid, "controller": true}]);
+    trial.create(by_hand);
+    trial.run();
+    let unexpected = "Warning UnexpectedJob Saw a job that the controller did not create or forgot: by-hand";
+    assert_eq!(trial.take_notes(), [unexpected]);
+}
+
+#[test]
+fn a_schedule_that_never_fires_and_zones() {
+    let mut trial = started(json!({"schedule": "0 0 31 2 *"}));
+    assert_eq!(trial.next_time(), None);
+    let invalid = "Warning InvalidSchedule invalid schedule: 0 0 31 2 * : time difference between two schedules is less \
+                   than 1 second";
+    assert_eq!(trial.take_notes(), [invalid]);
+
+    let mut trial = started(json!({"schedule": "15 11 * * *", "timeZone": "Europe/Oslo"}));
+    trial.run_for(15 * 60);
+    let made = trial.get("jobs", &job(15));
+    let scheduled = &made["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"];
+    assert_eq!(scheduled, "2026-11-21T11:15:00+01:00");
+}
+
+#[test]
+fn a_restart_starts_nothing_twice() {
+    let mut trial = started(json!({"schedule": "@every 90s"}));
+    trial.run_for(90);
+    assert_eq!(trial.list("jobs").len(), 1);
+    trial.restart(CronJobs);
+    trial.run_for(60);
+    assert_eq!(trial.list("jobs").len(), 1);
+    trial.run_for(60);
+    assert_eq!(trial.list("jobs").len(), 2);
+}

@@ -1,0 +1,240 @@
+//! Deployments: ReplicaSets of one template after the other.
+
+mod history;
+mod recreate;
+mod rollback;
+mod rolling;
+mod scale;
+mod set;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use crate::claim::{self, Managing};
+use crate::conditions::Conditions;
+use crate::subject::{self, Subject};
+use holdfast_world::views::{Deployment, Pod, ReplicaSet};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+};
+use serde_json::Value;
+use set::Set;
+
+/// The annotation with the number of a template, on Deployments and ReplicaSets.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+
+#[derive(Default)]
+pub struct Deployments;
+
+impl Managing for Deployment {
+    fn selector(&self) -> &Selector {
+        &self.spec.selector
+    }
+}
+
+impl Controller for Deployments {
+    fn name(&self) -> &'static str {
+        "deployment-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Deployment::resource().clone(), ReplicaSet::resource().clone(), Pod::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        claim::index_orphans::<ReplicaSet>(world);
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Deployment>() {
+            keys.add(change.key.clone());
+        } else if change.is_of::<ReplicaSet>() {
+            claim::concerned::<Deployment>(world, change, keys);
+        } else if change.after.is_none() {
+            recreate::concerned_by_the_end_of_a_pod(world, change, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        match world.get::<Deployment>(key) {
+            Some(deployment) => Sync::of(world, deployment, stamp).run(),
+            None => Plan::default(),
+        }
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        let Some(deployment) = world.get::<Deployment>(key) else { return Plan::default() };
+        let is_creation = |refused: &&Refused| matches!(refused.action.verb, Verb::Create(_));
+        match refused.iter().find(is_creation) {
+            Some(creation) => history::cannot_create(Sync::of(world, deployment, stamp), creation),
+            None => Plan::default(),
+        }
+    }
+}
+
+/// One plan in the making.
+struct Sync<'w> {
+    world: &'w World,
+    deployment: Seen<'w, Deployment>,
+    stamp: Stamp,
+    template: Value,
+    /// The ReplicaSet of the template, if there is one.
+    new: Option<Set<'w>>,
+    /// All others, oldest first.
+    old: Vec<Set<'w>>,
+    /// Whether the status is written: a second time would rest on a version that the first replaces.
+    wrote_status: bool,
+    plan: Plan,
+}
+
+/// Whether a plan goes on: not beyond a write on which the rest depends.
+type Flow = std::ops::ControlFlow<()>;
+const GO_ON: Flow = Flow::Continue(());
+const STOP: Flow = Flow::Break(());
+
+impl<'w> Sync<'w> {
+    fn of(world: &'w World, deployment: Seen<'w, Deployment>, stamp: Stamp) -> Sync<'w> {
+        let owner = Subject::from(deployment);
+        let candidates = claim::candidates::<ReplicaSet>(world, owner);
+        let claims = claim::claim(owner, candidates, |meta| deployment.spec.selector.matches(meta));
+        let template = subject::part(deployment.object, &["spec", "template"]);
+        let mut plan = Plan::default();
+        plan.together(claims.actions);
+        let mut old: Vec<_> = claims.mine.into_iter().map(Set::of).collect();
+        old.sort_by(|one, other| one.age().cmp(&other.age()));
+        let new = old.iter().position(|set| set.has_template(&template)).map(|index| old.remove(index));
+        Sync { world, deployment, stamp, template, new, old, wrote_status: false, plan }
+    }
+
+    fn run(mut self) -> Plan {
+        let _ = self.steps();
+        self.plan
+    }
+
+    fn steps(&mut self) -> Flow {
+        if self.deployment.spec.selector.is_everything() {
+            self.refuse_to_select_all();
+            return STOP;
+        }
+        if self.deployment.meta().is_deleting() {
+            return self.tell_numbers();
+        }
+        self.note_pause();
+        if self.deployment.spec.paused {
+            return self.keep_size();
+        }
+        if let Some(revision) = self.rollback_wanted() {
+            return self.roll_back(revision);
+        }
+        if self.is_resized() {
+            return self.keep_size();
+        }
+        match self.is_rolling() {
+            true => self.roll(),
+            false => self.recreate(),
+        }
+    }
+
+    /// Scales what there is; no pod of another template is made.
+    fn keep_size(&mut self) -> Flow {
+        self.settle_revision()?;
+        self.scale_all();
+        if self.deployment.spec.paused && self.rollback_wanted().is_none() {
+            self.forget_old_sets();
+        }
+        self.tell_numbers_now();
+        GO_ON
+    }
+
+    fn tell_numbers(&mut self) -> Flow {
+        self.settle_revision()?;
+        self.tell_numbers_now();
+        GO_ON
+    }
+
+    fn refuse_to_select_all(&mut self) {
+        let message = "This deployment is selecting all pods. A non-empty selector is required.";
+        self.plan.notes.push(self.subject().warning("SelectingAll", message.to_owned()));
+        let generation = self.deployment.meta().generation;
+        if self.deployment.status.observed_generation < generation {
+            self.write_status(|status| _ = status.insert("observedGeneration".into(), generation.into()));
+        }
+    }
+
+    fn subject(&self) -> Subject<'w> {
+        Subject::from(self.deployment)
+    }
+
+    fn replicas(&self) -> i64 {
+        self.deployment.spec.replicas.unwrap_or(1)
+    }
+
+    fn is_rolling(&self) -> bool {
+        self.deployment.spec.strategy.kind != "Recreate"
+    }
+
+    /// How many pods there may be beside those wanted, and how many of those may be missing.
+    fn bounds(&self) -> (i64, i64) {
+        if !self.is_rolling() {
+            return (0, 0);
+        }
+        let rolling = self.deployment.spec.strategy.rolling_update.as_ref();
+        let amount = |amount: Option<holdfast_world::views::workloads::Amount>, round_up| {
+            amount.map_or(0, |amount| amount.of(self.replicas(), round_up)).max(0)
+        };
+        let surge = amount(rolling.and_then(|rolling| rolling.max_surge), true);
+        let missing = amount(rolling.and_then(|rolling| rolling.max_unavailable), false);
+        // Both 0 is nothing that a rollout could go on with.
+        let missing = if surge == 0 && missing == 0 { 1 } else { missing };
+        (surge, missing.min(self.replicas()))
+    }
+
+    fn surge(&self) -> i64 {
+        self.bounds().0
+    }
+
+    fn min_available(&self) -> i64 {
+        self.replicas() - self.bounds().1
+    }
+
+    /// How many pods there may be in all.
+    fn max_replicas(&self) -> i64 {
+        self.replicas().saturating_add(self.surge())
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Set<'w>> {
+        self.old.iter().chain(&self.new)
+    }
+
+    /// The number of pods that all sets together ask for.
+    fn asked(&self) -> i64 {
+        self.sets().map(|set| set.replicas).sum()
+    }
+
+    fn available(&self) -> i64 {
+        self.sets().map(|set| set.seen.status.available_replicas).sum()
+    }
+
+    /// Writes the status, unless it is as `change` makes it, or is written already.
+    fn write_status(&mut self, change: impl FnOnce(&mut serde_json::Map<String, Value>)) {
+        if !self.wrote_status
+            && let Some(action) = self.subject().status(change)
+        {
+            self.wrote_status = true;
+            self.plan.then(action);
+        }
+    }
+
+    /// Writes the conditions alone.
+    fn write_conditions(&mut self, change: impl FnOnce(&mut Conditions)) {
+        self.write_status(|status| {
+            let mut conditions = Conditions::take(status);
+            change(&mut conditions);
+            conditions.put(status);
+        });
+    }
+
+    fn then(&mut self, action: Action) {
+        self.plan.then(action);
+    }
+}

@@ -1,0 +1,62 @@
+//! Rolling updates: some new pods, some old ones less, and again.
+
+use super::{Flow, GO_ON, STOP, Sync};
+use crate::planted::{Bug, planted};
+
+impl Sync<'_> {
+    /// One scaling a plan: the numbers of the next rest on what comes of it.
+    pub fn roll(&mut self) -> Flow {
+        self.settle_revision()?;
+        self.ensure_new_set()?;
+        if self.grow_new_set() || self.shrink_old_sets() {
+            self.tell_progress();
+            return STOP;
+        }
+        if self.is_complete_as_told() {
+            self.forget_old_sets();
+        }
+        self.tell_progress();
+        GO_ON
+    }
+
+    /// How many pods the new set is to have; `now` is what it has.
+    pub fn new_size(&self, now: i64) -> i64 {
+        if !self.is_rolling() {
+            return self.replicas();
+        }
+        let room = self.max_replicas() - self.asked();
+        if room <= 0 { now } else { now + room.min(self.replicas() - now) }
+    }
+
+    fn grow_new_set(&mut self) -> bool {
+        let Some(now) = self.new.as_ref().map(|set| set.replicas) else { return false };
+        let size = if now > self.replicas() { self.replicas() } else { self.new_size(now) };
+        self.scale_new(size)
+    }
+
+    /// Takes pods off old sets as far as enough stay available: first such as are not available anyway.
+    fn shrink_old_sets(&mut self) -> bool {
+        let new_unavailable = self.new.as_ref().map_or(0, |set| set.replicas - set.available());
+        let new_unavailable = if planted(Bug::UnreadyCountsAsAvailable) { 0 } else { new_unavailable };
+        let budget = self.asked() - self.min_available() - new_unavailable;
+        if budget <= 0 || self.old.iter().all(|set| !set.is_active()) {
+            return false;
+        }
+        self.take_off(budget, |set| set.replicas - set.available())
+            || self.take_off(self.available() - self.min_available(), |set| set.replicas)
+    }
+
+    /// Takes so many pods off old sets, oldest first, of each at most what `most` says.
+    fn take_off(&mut self, budget: i64, most: impl Fn(&super::Set<'_>) -> i64) -> bool {
+        let mut left = budget;
+        for index in 0..self.old.len() {
+            let set = &self.old[index];
+            let taken = most(set).clamp(0, set.replicas.max(0)).min(left);
+            if taken > 0 {
+                left -= taken;
+                self.scale_old(index, self.old[index].replicas - taken);
+            }
+        }
+        left < budget
+    }
+}

@@ -1,0 +1,231 @@
+//! What the status of a Deployment tells: numbers, and how the rollout goes on.
+
+use super::Sync;
+use crate::conditions::Conditions;
+use crate::replicas::REPLICA_FAILURE;
+use crate::subject::count;
+use holdfast_world::Time;
+use holdfast_world::views::Deployment;
+use holdfast_world::views::pod::Condition;
+use serde_json::{Map, Value, json};
+
+pub const PROGRESSING: &str = "Progressing";
+const AVAILABLE: &str = "Available";
+/// The reasons of [`PROGRESSING`].
+const COMPLETE: &str = "NewReplicaSetAvailable";
+const TIMED_OUT: &str = "ProgressDeadlineExceeded";
+const PAUSED: &str = "DeploymentPaused";
+
+/// Whether a rollout can be late. The largest number stands for none.
+pub fn has_deadline(deployment: &Deployment) -> bool {
+    deployment.spec.progress_deadline_seconds.is_some_and(|seconds| seconds != i64::from(i32::MAX))
+}
+
+/// The numbers of a status.
+struct Numbers {
+    replicas: i64,
+    updated: i64,
+    ready: i64,
+    available: i64,
+    unavailable: i64,
+    terminating: Option<i64>,
+}
+
+impl Sync<'_> {
+    fn numbers(&self) -> Numbers {
+        let available = self.available();
+        Numbers {
+            replicas: self.sets().map(|set| set.seen.status.replicas).sum(),
+            updated: self.new.as_ref().map_or(0, |set| set.seen.status.replicas),
+            ready: self.sets().map(|set| set.seen.status.ready_replicas).sum(),
+            available,
+            unavailable: (self.asked() - available).max(0),
+            terminating: self.terminating(),
+        }
+    }
+
+    /// `None` where a set does not tell; one that nobody looked at yet has none.
+    fn terminating(&self) -> Option<i64> {
+        let told = |set: &super::Set<'_>| match set.seen.status.observed_generation {
+            0 => Some(set.seen.status.terminating_replicas.unwrap_or(0)),
+            _ => set.seen.status.terminating_replicas,
+        };
+        self.sets().map(told).sum()
+    }
+
+    pub fn has_condition(&self, kind: &str) -> bool {
+        Condition::find(&self.deployment.status.conditions, kind).is_some()
+    }
+
+    /// Notes that somebody paused or resumed the rollout. What is late stays late.
+    pub fn note_pause(&mut self) {
+        let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING);
+        let reason = condition.map_or("", |condition| condition.reason.as_str());
+        let (reason, message) = match (self.deployment.spec.paused, reason) {
+            (_, TIMED_OUT) | (true, PAUSED) => return,
+            (true, _) => (PAUSED, "Deployment is paused"),
+            (false, PAUSED) => ("DeploymentResumed", "Deployment is resumed"),
+            (false, _) => return,
+        };
+        if has_deadline(&self.deployment) {
+            let now = self.stamp.time;
+            self.write_conditions(|conditions| conditions.set(PROGRESSING, "Unknown", reason, message.to_owned(), now));
+        }
+    }
+
+    /// Whether the status that is stored says that the rollout is complete.
+    pub fn is_complete_as_told(&self) -> bool {
+        let status = &self.deployment.status;
+        let all = self.replicas();
+        let is_current = status.observed_generation >= self.deployment.meta().generation;
+        is_current && [status.updated_replicas, status.replicas, status.available_replicas].iter().all(|n| *n == all)
+    }
+
+    /// Tells the numbers alone.
+    pub fn tell_numbers_now(&mut self) {
+        let numbers = self.numbers();
+        self.tell(&numbers, |_| ());
+    }
+
+    /// Tells the numbers, and whether the rollout goes on, is late, or is complete.
+    pub fn tell_progress(&mut self) {
+        let numbers = self.numbers();
+        let failure = self.replica_failure();
+        let progress = self.progress(&numbers);
+        let (now, has_deadline) = (self.stamp.time, has_deadline(&self.deployment));
+        self.tell(&numbers, |conditions| {
+            match progress {
+                _ if !has_deadline => conditions.remove(PROGRESSING),
+                Progress::Complete(message) => conditions.set(PROGRESSING, "True", COMPLETE, message, now),
+                Progress::Made(message) => conditions.renew(PROGRESSING, "True", "ReplicaSetUpdated", message, now),
+                Progress::Late(message) => conditions.set(PROGRESSING, "False", TIMED_OUT, message, now),
+                Progress::None => {}
+            }
+            match failure {
+                None => conditions.remove(REPLICA_FAILURE),
+                Some(failure) if is_known(conditions, &failure) => {}
+                Some(failure) => {
+                    conditions.remove(REPLICA_FAILURE);
+                    conditions.push(failure);
+                }
+            }
+        });
+        self.look_again_at_the_deadline(&numbers);
+    }
+
+    fn tell(&mut self, numbers: &Numbers, change: impl FnOnce(&mut Conditions)) {
+        let (now, generation) = (self.stamp.time, self.deployment.meta().generation);
+        let is_available = numbers.available >= self.min_available();
+        self.write_status(|status| {
+            numbers.write(status);
+            count(status, "observedGeneration", generation);
+            let mut conditions = Conditions::take(status);
+            let (state, reason, message) = match is_available {
+                true => ("True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
+                false => ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
+            };
+            conditions.set(AVAILABLE, state, reason, message.to_owned(), now);
+            change(&mut conditions);
+            conditions.put(status);
+        });
+    }
+
+    fn progress(&self, numbers: &Numbers) -> Progress {
+        let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING);
+        let was_complete = condition.is_some_and(|condition| condition.reason == COMPLETE);
+        if !has_deadline(&self.deployment) || (was_complete && numbers.replicas == numbers.updated) {
+            return Progress::None;
+        }
+        let whose = match &self.new {
+            Some(set) => format!("ReplicaSet \"{}\"", set.name()),
+            None => format!("Deployment \"{}\"", self.deployment.meta().name),
+        };
+        if numbers.are_all(self.replicas()) {
+            return Progress::Complete(format!("{whose} has successfully progressed."));
+        }
+        if self.is_progress(numbers) {
+            return Progress::Made(format!("{whose} is progressing."));
+        }
+        let deadline = self.deadline().filter(|_| !was_complete);
+        let is_late = condition.is_some_and(|condition| condition.reason == TIMED_OUT);
+        if is_late || deadline.is_some_and(|deadline| deadline < self.stamp.time) {
+            return Progress::Late(format!("{whose} has timed out progressing."));
+        }
+        Progress::None
+    }
+
+    /// Whether more is new, less is old, or more is ready or available than the stored status tells.
+    fn is_progress(&self, numbers: &Numbers) -> bool {
+        let old = &self.deployment.status;
+        numbers.updated > old.updated_replicas
+            || numbers.replicas - numbers.updated < old.replicas - old.updated_replicas
+            || numbers.ready > old.ready_replicas
+            || numbers.available > old.available_replicas
+    }
+
+    /// When the rollout is late if nothing moves.
+    fn deadline(&self) -> Option<Time> {
+        let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING)?;
+        let seconds = self.deployment.spec.progress_deadline_seconds?;
+        Some(condition.last_update_time?.plus_seconds(seconds))
+    }
+
+    fn look_again_at_the_deadline(&mut self, numbers: &Numbers) {
+        let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING);
+        let is_late = condition.is_some_and(|condition| condition.reason == TIMED_OUT);
+        if has_deadline(&self.deployment)
+            && !is_late
+            && !numbers.are_all(self.replicas())
+            && let Some(deadline) = self.deadline()
+        {
+            // Times are told in whole seconds: one second later there is no doubt.
+            self.plan.again_at(deadline.plus_seconds(1).max(self.stamp.time.plus_seconds(1)));
+        }
+    }
+
+    /// Why pods cannot be made: of the new set, or else of any.
+    fn replica_failure(&self) -> Option<Value> {
+        let of = |set: &super::Set<'_>| Condition::find(&set.seen.status.conditions, REPLICA_FAILURE).cloned();
+        let failure = self.new.as_ref().and_then(of).or_else(|| self.old.iter().find_map(of))?;
+        Some(json!({
+            "type": failure.kind,
+            "status": failure.status,
+            "reason": failure.reason,
+            "message": failure.message,
+            "lastUpdateTime": failure.last_transition_time,
+            "lastTransitionTime": failure.last_transition_time,
+        }))
+    }
+}
+
+fn is_known(conditions: &Conditions, failure: &Value) -> bool {
+    let known = conditions.get(REPLICA_FAILURE);
+    known.is_some_and(|known| failure["status"] == known.status && failure["reason"] == known.reason)
+}
+
+/// How a rollout goes on, with what is said of it.
+enum Progress {
+    Complete(String),
+    Made(String),
+    Late(String),
+    /// Nothing new.
+    None,
+}
+
+impl Numbers {
+    fn are_all(&self, replicas: i64) -> bool {
+        [self.updated, self.replicas, self.available].iter().all(|number| *number == replicas)
+    }
+
+    fn write(&self, status: &mut Map<String, Value>) {
+        count(status, "replicas", self.replicas);
+        count(status, "updatedReplicas", self.updated);
+        count(status, "readyReplicas", self.ready);
+        count(status, "availableReplicas", self.available);
+        count(status, "unavailableReplicas", self.unavailable);
+        match self.terminating {
+            Some(number) => status.insert("terminatingReplicas".into(), number.into()),
+            None => status.remove("terminatingReplicas"),
+        };
+    }
+}

@@ -1,0 +1,47 @@
+//! Short names for templates.
+
+use serde_json::Value;
+
+/// Letters and digits of generated names: no vowels, so no words.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A name for a template: equal templates have equal names, and `collisions` makes another one where two that differ
+/// have the same.
+pub fn of(template: &Value, collisions: i64) -> String {
+    let mut sum = Fnv1a::default();
+    sum.add(template.to_string().as_bytes());
+    if collisions > 0 {
+        sum.add(&collisions.to_le_bytes());
+    }
+    sum.0.to_string().bytes().map(|digit| ALPHABET[usize::from(digit) % ALPHABET.len()] as char).collect()
+}
+
+struct Fnv1a(u32);
+
+impl Default for Fnv1a {
+    fn default() -> Fnv1a {
+        Fnv1a(0x811c_9dc5)
+    }
+}
+
+impl Fnv1a {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_name_stays_and_collisions_change_it() {
+        let template = json!({"metadata": {"labels": {"app": "a"}}, "spec": {}});
+        assert_eq!(of(&template, 0), "556598c496");
+        assert_ne!(of(&template, 1), of(&template, 0));
+        assert_ne!(of(&template, 2), of(&template, 1));
+    }
+}

@@ -1,0 +1,129 @@
+//! Jobs: pods that are to succeed so many times.
+//!
+//! Each pod carries a finalizer until it is counted. Counting has an order, so that nothing is lost or counted twice
+//! whenever the process ends: the pod's uid is written into the status, then the finalizer is removed, then the uid
+//! becomes part of the count. Each plan takes the steps that are due; the changes that it makes bring the next.
+
+mod indexes;
+mod members;
+mod policy;
+mod sync;
+mod tracking;
+
+#[cfg(test)]
+mod tests;
+
+use crate::claim::{self, Managing};
+use crate::pods;
+use crate::subject::Subject;
+use holdfast_world::views::{Job, Pod};
+use holdfast_world::{
+    Change, Controller, Key, Keys, Owner, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+};
+use members::{TRACKING, untrack};
+
+/// The value of `spec.managedBy` that says the same as none.
+const MANAGER: &str = "kubernetes.io/job-controller";
+/// Before the name of a pod that no job will count; no object has such a name.
+const POD: &str = "pod/";
+
+#[derive(Default)]
+pub struct Jobs;
+
+impl Managing for Job {
+    fn selector(&self) -> &Selector {
+        &self.spec.selector
+    }
+}
+
+impl Controller for Jobs {
+    fn name(&self) -> &'static str {
+        "job-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Job::resource().clone(), Pod::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        claim::index_orphans::<Pod>(world);
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Job>() {
+            keys.add(change.key.clone());
+            let uids = [&change.before, &change.after].into_iter().flatten().map(|job| job.meta.uid.as_str());
+            if change.after::<Job>().is_none_or(|job| job.is_finished()) {
+                uids.flat_map(|uid| world.owned::<Pod>(uid)).for_each(|pod| add_uncounted(world, pod, keys));
+            }
+        } else {
+            claim::concerned::<Job>(world, change, keys);
+            if let Some(pod) = change.after::<Pod>() {
+                add_uncounted(world, pod, keys);
+            }
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        if let Some(name) = key.name.strip_prefix(POD) {
+            return release(world, &Key::new(&key.namespace, name));
+        }
+        plan_job(world, key, stamp, sync::Manage::Pods)
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        let Some(job) = world.get::<Job>(key) else { return Plan::default() };
+        let (notes, failure) = pods::refusals(Subject::from(job), refused);
+        let makes_pods = refused.iter().any(|refused| matches!(refused.action.verb, Verb::Create(_)));
+        let mut plan = match failure {
+            // What was made before the refusal is to be seen in the status, though more is to come.
+            Some(_) if makes_pods => plan_job(world, key, stamp, sync::Manage::Nothing),
+            _ => Plan::default(),
+        };
+        plan.notes.extend(notes);
+        plan
+    }
+}
+
+fn plan_job(world: &World, key: &Key, stamp: Stamp, manage: sync::Manage) -> Plan {
+    match world.get::<Job>(key) {
+        Some(job) if is_ours(&job) && !job.is_finished() => sync::plan(world, job, stamp.time, manage),
+        _ => Plan::default(),
+    }
+}
+
+fn is_ours(job: &Job) -> bool {
+    job.spec.managed_by.is_empty() || job.spec.managed_by == MANAGER
+}
+
+/// The job that an owner reference is to, if it is still there.
+fn job_of<'w>(world: &'w World, namespace: &str, owner: &Owner) -> Option<Seen<'w, Job>> {
+    world.get::<Job>(&Key::new(namespace, &owner.name)).filter(|job| job.meta().uid == owner.uid)
+}
+
+/// Whether a pod waits to be counted, and will not be.
+fn is_forgotten(world: &World, pod: Seen<'_, Pod>) -> bool {
+    let meta = pod.meta();
+    meta.has_finalizer(TRACKING)
+        && match meta.controller() {
+            Some(owner) if claim::names_kind::<Job>(owner) => {
+                job_of(world, &meta.namespace, owner).is_none_or(|job| is_ours(&job) && job.is_finished())
+            }
+            Some(_) => false,
+            None => true,
+        }
+}
+
+fn add_uncounted(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys) {
+    if is_forgotten(world, pod) {
+        keys.add(Key::new(&pod.meta().namespace, &format!("{POD}{}", pod.meta().name)));
+    }
+}
+
+fn release(world: &World, key: &Key) -> Plan {
+    let mut plan = Plan::default();
+    if let Some(pod) = world.get::<Pod>(key).filter(|pod| is_forgotten(world, *pod)) {
+        plan.then(untrack(pod));
+    }
+    plan
+}

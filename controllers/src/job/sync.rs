@@ -1,0 +1,359 @@
+//! What is due for one job.
+
+use super::indexes::Indexes;
+use super::members::{self, Member, Mould, TRACKING, untrack};
+use super::policy::{self, Verdict};
+use super::tracking::Tracking;
+use crate::claim::{self, Claims};
+use crate::pods;
+use crate::subject::Subject;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::views::{Job, Pod};
+use holdfast_world::{Action, Note, Plan, Seen, Time, Verb, World};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How many pods one plan makes or deletes.
+const PODS_MAX: usize = 500;
+
+/// Whether pods may be made and deleted to keep their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manage {
+    Pods,
+    Nothing,
+}
+
+/// How a job ends, or why it goes on ending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    pub succeeds: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+impl End {
+    fn fails(reason: &str, message: &str) -> End {
+        End { succeeds: false, reason: reason.to_owned(), message: message.to_owned() }
+    }
+
+    fn succeeds(reason: &str, message: &str) -> End {
+        End { succeeds: true, reason: reason.to_owned(), message: message.to_owned() }
+    }
+}
+
+/// One job as it is, and what becomes of it.
+pub struct Sync<'w> {
+    pub owner: Subject<'w>,
+    pub job: Seen<'w, Job>,
+    pub members: Vec<Member<'w>>,
+    pub now: Time,
+    /// The indexes that succeeded, with those whose pods are yet to be counted.
+    pub succeeded_indexes: Indexes,
+    /// The indexes that failed, where indexes fail by themselves.
+    pub failed_indexes: Option<Indexes>,
+    /// Pods that keep their finalizer until they are replaced, by index.
+    pub to_replace: BTreeMap<i64, Member<'w>>,
+    pub succeeded: i64,
+    pub failed: i64,
+    pub active: i64,
+    pub ready: i64,
+    pub terminating: i64,
+    pub end: Option<End>,
+    pub start: Option<Time>,
+    /// The condition `Suspended`, where it changes.
+    pub suspended: Option<bool>,
+    pub notes: Vec<Note>,
+    pub plan: Plan,
+}
+
+pub fn plan(world: &World, job: Seen<'_, Job>, now: Time, manage: Manage) -> Plan {
+    let owner = Subject::from(job);
+    if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
+        let message = "Skipped Job sync because completion mode is unknown";
+        return Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() };
+    }
+    let Claims { mine, actions } =
+        claim::claim(owner, claim::candidates::<Pod>(world, owner), |meta| job.spec.selector.matches(meta));
+    if !actions.is_empty() {
+        let mut plan = Plan::default();
+        plan.together(actions.into_iter().map(tracked).collect());
+        return plan;
+    }
+    let mut sync = Sync::new(owner, job, mine.into_iter().map(|pod| Member::of(&job, pod)).collect(), now);
+    sync.decide();
+    sync.act(manage);
+    Tracking::finish(sync)
+}
+
+/// A pod that a job adopts is to be counted, one that it lets go of is not.
+fn tracked(mut action: Action) -> Action {
+    if let Verb::StrategicPatch(patch) = &mut action.verb {
+        match patch["metadata"]["ownerReferences"][0]["controller"] == true {
+            true => patch["metadata"]["finalizers"] = json!([TRACKING]),
+            false => patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!([TRACKING]),
+        }
+    }
+    action
+}
+
+impl<'w> Sync<'w> {
+    fn new(owner: Subject<'w>, job: Seen<'w, Job>, mut members: Vec<Member<'w>>, now: Time) -> Sync<'w> {
+        if job.spec.completion_mode != "Indexed" {
+            members.iter_mut().for_each(|member| member.index = None);
+        }
+        members.sort_by(|a, b| (a.index, &a.pod.meta().name).cmp(&(b.index, &b.pod.meta().name)));
+        let is_active = |member: &&Member<'_>| member.is_active;
+        let active = members.iter().filter(is_active).count() as i64;
+        let ready = members.iter().filter(is_active).filter(|member| member.pod.is_ready()).count() as i64;
+        let terminating = members.iter().filter(|member| member.is_terminating()).count() as i64;
+        let start = job.status.start_time.or_else(|| (!job.spec.suspend).then_some(now));
+        let mut sync = Sync {
+            owner,
+            job,
+            members,
+            now,
+            succeeded_indexes: Indexes::default(),
+            failed_indexes: None,
+            to_replace: BTreeMap::new(),
+            succeeded: 0,
+            failed: 0,
+            active,
+            ready,
+            terminating,
+            end: None,
+            start,
+            suspended: None,
+            notes: Vec::new(),
+            plan: Plan::default(),
+        };
+        sync.count();
+        sync
+    }
+
+    pub fn is_indexed(&self) -> bool {
+        self.job.spec.completion_mode == "Indexed"
+    }
+
+    /// Below which number indexes are, in a job of indexes.
+    pub fn completions(&self) -> i64 {
+        self.job.spec.completions.unwrap_or(0)
+    }
+
+    /// Whether a pod can be counted: where there are indexes, it must have one of them.
+    pub fn is_countable(&self, member: &Member<'_>) -> bool {
+        !self.is_indexed() || member.index.is_some_and(|index| index < self.completions())
+    }
+
+    /// How many have succeeded and failed, with those that are yet to be counted.
+    fn count(&mut self) {
+        let status = &self.job.view.status;
+        let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
+        let new = |member: &&Member<'_>, known: &[String]| {
+            member.is_tracked && self.is_countable(member) && !known.iter().any(|uid| uid == member.uid())
+        };
+        let members = self.members.iter();
+        let succeeded = members.clone().filter(|member| member.is_succeeded && new(member, &uncounted.succeeded));
+        let failed = members.filter(|member| member.is_failed && new(member, &uncounted.failed));
+        let failed = failed.filter(|member| member.counts(&self.job)).count() + uncounted.failed.len();
+        self.succeeded = status.succeeded + (succeeded.count() + uncounted.succeeded.len()) as i64;
+        self.failed = status.failed + failed as i64;
+        if self.is_indexed() {
+            self.count_indexes();
+        }
+    }
+
+    fn count_indexes(&mut self) {
+        let (job, completions) = (self.job, self.completions());
+        let tracked = || self.members.iter().filter(|member| member.is_tracked && self.is_countable(member));
+        let new = tracked().filter(|member| member.is_succeeded).filter_map(|member| member.index);
+        let succeeded = Indexes::parse(&job.view.status.completed_indexes, completions).with(new);
+        if let Some(limit) = job.spec.backoff_limit_per_index {
+            let known = job.view.status.failed_indexes.as_deref().unwrap_or_default();
+            let new = tracked().filter(|member| member.fails_index(&job, limit)).filter_map(|member| member.index);
+            let failed = Indexes::parse(known, completions).with(new);
+            self.to_replace = members::to_replace(&job, &self.members, &succeeded.and(&failed));
+            self.failed_indexes = Some(failed);
+        }
+        self.succeeded = succeeded.count();
+        self.succeeded_indexes = succeeded;
+    }
+
+    /// Whether the job has come to its end, apart from having succeeded as often as it should.
+    fn decide(&mut self) {
+        self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
+            let policy = self.job.view.spec.success_policy.as_ref();
+            let message = policy::success(policy, self.completions(), &self.succeeded_indexes)?;
+            Some(End::succeeds("SuccessPolicy", &message))
+        });
+    }
+
+    /// The end that the status tells of already.
+    fn known_end(&self) -> Option<End> {
+        let conditions = &self.job.view.status.conditions;
+        let known = |kind: &str| Condition::find(conditions, kind).filter(|condition| condition.status == "True");
+        let end = |condition: &Condition, succeeds| End {
+            succeeds,
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        };
+        let success = known("SuccessCriteriaMet").map(|condition| end(condition, true));
+        success.or_else(|| known("FailureTarget").map(|condition| end(condition, false)))
+    }
+
+    fn failure(&mut self) -> Option<End> {
+        let spec = &self.job.view.spec;
+        for member in self.members.iter().filter(|member| member.is_failed) {
+            if let Verdict::FailsJob(message) = member.verdict(&self.job) {
+                return Some(End::fails("PodFailurePolicy", &message));
+            }
+        }
+        let limit = spec.backoff_limit.unwrap_or(i64::from(i32::MAX));
+        let restarts = self.restarts();
+        if self.failed > limit || restarts > 0 && restarts >= limit && spec.template.spec.restart_policy == "OnFailure" {
+            return Some(End::fails("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+        }
+        let (seconds, start) = (spec.active_deadline_seconds?, self.start.filter(|_| !spec.suspend)?);
+        let deadline = start.plus_seconds(seconds);
+        if deadline <= self.now {
+            return Some(End::fails("DeadlineExceeded", "Job was active longer than specified deadline"));
+        }
+        self.plan.again_at(deadline);
+        None
+    }
+
+    fn index_failure(&self) -> Option<End> {
+        let failed = self.failed_indexes.as_ref()?.count();
+        let limit = self.job.view.spec.max_failed_indexes;
+        if limit.is_some_and(|limit| failed > limit) {
+            let message = "Job has exceeded the specified maximal number of failed indexes";
+            return Some(End::fails("MaxFailedIndexesExceeded", message));
+        }
+        let is_over = failed > 0 && failed + self.succeeded >= self.completions();
+        is_over.then(|| End::fails("FailedIndexes", "Job has failed indexes"))
+    }
+
+    /// How often containers of its pods were started again.
+    fn restarts(&self) -> i64 {
+        let pods = self.members.iter().map(|member| &member.pod.view.status);
+        let running = pods.filter(|status| matches!(status.phase.as_str(), "Running" | "Pending"));
+        let statuses = running.flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses));
+        statuses.map(|status| status.restart_count).fold(0, i64::saturating_add)
+    }
+
+    /// Brings pods to the number that there should be.
+    fn act(&mut self, manage: Manage) {
+        if self.end.is_some() {
+            let going: Vec<_> = self.members.iter().filter(|member| member.is_active).copied().collect();
+            self.delete(&going);
+            return;
+        }
+        let manages = manage == Manage::Pods && !self.job.meta().is_deleting();
+        if manages {
+            self.manage();
+        }
+        let enough = match self.job.spec.completions {
+            Some(completions) => self.succeeded >= completions,
+            None => self.succeeded > 0,
+        };
+        if enough && self.active == 0 {
+            self.end = Some(End::succeeds("CompletionsReached", "Reached expected number of succeeded pods"));
+        } else if manages {
+            self.tell_suspension();
+        }
+    }
+
+    fn tell_suspension(&mut self) {
+        let suspend = self.job.spec.suspend;
+        let known = Condition::find(&self.job.view.status.conditions, "Suspended");
+        let is_new = match known {
+            Some(known) => (known.status == "True") != suspend,
+            None => suspend,
+        };
+        if !is_new {
+            return;
+        }
+        self.suspended = Some(suspend);
+        let (reason, message) = if suspend { ("Suspended", "Job suspended") } else { ("Resumed", "Job resumed") };
+        self.notes.push(self.owner.normal(reason, message.into()));
+        // How long a job may be active is counted from when it was resumed last.
+        self.start = (!suspend).then_some(self.now);
+    }
+
+    fn manage(&mut self) {
+        let spec = &self.job.view.spec;
+        let active: Vec<Member<'w>> = self.members.iter().filter(|member| member.is_active).copied().collect();
+        let parallelism = spec.parallelism.unwrap_or(1).max(0);
+        let wanted = match spec.completions {
+            _ if spec.suspend => 0,
+            None if self.succeeded > 0 => self.active,
+            None => parallelism,
+            Some(completions) => (completions - self.succeeded).min(parallelism).max(0),
+        };
+        let completions = self.is_indexed().then(|| self.completions());
+        let too_many = usize::try_from(self.active - wanted).unwrap_or(0);
+        let mut going = members::surplus(&active, too_many, completions);
+        going.truncate(PODS_MAX);
+        if !going.is_empty() {
+            // A pod that is let go of first does not count as failed.
+            let tracked = going.iter().filter(|member| member.is_tracked);
+            self.plan.together(tracked.map(|member| untrack(member.pod)).collect());
+            self.delete(&going);
+            return;
+        }
+        let leaving = if members::replaces_only_failed(&self.job) { self.terminating } else { 0 };
+        let missing = usize::try_from(wanted - self.active - leaving).unwrap_or(0).min(PODS_MAX);
+        if missing > 0 && !spec.suspend {
+            self.create(missing);
+        }
+    }
+
+    fn delete(&mut self, going: &[Member<'_>]) {
+        let owner = self.owner;
+        self.plan.together(going.iter().map(|member| pods::delete(owner, member.pod)).collect());
+        self.active -= going.len() as i64;
+        self.terminating += going.len() as i64;
+        self.ready -= going.iter().filter(|member| member.pod.is_ready()).count() as i64;
+    }
+
+    fn create(&mut self, missing: usize) {
+        let mut wait = None;
+        let mut bodies: Vec<Value> = Vec::new();
+        let mould = Mould::of(self.owner);
+        if self.job.spec.backoff_limit_per_index.is_none() {
+            wait = members::backoff_end(&self.members).filter(|end| *end > self.now);
+        }
+        if wait.is_none() && self.is_indexed() {
+            for index in self.missing_indexes(missing) {
+                let failed = self.to_replace.get(&index);
+                match failed.map(members::index_backoff_end).filter(|end| *end > self.now) {
+                    Some(end) => wait = Some(wait.map_or(end, |known: Time| known.min(end))),
+                    None => bodies.push(mould.pod_at(&self.job, index, failed)),
+                }
+            }
+        } else if wait.is_none() {
+            bodies = (0..missing).map(|_| mould.pod()).collect();
+        }
+        if let Some(time) = wait {
+            self.plan.again_at(time);
+            if bodies.is_empty() && self.ready == 0 {
+                // While it waits for all that it would make, Kubernetes calls a job inactive, whatever else it has.
+                self.active = 0;
+            }
+        }
+        self.active += bodies.len() as i64;
+        let creations = bodies.into_iter().map(|body| pods::create(self.owner, body)).collect();
+        self.plan.steps.extend(pods::slow_start(creations));
+    }
+
+    fn missing_indexes(&self, count: usize) -> Vec<i64> {
+        let waits = |member: &&Member<'_>| {
+            member.is_active || member.is_terminating() && members::replaces_only_failed(&self.job)
+        };
+        let taken = self.members.iter().filter(waits).filter_map(|member| member.index);
+        let mut taken = self.succeeded_indexes.with(taken);
+        if let Some(failed) = &self.failed_indexes {
+            taken = taken.and(failed);
+        }
+        taken.missing(count, self.completions())
+    }
+}

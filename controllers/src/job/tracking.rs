@@ -1,0 +1,226 @@
+//! Counting pods: the status, and the finalizers of those that it tells of.
+
+use super::indexes::Indexes;
+use super::members::{Member, untrack};
+use super::sync::{End, Sync};
+use crate::subject::count;
+use holdfast_world::views::batch::Uncounted;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::{Plan, Time};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// How many pods may wait in the status to be counted.
+const UNCOUNTED_MAX: usize = 500;
+
+pub struct Tracking<'w> {
+    sync: Sync<'w>,
+    uncounted: Uncounted,
+    succeeded: i64,
+    failed: i64,
+    /// Indexes whose pods are counted in this plan.
+    new_indexes: Vec<i64>,
+    released: Vec<Member<'w>>,
+    is_full: bool,
+}
+
+impl<'w> Tracking<'w> {
+    /// Ends a plan with the status, and then the finalizers of the pods that it counts.
+    pub fn finish(sync: Sync<'w>) -> Plan {
+        let status = &sync.job.view.status;
+        let mut tracking = Tracking {
+            uncounted: status.uncounted_terminated_pods.clone().unwrap_or_default(),
+            succeeded: status.succeeded,
+            failed: status.failed,
+            new_indexes: Vec::new(),
+            released: Vec::new(),
+            is_full: false,
+            sync,
+        };
+        tracking.count_released();
+        tracking.note_ended();
+        tracking.write()
+    }
+
+    /// Pods that were written down and have let go of their finalizer become part of the counts.
+    fn count_released(&mut self) {
+        let tracked = self.sync.members.iter().filter(|member| member.is_tracked);
+        let tracked: BTreeSet<&str> = tracked.map(Member::uid).collect();
+        let clean = |uids: &mut Vec<String>| {
+            let before = uids.len();
+            uids.retain(|uid| tracked.contains(uid.as_str()));
+            (before - uids.len()) as i64
+        };
+        self.succeeded += clean(&mut self.uncounted.succeeded);
+        self.failed += clean(&mut self.uncounted.failed);
+    }
+
+    /// Writes down the pods that have ended, and those that an end leaves behind.
+    fn note_ended(&mut self) {
+        let (end, job) = (self.sync.end.clone(), self.sync.job);
+        for member in self.sync.members.iter().filter(|member| member.is_tracked) {
+            if !self.may_release(member) {
+                continue;
+            }
+            self.released.push(*member);
+            let is_countable = self.sync.is_countable(member);
+            let fails = member.is_failed || end.as_ref().is_some_and(|end| !end.succeeds);
+            let is_known = |uids: &[String]| uids.iter().any(|uid| uid == member.uid());
+            if member.is_succeeded && !is_known(&self.uncounted.failed) {
+                match member.index.filter(|_| is_countable) {
+                    Some(index) => self.new_indexes.push(index),
+                    None if self.sync.is_indexed() || is_known(&self.uncounted.succeeded) => {}
+                    None => self.uncounted.succeeded.push(member.uid().to_owned()),
+                }
+            } else if fails && is_countable && !is_known(&self.uncounted.failed) && member.counts(&job) {
+                self.uncounted.failed.push(member.uid().to_owned());
+            }
+            let waiting = self.new_indexes.len() + self.uncounted.succeeded.len() + self.uncounted.failed.len();
+            if waiting >= UNCOUNTED_MAX {
+                self.is_full = true;
+                break;
+            }
+        }
+    }
+
+    fn may_release(&self, member: &Member<'_>) -> bool {
+        if self.sync.job.meta().is_deleting() || self.sync.end.is_some() || member.is_succeeded {
+            return true;
+        }
+        let is_kept = |index: i64| self.sync.to_replace.get(&index).is_some_and(|kept| kept.uid() == member.uid());
+        member.is_failed && !member.index.is_some_and(is_kept)
+    }
+
+    fn write(mut self) -> Plan {
+        let end = self.sync.end.clone();
+        let is_over = end.as_ref().filter(|end| self.is_over(end)).is_some();
+        let mut plan = std::mem::take(&mut self.sync.plan);
+        let mut notes = std::mem::take(&mut self.sync.notes);
+        if let Some(end) = end.as_ref().filter(|_| is_over) {
+            notes.extend(self.notes_of_end(end));
+        }
+        let owner = self.sync.owner;
+        let told = notes.pop();
+        if let Some(mut action) = owner.status(|status| self.fill(status, is_over)) {
+            plan.notes.extend(notes);
+            action.told = told;
+            plan.then(action);
+        }
+        plan.together(self.released.iter().map(|member| untrack(member.pod)).collect());
+        plan
+    }
+
+    /// Whether nothing is left to wait for after the end was announced.
+    fn is_over(&self, end: &End) -> bool {
+        Condition::is_true(&self.sync.job.view.status.conditions, end.announced())
+            && self.uncounted == Uncounted::default()
+            && self.released.is_empty()
+            && self.sync.terminating == 0
+            && !self.is_full
+    }
+
+    fn notes_of_end(&self, end: &End) -> Vec<holdfast_world::Note> {
+        let owner = self.sync.owner;
+        let mut notes = Vec::new();
+        if !end.succeeds {
+            notes.push(owner.warning(end.reason_for_event(), end.message.clone()));
+            return notes;
+        }
+        if self.sync.job.spec.completions.is_some_and(|completions| self.total() > completions) {
+            let message = "Too many succeeded pods running after completion count reached";
+            notes.push(owner.warning("TooManySucceededPods", message.into()));
+        }
+        notes.push(owner.normal("Completed", "Job completed".into()));
+        notes
+    }
+
+    /// How many have succeeded, and are counted.
+    fn total(&self) -> i64 {
+        if self.sync.is_indexed() { self.indexes().count() } else { self.succeeded }
+    }
+
+    /// The indexes that are counted as succeeded.
+    fn indexes(&self) -> Indexes {
+        self.sync.succeeded_indexes.with(self.new_indexes.iter().copied())
+    }
+
+    fn fill(&self, status: &mut Map<String, Value>, is_over: bool) {
+        let sync = &self.sync;
+        count(status, "active", sync.active);
+        status.insert("ready".into(), sync.ready.into());
+        status.insert("terminating".into(), sync.terminating.into());
+        count(status, "succeeded", self.total());
+        count(status, "failed", self.failed);
+        let mut uncounted = Map::new();
+        for (field, uids) in [("succeeded", &self.uncounted.succeeded), ("failed", &self.uncounted.failed)] {
+            if !uids.is_empty() {
+                uncounted.insert(field.into(), json!(uids));
+            }
+        }
+        status.insert("uncountedTerminatedPods".into(), uncounted.into());
+        if sync.is_indexed() {
+            set_text(status, "completedIndexes", Some(self.indexes().to_string()).filter(|text| !text.is_empty()));
+            set_text(status, "failedIndexes", sync.failed_indexes.as_ref().map(Indexes::to_string));
+        }
+        set_text(status, "startTime", sync.start.or(is_over.then_some(sync.now)).map(|time| time.to_string()));
+        if let Some(suspended) = sync.suspended {
+            let (reason, message) =
+                if suspended { ("JobSuspended", "Job suspended") } else { ("JobResumed", "Job resumed") };
+            set_condition(status, "Suspended", suspended, reason, message, sync.now);
+        }
+        let Some(end) = &sync.end else { return };
+        set_condition(status, end.announced(), true, &end.reason, &end.message, sync.now);
+        if is_over {
+            set_condition(status, end.terminal(), true, &end.reason, &end.message, sync.now);
+            set_text(status, "completionTime", end.succeeds.then(|| sync.now.to_string()));
+        }
+    }
+}
+
+impl End {
+    /// The condition that says that it will end so.
+    fn announced(&self) -> &'static str {
+        if self.succeeds { "SuccessCriteriaMet" } else { "FailureTarget" }
+    }
+
+    /// The condition that says that it has.
+    fn terminal(&self) -> &'static str {
+        if self.succeeds { "Complete" } else { "Failed" }
+    }
+
+    fn reason_for_event(&self) -> &'static str {
+        const REASONS: [&str; 5] =
+            ["PodFailurePolicy", "BackoffLimitExceeded", "DeadlineExceeded", "MaxFailedIndexesExceeded", "FailedIndexes"];
+        REASONS.into_iter().find(|reason| *reason == self.reason).unwrap_or("JobFailed")
+    }
+}
+
+fn set_text(status: &mut Map<String, Value>, field: &str, text: Option<String>) {
+    match text {
+        Some(text) => status.insert(field.into(), text.into()),
+        None => status.remove(field),
+    };
+}
+
+/// A condition that is there already with this status stays as it is.
+fn set_condition(
+    status: &mut Map<String, Value>,
+    kind: &str,
+    holds: bool,
+    reason: &str,
+    message: &str,
+    now: Time,
+) {
+    let value = if holds { "True" } else { "False" };
+    let condition = json!({
+        "type": kind, "status": value, "reason": reason, "message": message,
+        "lastProbeTime": now, "lastTransitionTime": now,
+    });
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
+        Some(known) if known["status"] == value => {}
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+}

@@ -1,0 +1,90 @@
+//! Making pods from templates, and deleting them.
+
+use crate::subject::Subject;
+use holdfast_world::views::Pod;
+use holdfast_world::{Action, Key, Refused, Seen, Step, Time, Verb, View};
+use serde_json::{Value, json};
+
+/// The longest name, and so the longest beginning of one.
+const NAME_MAX: usize = 253;
+
+/// A pod as a template says, owned by `owner`, with a name that the server makes.
+pub fn from_template(owner: Subject<'_>, template: &Value) -> Value {
+    let name = &owner.object.meta.name;
+    let generate_name = if name.len() < NAME_MAX { format!("{name}-") } else { name.clone() };
+    let mut metadata = json!({
+        "generateName": generate_name,
+        "namespace": owner.object.meta.namespace,
+        "ownerReferences": [owner.reference()],
+    });
+    for field in ["labels", "annotations", "finalizers"] {
+        let value = &template["metadata"][field];
+        if !value.is_null() {
+            metadata[field] = value.clone();
+        }
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+}
+
+/// Creates a pod, and tells of it on its owner.
+pub fn create(owner: Subject<'_>, pod: Value) -> Action {
+    let key = Key::new(&owner.object.meta.namespace, pod["metadata"]["name"].as_str().unwrap_or_default());
+    Action::new(Pod::resource(), key, Verb::Create(pod))
+        .told(owner.normal("SuccessfulCreate", "Created pod: {name}".to_owned()))
+}
+
+/// Deletes a pod, and tells of it on its owner.
+pub fn delete(owner: Subject<'_>, pod: Seen<'_, Pod>) -> Action {
+    let note = owner.normal("SuccessfulDelete", format!("Deleted pod: {}", pod.meta().name));
+    Subject::from(pod).delete().told(note)
+}
+
+/// Steps of one action, two, four and so on. Where the first is refused, so would be the others most likely: they are
+/// not tried.
+pub fn slow_start(actions: Vec<Action>) -> Vec<Step> {
+    let mut actions = actions.into_iter();
+    let steps = (0..).map(|doubling: u32| actions.by_ref().take(1 << doubling.min(30)).collect::<Step>());
+    steps.take_while(|step| !step.is_empty()).collect()
+}
+
+/// What is refused to who makes and deletes pods: notes for people, and the first of it as a condition has it.
+pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world::Note>, Option<Failure>) {
+    let mut notes = Vec::new();
+    let mut first = None;
+    let of_pods = refused.iter().filter(|refused| refused.action.resource == *Pod::resource());
+    for Refused { action, refusal } in of_pods.filter(|refused| !is_expected(refused)) {
+        let (reason, doing) = match action.verb {
+            Verb::Create(_) => ("FailedCreate", "creating"),
+            Verb::Delete { .. } => ("FailedDelete", "deleting"),
+            _ => continue,
+        };
+        notes.push(owner.warning(reason, format!("Error {doing}: {}", refusal.message)));
+        first.get_or_insert_with(|| Failure { reason, message: refusal.message.clone() });
+    }
+    (notes, first)
+}
+
+/// Why pods could not be made, or deleted.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// Whether nobody needs to hear of it: the namespace is going away, or what was to be deleted is gone.
+pub fn is_expected(refused: &Refused) -> bool {
+    match refused.action.verb {
+        Verb::Create(_) => refused.refusal.causes.iter().any(|cause| cause == "NamespaceTerminating"),
+        _ => refused.refusal.is_not_found() || refused.refusal.is_conflict(),
+    }
+}
+
+/// When the first of these pods becomes available that is ready and is not yet.
+pub fn next_available<'w>(
+    pods: impl IntoIterator<Item = Seen<'w, Pod>>,
+    min_ready_seconds: i64,
+    now: Time,
+) -> Option<Time> {
+    let waiting = pods.into_iter().filter(|pod| pod.is_ready() && !pod.is_available(min_ready_seconds, now));
+    waiting.filter_map(|pod| pod.available_at(min_ready_seconds)).min()
+}

@@ -1,0 +1,284 @@
+//! Counts what namespaces use of what their quotas limit.
+//!
+//! A sum is kept for each quota and brought along with every change of an object that it covers, so a change costs no
+//! look at the other objects of its namespace. A quota whose limits change is counted anew.
+
+use crate::subject::Subject;
+use holdfast_core::kinds::registry;
+use holdfast_core::quota::{Counted, NOTHING_BUT_ITS_NUMBER, Quota, Usage};
+use holdfast_world::request::resource_of;
+use holdfast_world::views::ResourceQuota;
+use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, Resource, Seen, Stamp, Time, View, World};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Plans a quota at a time.
+#[derive(Default)]
+pub struct ResourceQuotas {
+    tallies: BTreeMap<Key, Tally>,
+    /// As which kind quotas count the objects of each resource.
+    counted: BTreeMap<Resource, Counted>,
+}
+
+type Place = (Resource, Key);
+
+/// What was counted for one quota.
+struct Tally {
+    /// Of the quota: another one of the same name begins anew.
+    uid: String,
+    quota: Quota,
+    used: Usage,
+    /// Of what goes away, which at some time counts no more though it is still there: when, and what of it was counted.
+    leaving: BTreeMap<Place, (Time, Usage)>,
+}
+
+impl Controller for ResourceQuotas {
+    fn name(&self) -> &'static str {
+        "resourcequota-controller"
+    }
+
+    /// Those of which more than the number counts, whole; of all others the metadata is enough.
+    fn resources(&self) -> Vec<Resource> {
+        let quotas = ResourceQuota::resource();
+        let whole = registry().iter().filter(|(_, kind)| *kind.measure != NOTHING_BUT_ITS_NUMBER);
+        let others = whole.map(|(_, kind)| resource_of(kind)).filter(|resource| resource != quotas);
+        std::iter::once(quotas.clone()).chain(others).collect()
+    }
+
+    fn sees_everything(&self) -> bool {
+        true
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<ResourceQuota>() {
+            keys.add(change.key.clone());
+        }
+        let namespace = &change.key.namespace;
+        if namespace.is_empty() || change.newest().is_none() {
+            return;
+        }
+        let counted = self.counted(&change.resource);
+        let tallies = self.tallies.range_mut(Key::new(namespace, "")..);
+        for (key, tally) in tallies.take_while(|(key, _)| key.namespace == *namespace) {
+            if !tally.quota.concerns(&counted) {
+                continue;
+            }
+            let place = (change.resource.clone(), change.key.clone());
+            if let Some(before) = &change.before {
+                tally.subtract(&counted, &place, before);
+            }
+            if let Some(after) = &change.after {
+                tally.add(&counted, place, after, after.seen);
+            }
+            keys.add(key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(found) = world.get::<ResourceQuota>(key) else {
+            self.tallies.remove(key);
+            return plan;
+        };
+        let document = found.object.document();
+        let quota = Quota::of(&document);
+        let is_known = |tally: &Tally| tally.uid == found.meta().uid && tally.quota == quota;
+        if !self.tallies.get(key).is_some_and(is_known) {
+            let tally = self.count(world, found, quota, stamp.time);
+            self.tallies.insert(key.clone(), tally);
+        }
+        let Some(tally) = self.tallies.get_mut(key) else { return plan };
+        tally.let_go(stamp.time);
+        if let Some(next) = tally.leaving.values().map(|(end, _)| *end).min() {
+            plan.again_at(next);
+        }
+        plan.steps.extend(tally.status(found, &document).map(|action| vec![action]));
+        plan
+    }
+}
+
+impl ResourceQuotas {
+    /// Counts all objects of a namespace that a quota covers.
+    fn count(&mut self, world: &World, found: Seen<'_, ResourceQuota>, quota: Quota, now: Time) -> Tally {
+        let resources = world.resources().filter(|resource| resource.namespaced());
+        let kinds: Vec<(&Resource, Counted)> =
+            resources.map(|resource| (resource, self.counted(resource))).collect();
+        let used = quota.unused(kinds.iter().map(|(_, counted)| counted));
+        let mut tally = Tally { uid: found.meta().uid.clone(), quota, used, leaving: BTreeMap::new() };
+        for (resource, counted) in kinds {
+            if tally.quota.concerns(&counted) {
+                for object in world.objects_in(resource, &found.meta().namespace) {
+                    tally.add(&counted, (resource.clone(), object.key()), object, now);
+                }
+            }
+        }
+        tally
+    }
+
+    fn counted(&mut self, resource: &Resource) -> Counted {
+        let known = self.counted.entry(resource.clone()).or_insert_with(|| {
+            let built_in = registry().find(resource.group(), resource.version(), resource.plural());
+            match built_in {
+                Some((id, version)) => registry().get(id).counted(version),
+                None => Counted::named(resource.plural(), resource.group(), &NOTHING_BUT_ITS_NUMBER),
+            }
+        });
+        known.clone()
+    }
+}
+
+impl Tally {
+    fn add(&mut self, counted: &Counted, place: Place, object: &Object, now: Time) {
+        let usage = self.quota.usage(counted, &looked_at(counted, object), &now.to_string());
+        self.used.add(&usage);
+        if let Some(end) = ends_at(object).filter(|end| *end > now) {
+            self.leaving.insert(place, (end, usage));
+        }
+    }
+
+    fn subtract(&mut self, counted: &Counted, place: &Place, object: &Object) {
+        let counted_once = || {
+            // What has left counts as what is left of it, at whatever time.
+            let end = ends_at(object).map_or_else(String::new, |end| end.to_string());
+            self.quota.usage(counted, &looked_at(counted, object), &end)
+        };
+        let usage = self.leaving.remove(place).map(|(_, usage)| usage).unwrap_or_else(counted_once);
+        self.used.subtract(&usage);
+    }
+
+    /// What should have ended by now counts no more, but for its being there.
+    fn let_go(&mut self, now: Time) {
+        let left: Vec<Place> =
+            self.leaving.iter().filter(|(_, (end, _))| *end <= now).map(|(place, _)| place.clone()).collect();
+        for place in left {
+            if let Some((_, usage)) = self.leaving.remove(&place) {
+                self.used.subtract(&usage.only(|name| !name.starts_with("count/")));
+            }
+        }
+    }
+
+    fn status(&self, found: Seen<'_, ResourceQuota>, document: &Value) -> Option<holdfast_world::Action> {
+        let hard = &document["spec"]["hard"];
+        if !hard.is_object() && document["status"]["hard"].is_null() {
+            return None;
+        }
+        // What nobody counts keeps what is said of it.
+        let mut used = Usage::of(&document["status"]["used"]).only(|name| self.quota.hard.get(name).is_some());
+        for (name, amount) in &self.used.0 {
+            used.set(name, *amount);
+        }
+        Subject::from(found).status(|status| {
+            status.insert("hard".into(), hard.clone());
+            status.insert("used".into(), used.document());
+        })
+    }
+}
+
+/// The object, where more of it counts than that it is there.
+fn looked_at(counted: &Counted, object: &Object) -> Value {
+    if *counted.measure == NOTHING_BUT_ITS_NUMBER { Value::Null } else { object.document() }
+}
+
+/// The first time at which an object that goes away should be gone.
+fn ends_at(object: &Object) -> Option<Time> {
+    let deleted = object.meta.deletion_timestamp?;
+    Some(deleted.plus_seconds(object.meta.deletion_grace_period_seconds?.saturating_add(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+    use serde_json::json;
+
+    fn quota(name: &str, spec: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec})
+    }
+
+    fn pod(name: &str, cpu: Option<&str>) -> Value {
+        let resources = cpu.map_or(json!({}), |cpu| json!({"requests": {"cpu": cpu}}));
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}})
+    }
+
+    fn used(trial: &Trial, name: &str) -> Value {
+        trial.get("resourcequotas", name)["status"]["used"].clone()
+    }
+
+    #[test]
+    fn objects_are_counted_as_they_come_and_go() {
+        let mut trial = Trial::new().with(ResourceQuotas::default());
+        trial.create(pod("old", Some("100m")));
+        let hard = json!({"pods": "5", "requests.cpu": "1", "count/pods": "9", "count/deployments.apps": "2",
+            "count/things.example.com": "1", "resourcequotas": "3", "nobody.example.com/counts": "1"});
+        trial.create(quota("q", json!({"hard": hard})));
+        trial.run();
+        assert_eq!(trial.get("resourcequotas", "q")["status"]["hard"], hard);
+        let counts = |pods: &str, cpu: &str, all: &str| json!({"pods": pods, "requests.cpu": cpu, "count/pods": all,
+            "count/deployments.apps": "0", "resourcequotas": "1"});
+        assert_eq!(used(&trial, "q"), counts("1", "100m", "1"));
+        trial.create(pod("new", Some("1500m")));
+        trial.run();
+        assert_eq!(used(&trial, "q"), counts("2", "1600m", "2"));
+        trial.patch_status("pods", "new", json!({"phase": "Failed"}));
+        trial.run();
+        assert_eq!(used(&trial, "q"), counts("1", "100m", "2"));
+        for name in ["new", "old"] {
+            trial.delete_as("pods", name, None, Some(0));
+        }
+        trial.run();
+        assert_eq!(used(&trial, "q"), counts("0", "0", "0"));
+    }
+
+    #[test]
+    fn what_should_have_ended_counts_no_more() {
+        let mut trial = Trial::new().with(ResourceQuotas::default());
+        trial.create(quota("q", json!({"hard": {"pods": "5", "count/pods": "5"}})));
+        let mut held = pod("held", None);
+        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        held["spec"]["nodeName"] = json!("n");
+        trial.create(held);
+        trial.delete("pods", "held");
+        trial.run_for(60);
+        assert_eq!(used(&trial, "q"), json!({"pods": "1", "count/pods": "1"}));
+        trial.run_for(1);
+        assert_eq!(used(&trial, "q"), json!({"pods": "0", "count/pods": "1"}));
+        trial.patch("pods", "held", json!({"metadata": {"labels": {"a": "b"}}}));
+        trial.run();
+        assert_eq!(used(&trial, "q"), json!({"pods": "0", "count/pods": "1"}));
+        trial.delete_as("pods", "held", None, Some(0));
+        trial.patch("pods", "held", json!({"metadata": {"finalizers": null}}));
+        trial.run();
+        assert_eq!(used(&trial, "q"), json!({"pods": "0", "count/pods": "0"}));
+    }
+
+    #[test]
+    fn limits_and_statuses_that_change_are_followed() {
+        let mut trial = Trial::new().with(ResourceQuotas::default());
+        trial.create(pod("p", None));
+        trial.create(quota("q", json!({"hard": {"pods": "9"}})));
+        trial.create(quota("best", json!({"hard": {"pods": "9"}, "scopes": ["NotBestEffort"]})));
+        trial.run();
+        trial.patch("resourcequotas", "q", json!({"spec": {"hard": {"pods": "3", "services": "2"}}}));
+        trial.run();
+        assert_eq!(trial.get("resourcequotas", "q")["status"],
+            json!({"hard": {"pods": "3", "services": "2"}, "used": {"pods": "1", "services": "0"}}));
+        trial.patch_status("resourcequotas", "q", json!({"hard": {"pods": "7"}, "used": {"pods": "4"}}));
+        trial.run();
+        assert_eq!(trial.get("resourcequotas", "q")["status"]["hard"]["pods"], "3");
+        assert_eq!(used(&trial, "q")["pods"], "1");
+        assert_eq!(used(&trial, "best"), json!({"pods": "0"}));
+    }
+
+    #[test]
+    fn other_namespaces_are_no_matter() {
+        let mut trial = Trial::new().with(ResourceQuotas::default());
+        trial.create(quota("q", json!({"hard": {"pods": "9"}})));
+        trial.run();
+        let mut other = pod("p", None);
+        other["metadata"]["namespace"] = json!("kube-system");
+        trial.create(other);
+        trial.run();
+        assert_eq!(used(&trial, "q"), json!({"pods": "0"}));
+    }
+}

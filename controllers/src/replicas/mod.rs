@@ -1,0 +1,266 @@
+//! ReplicaSets and ReplicationControllers: so many pods of one template.
+
+mod rank;
+#[cfg(test)]
+mod tests;
+
+use crate::claim::{self, Managing};
+use crate::conditions::Conditions;
+use crate::planted::{Bug, planted};
+use crate::pods::{self, Failure};
+use crate::subject::{self, Subject, count};
+use holdfast_world::views::workloads::{ReplicasSpec, ReplicasStatus};
+use holdfast_world::views::{Pod, ReplicaSet, ReplicationController};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Time, View, World,
+};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+
+/// How many pods one plan makes, or deletes.
+const BURST: usize = 500;
+pub const REPLICA_FAILURE: &str = "ReplicaFailure";
+
+/// A kind that keeps a number of pods.
+pub trait Replicated: Managing {
+    const CONTROLLER: &'static str;
+    const ACCOUNT: &'static str;
+    const COMPONENT: &'static str;
+    /// Whether the status tells how many pods are on their way out.
+    const COUNTS_TERMINATING: bool;
+
+    fn spec(&self) -> &ReplicasSpec;
+    fn status(&self) -> &ReplicasStatus;
+}
+
+impl Managing for ReplicaSet {
+    fn selector(&self) -> &Selector {
+        &self.spec.selector
+    }
+}
+
+impl Replicated for ReplicaSet {
+    const CONTROLLER: &'static str = "replicaset-controller";
+    const ACCOUNT: &'static str = "replicaset-controller";
+    const COMPONENT: &'static str = "replicaset-controller";
+    const COUNTS_TERMINATING: bool = true;
+
+    fn spec(&self) -> &ReplicasSpec {
+        &self.spec
+    }
+
+    fn status(&self) -> &ReplicasStatus {
+        &self.status
+    }
+}
+
+impl Managing for ReplicationController {
+    fn selector(&self) -> &Selector {
+        &self.spec.selector
+    }
+}
+
+impl Replicated for ReplicationController {
+    const CONTROLLER: &'static str = "replicationcontroller-controller";
+    const ACCOUNT: &'static str = "replication-controller";
+    const COMPONENT: &'static str = "replication-controller";
+    const COUNTS_TERMINATING: bool = false;
+
+    fn spec(&self) -> &ReplicasSpec {
+        &self.spec
+    }
+
+    fn status(&self) -> &ReplicasStatus {
+        &self.status
+    }
+}
+
+/// The controller of one of these kinds.
+pub struct Replicas<K>(PhantomData<K>);
+
+impl<K> Default for Replicas<K> {
+    fn default() -> Replicas<K> {
+        Replicas(PhantomData)
+    }
+}
+
+impl<K: Replicated> Controller for Replicas<K> {
+    fn name(&self) -> &'static str {
+        K::CONTROLLER
+    }
+
+    fn account(&self) -> &'static str {
+        K::ACCOUNT
+    }
+
+    fn component(&self) -> &'static str {
+        K::COMPONENT
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![K::resource().clone(), Pod::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        claim::index_orphans::<Pod>(world);
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<K>() {
+            keys.add(change.key.clone());
+        } else {
+            claim::concerned::<K>(world, change, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let Some(set) = world.get::<K>(key) else { return Plan::default() };
+        let mut plan = Plan::default();
+        let mut pods = Pods::of(world, set, &mut plan);
+        let made = match set.meta().is_deleting() {
+            true => 0,
+            false => manage(world, set, &mut pods, &mut plan, stamp.time),
+        };
+        let counts = Counts::of(set, &pods, made, stamp.time);
+        plan.together(status(set, &counts, None, stamp.time).into_iter().collect());
+        if let Some(time) = pods::next_available(pods.active, set.spec().min_ready_seconds, stamp.time) {
+            plan.again_at(time);
+        }
+        plan
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(set) = world.get::<K>(key) else { return plan };
+        let (notes, failure) = pods::refusals(set.into(), refused);
+        plan.notes = notes;
+        if failure.is_some() {
+            let counts = Counts::of(set, &Pods::of(world, set, &mut Plan::default()), 0, stamp.time);
+            plan.together(status(set, &counts, failure.as_ref(), stamp.time).into_iter().collect());
+        }
+        plan
+    }
+}
+
+/// The pods of a set.
+struct Pods<'w> {
+    /// Those that run, or will.
+    active: Vec<Seen<'w, Pod>>,
+    /// Those that are on their way out.
+    terminating: usize,
+}
+
+impl<'w> Pods<'w> {
+    /// Adopts and releases pods too: only such as are not on their way out, and have not ended.
+    fn of<K: Replicated>(world: &'w World, set: Seen<'_, K>, plan: &mut Plan) -> Pods<'w> {
+        let (active, others): (Vec<_>, Vec<_>) =
+            claim::candidates::<Pod>(world, set.into()).partition(|pod| pod.is_active(pod.meta()));
+        let claims = claim::claim(set.into(), active.into_iter(), |meta| set.selector().matches(meta));
+        plan.together(claims.actions);
+        let is_mine = |pod: &Seen<'_, Pod>| {
+            pod.meta().is_controlled_by(&set.meta().uid) && set.selector().matches(pod.meta()) && !pod.is_finished()
+        };
+        Pods { active: claims.mine, terminating: others.iter().filter(|pod| is_mine(pod)).count() }
+    }
+}
+
+/// Makes what is missing, or deletes what is too much. Answers how many are made; those that are deleted are taken out.
+fn manage<K: Replicated>(world: &World, set: Seen<'_, K>, pods: &mut Pods<'_>, plan: &mut Plan, now: Time) -> usize {
+    let wanted = usize::try_from(set.spec().replicas.unwrap_or(1)).unwrap_or(0);
+    let have = pods.active.len();
+    if have < wanted {
+        let missing = (wanted - have).min(BURST);
+        let template = subject::part(set.object, &["spec", "template"]);
+        let pod = pods::from_template(set.into(), &template);
+        let creations = vec![pods::create(set.into(), pod); missing];
+        plan.steps.extend(pods::slow_start(creations));
+        return missing;
+    }
+    let surplus = (have - wanted).min(BURST);
+    if surplus > 0 {
+        let leaving = match wanted {
+            0 => pods.active.split_off(have - surplus),
+            _ => {
+                let related = related::<K>(world, set);
+                let mut ranked = rank::by_worth(std::mem::take(&mut pods.active), &related, now);
+                if planted(Bug::KeepsTheWorst) {
+                    ranked.reverse();
+                }
+                pods.active = ranked.split_off(surplus);
+                ranked
+            }
+        };
+        plan.together(leaving.into_iter().map(|pod| pods::delete(set.into(), pod)).collect());
+    }
+    0
+}
+
+/// The active pods of all sets that share the set's own owner, as a rollout has several: of those that share a node, one
+/// goes first.
+fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w, Pod>> {
+    let sets: BTreeSet<&str> = match set.meta().controller() {
+        Some(owner) => claim::owned::<K>(world, &owner.uid).map(|set| set.meta().uid.as_str()).collect(),
+        None => BTreeSet::from([set.meta().uid.as_str()]),
+    };
+    let pods = sets.into_iter().flat_map(|uid| claim::owned::<Pod>(world, uid));
+    pods.filter(|pod| pod.is_active(pod.meta())).collect()
+}
+
+/// What the status tells of pods.
+struct Counts {
+    replicas: usize,
+    fully_labeled: usize,
+    ready: usize,
+    available: usize,
+    terminating: usize,
+}
+
+impl Counts {
+    /// With `made` more pods, of which nothing is known yet.
+    fn of<K: Replicated>(set: Seen<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> Counts {
+        let template = &set.spec().template.metadata.labels;
+        let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
+        let is_full =
+            |pod: &Seen<'_, Pod>| template.iter().all(|(label, value)| pod.meta().label(label) == Some(value));
+        Counts {
+            replicas: pods.active.len() + made,
+            fully_labeled: number(&is_full) + made,
+            ready: number(&|pod| pod.is_ready()),
+            available: number(&|pod| pod.is_available(set.spec().min_ready_seconds, now)),
+            terminating: pods.terminating,
+        }
+    }
+}
+
+fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Failure>, now: Time) -> Option<Action> {
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    Subject::from(set).status(|status| {
+        status.insert("replicas".into(), number(counts.replicas).into());
+        count(status, "fullyLabeledReplicas", number(counts.fully_labeled));
+        count(status, "readyReplicas", number(counts.ready));
+        count(status, "availableReplicas", number(counts.available));
+        count(status, "observedGeneration", set.meta().generation);
+        if K::COUNTS_TERMINATING {
+            status.insert("terminatingReplicas".into(), number(counts.terminating).into());
+        }
+        tell_failure(status, failure, now);
+    })
+}
+
+/// A condition says since when pods cannot be made; it keeps the first message until they can.
+fn tell_failure(status: &mut Map<String, Value>, failure: Option<&Failure>, now: Time) {
+    let mut conditions = Conditions::take(status);
+    match failure {
+        None => conditions.remove(REPLICA_FAILURE),
+        Some(_) if conditions.get(REPLICA_FAILURE).is_some() => {}
+        Some(failure) => conditions.push(json!({
+            "type": REPLICA_FAILURE,
+            "status": "True",
+            "reason": failure.reason,
+            "message": failure.message,
+            "lastTransitionTime": now,
+        })),
+    }
+    conditions.put(status);
+}

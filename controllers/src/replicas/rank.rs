@@ -1,0 +1,82 @@
+//! Which pods go first where there are too many.
+
+use holdfast_world::views::Pod;
+use holdfast_world::views::pod::ContainerStatus;
+use holdfast_world::{Seen, Time};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// What users say a pod's deletion costs, beside that of its siblings.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The pods in the order in which they go. `related` are those that count as company on a node.
+pub fn by_worth<'w>(pods: Vec<Seen<'w, Pod>>, related: &[Seen<'_, Pod>], now: Time) -> Vec<Seen<'w, Pod>> {
+    let mut company = BTreeMap::<&str, usize>::new();
+    for pod in related {
+        *company.entry(&pod.spec.node_name).or_default() += 1;
+    }
+    let company = |pod: &Seen<'_, Pod>| company.get(pod.spec.node_name.as_str()).copied().unwrap_or(0);
+    let mut ranked: Vec<_> = pods.into_iter().map(|pod| (Worth::of(pod, company(&pod), now), pod)).collect();
+    ranked.sort_by(|(one, _), (other, _)| one.cmp(other));
+    ranked.into_iter().map(|(_, pod)| pod).collect()
+}
+
+/// Fields in the order in which they decide; the least worth goes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Worth {
+    is_assigned: bool,
+    phase: u8,
+    is_ready: bool,
+    cost: i32,
+    company: Reverse<usize>,
+    ready_for: Age,
+    restarts: Reverse<(i64, i64)>,
+    lives_for: Age,
+}
+
+impl Worth {
+    fn of(pod: Seen<'_, Pod>, company: usize, now: Time) -> Worth {
+        Worth {
+            is_assigned: !pod.spec.node_name.is_empty(),
+            phase: match pod.status.phase.as_str() {
+                "Pending" => 0,
+                "Unknown" => 1,
+                _ => 2,
+            },
+            is_ready: pod.is_ready(),
+            cost: pod.meta().annotation(DELETION_COST).and_then(|cost| cost.parse().ok()).unwrap_or(0),
+            company: Reverse(company),
+            ready_for: Age::since(pod.ready_since(), now),
+            restarts: Reverse(restarts(&pod)),
+            lives_for: Age::since(pod.meta().creation_timestamp, now),
+        }
+    }
+}
+
+/// The most restarts of a container, and of an init container that runs beside them.
+fn restarts(pod: &Pod) -> (i64, i64) {
+    let most = |all: &mut dyn Iterator<Item = &ContainerStatus>| all.map(|of| of.restart_count).max().unwrap_or(0);
+    let beside = |status: &&ContainerStatus| {
+        pod.spec.init_containers.iter().any(|init| init.name == status.name && init.restart_policy == "Always")
+    };
+    (
+        most(&mut pod.status.container_statuses.iter()),
+        most(&mut pod.status.init_container_statuses.iter().filter(beside)),
+    )
+}
+
+/// For how long something is so, as powers of two: pods of about one age are equals, and chance decides between them, so
+/// that those made last are not always the ones that go. The chance is in the moment itself, and so repeatable; those of
+/// the same moment are told apart by what comes next.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Age(Option<(i64, u64)>);
+
+impl Age {
+    fn since(since: Option<Time>, now: Time) -> Age {
+        Age(since.map(|since| {
+            let millis = now.millis_since(since);
+            let magnitude = if millis > 0 { i64::from((i128::from(millis) * 1_000_000).ilog2()) } else { -1 };
+            (magnitude, since.millis().unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        }))
+    }
+}

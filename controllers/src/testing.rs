@@ -1,0 +1,59 @@
+//! What tests of controllers do to a cluster beside running it.
+
+use holdfast_world::Trial;
+use serde_json::{Value, json};
+
+/// A pod template with this label and this image.
+pub fn template(app: &str, image: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": app}},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": image}]},
+    })
+}
+
+/// What a node makes of a pod: it runs, and is ready from now on.
+pub fn make_ready(trial: &mut Trial, pod: &str) {
+    let now = trial.now();
+    trial.patch_status(
+        "pods",
+        pod,
+        json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}]}),
+    );
+}
+
+/// The same for every pod that is not.
+pub fn make_all_ready(trial: &mut Trial) {
+    for pod in trial.list("pods") {
+        if pod["status"]["phase"] == "Pending" && pod["metadata"]["deletionTimestamp"].is_null() {
+            make_ready(trial, pod["metadata"]["name"].as_str().unwrap_or_default());
+        }
+    }
+}
+
+/// A field of each object of a kind.
+pub fn all(trial: &Trial, kind: &str, pointer: &str) -> Vec<Value> {
+    trial.list(kind).iter().map(|object| object.pointer(pointer).cloned().unwrap_or_default()).collect()
+}
+
+/// What was told, with generated names cut off: `Normal SuccessfulCreate Created pod: r-*`, each with its number.
+pub fn told(trial: &mut Trial) -> Vec<(String, usize)> {
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    for note in trial.take_notes() {
+        let line: Vec<String> = note.split(' ').map(cut_name).collect();
+        let line = line.join(" ");
+        match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, number)) => *number += 1,
+            None => lines.push((line, 1)),
+        }
+    }
+    lines
+}
+
+fn cut_name(word: &str) -> String {
+    match word.rsplit_once('-') {
+        Some((base, end)) if end.len() == 5 && end.bytes().all(|b| b"bcdfghjklmnpqrstvwxz2456789".contains(&b)) => {
+            format!("{base}-*")
+        }
+        _ => word.to_owned(),
+    }
+}

@@ -1,0 +1,188 @@
+//! What is to be done for one claim.
+
+use super::{
+    BETA_DEFAULT_CLASS, BIND_COMPLETED, BOUND_BY_CONTROLLER, Binder, DEFAULT_CLASS, SELECTED_NODE, annotate, matching,
+    volume_phase,
+};
+use crate::subject::Subject;
+use crate::volumes::{pods_of, volume_of};
+use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
+use holdfast_world::{Action, Key, Note, Plan, Seen, World};
+use serde_json::json;
+
+type Claim<'a> = Seen<'a, PersistentVolumeClaim>;
+type Volume<'a> = Seen<'a, PersistentVolume>;
+
+impl Binder {
+    pub(super) fn plan_claim(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
+        if claim.meta().annotation(BIND_COMPLETED).is_some() {
+            keep_bound(world, claim, plan);
+        } else if claim.spec.volume_name.is_empty() {
+            self.find_volume(world, claim, plan);
+        } else {
+            take_named(world, claim, plan);
+        }
+    }
+
+    /// A claim that takes whatever fits.
+    fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
+        let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
+        let found = class.and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
+        let waits = found.is_some_and(|class| class.waits_for_consumer())
+            && claim.meta().annotation(SELECTED_NODE).is_none();
+        if let Some(volume) = matching::best(world, claim, waits) {
+            return bind(volume, claim, plan);
+        }
+        if claim.class(claim.meta()).is_none()
+            && let Some(default) = default_class(world)
+        {
+            let mut document = claim.object.document();
+            document["spec"]["storageClassName"] = default.meta().name.as_str().into();
+            return plan.then(Subject::from(claim).update(document));
+        }
+        let subject = Subject::from(claim);
+        match class {
+            _ if waits => plan.notes.push(waiting(world, claim)),
+            Some(class) => self.provision(world, claim, class, plan),
+            None => plan.notes.push(subject.normal(
+                "FailedBinding",
+                "no persistent volumes available for this claim and no storage class is set".into(),
+            )),
+        }
+        pending(claim, plan);
+    }
+}
+
+/// A claim of one volume, by its name.
+fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
+    let subject = Subject::from(claim);
+    let Some(volume) = volume_of(world, &claim) else { return pending(claim, plan) };
+    if volume.spec.claim_ref.is_none() {
+        match matching::mismatch(volume, claim) {
+            None => return bind(volume, claim, plan),
+            Some(why) => {
+                let message = format!("Cannot bind to requested volume {:?}: {why}", volume.meta().name);
+                plan.notes.push(subject.warning("VolumeMismatch", message));
+            }
+        }
+    } else if matching::is_bound_to(&volume, claim) {
+        return bind(volume, claim, plan);
+    } else if claim.meta().annotation(BOUND_BY_CONTROLLER).is_none() {
+        let message = format!("volume {:?} already bound to a different claim.", volume.meta().name);
+        plan.notes.push(subject.warning("FailedBinding", message));
+    } else {
+        plan.left.push(format!("{} is bound by this controller to a volume of another claim", claim.object.key()));
+        return;
+    }
+    pending(claim, plan);
+}
+
+/// A claim that was bound once.
+fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
+    const LOST: &str = "ClaimLost";
+    if claim.spec.volume_name.is_empty() {
+        return lose(claim, LOST, "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!", plan);
+    }
+    let Some(volume) = volume_of(world, &claim) else {
+        return lose(claim, LOST, "Bound claim has lost its PersistentVolume. Data on the volume is lost!", plan);
+    };
+    match &volume.spec.claim_ref {
+        Some(named) if named.uid != claim.meta().uid => {
+            let message = "Two claims are bound to the same volume, this one is bound incorrectly";
+            lose(claim, "ClaimMisbound", message, plan);
+        }
+        _ => bind(volume, claim, plan),
+    }
+}
+
+/// The next of the four writes that bind a volume and a claim; a write of the one needs no answer of the other's.
+fn bind(volume: Volume<'_>, claim: Claim<'_>, plan: &mut Plan) {
+    let meta = claim.meta();
+    let named = volume.spec.claim_ref.as_ref();
+    let is_promised = matching::is_bound_to(&volume, claim);
+    if !is_promised || named.is_some_and(|named| named.uid.is_empty()) {
+        let mut document = volume.object.document();
+        document["spec"]["claimRef"] = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": meta.namespace,
+            "name": meta.name,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        });
+        if !is_promised {
+            annotate(&mut document, BOUND_BY_CONTROLLER, "yes");
+        }
+        return plan.then(Subject::from(volume).update(document));
+    }
+    plan.together(volume_phase(volume, "Bound", "").into_iter().collect());
+    if claim.spec.volume_name != volume.meta().name || meta.annotation(BIND_COMPLETED).is_none() {
+        let mut document = claim.object.document();
+        if claim.spec.volume_name != volume.meta().name {
+            document["spec"]["volumeName"] = volume.meta().name.as_str().into();
+            annotate(&mut document, BOUND_BY_CONTROLLER, "yes");
+        }
+        annotate(&mut document, BIND_COMPLETED, "yes");
+        return plan.then(Subject::from(claim).update(document));
+    }
+    plan.together(bound_status(volume, claim).into_iter().collect());
+}
+
+fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
+    let is_new = claim.status.phase != "Bound";
+    let document = volume.object.document();
+    Subject::from(claim).status(|status| {
+        status.insert("phase".into(), "Bound".into());
+        status.insert("accessModes".into(), document["spec"]["accessModes"].clone());
+        // Later it may differ from the volume's: a file system has not the size of what it stands on.
+        if is_new {
+            status.insert("capacity".into(), document["spec"]["capacity"].clone());
+            if let Some(class) = volume.spec.volume_attributes_class_name.as_deref() {
+                status.insert("currentVolumeAttributesClassName".into(), class.into());
+            }
+        }
+    })
+}
+
+fn pending(claim: Claim<'_>, plan: &mut Plan) {
+    // Where something else is to be written, the status follows the next time.
+    if plan.steps.is_empty() && claim.status.phase != "Pending" {
+        plan.together(unbound_status(claim, "Pending").into_iter().collect());
+    }
+}
+
+fn lose(claim: Claim<'_>, reason: &'static str, message: &str, plan: &mut Plan) {
+    if claim.status.phase != "Lost"
+        && let Some(action) = unbound_status(claim, "Lost")
+    {
+        plan.then(action.told(Subject::from(claim).warning(reason, message.into())));
+    }
+}
+
+fn unbound_status(claim: Claim<'_>, phase: &str) -> Option<Action> {
+    Subject::from(claim).status(|status| {
+        status.insert("phase".into(), phase.into());
+        status.remove("accessModes");
+        status.remove("capacity");
+    })
+}
+
+/// Of several default classes the newest counts, and of those the first by name.
+fn default_class(world: &World) -> Option<Seen<'_, StorageClass>> {
+    let is_default = |class: &Seen<'_, StorageClass>| {
+        [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
+    };
+    let defaults = world.all::<StorageClass>().filter(is_default);
+    defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))
+}
+
+fn waiting(world: &World, claim: Claim<'_>) -> Note {
+    let pods = pods_of(world, &claim.object.key()).filter(|pod| pod.spec.node_name.is_empty() && !pod.is_finished());
+    let names: Vec<&str> = pods.map(|pod| pod.object.meta.name.as_str()).collect();
+    let subject = Subject::from(claim);
+    match names.as_slice() {
+        [] => subject.normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding".into()),
+        [one] => subject.normal("WaitForPodScheduled", format!("waiting for pod {one} to be scheduled")),
+        many => subject.normal("WaitForPodScheduled", format!("waiting for pods {} to be scheduled", many.join(","))),
+    }
+}

@@ -1,0 +1,82 @@
+//! Which volume fits a claim.
+
+use holdfast_core::schema::amount::Amount;
+use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
+use holdfast_world::{Seen, World};
+
+const STORAGE: &str = "storage";
+const FILESYSTEM: &str = "Filesystem";
+
+/// Whether a volume names a claim: by its name alone, or by its uid as well.
+pub fn is_bound_to(volume: &PersistentVolume, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+    let meta = claim.meta();
+    volume.spec.claim_ref.as_ref().is_some_and(|named| {
+        named.name == meta.name && named.namespace == meta.namespace && (named.uid.is_empty() || named.uid == meta.uid)
+    })
+}
+
+pub fn modes_differ(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let [of_volume, of_claim] = [&volume.spec.volume_mode, &claim.spec.volume_mode];
+    of_volume.as_deref().unwrap_or(FILESYSTEM) != of_claim.as_deref().unwrap_or(FILESYSTEM)
+}
+
+fn amount(amounts: &std::collections::BTreeMap<String, String>) -> Amount {
+    amounts.get(STORAGE).and_then(|text| Amount::parse(text)).unwrap_or(Amount::ZERO)
+}
+
+fn offers_modes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.access_modes.iter().all(|mode| volume.spec.access_modes.contains(mode))
+}
+
+fn same_attributes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let [of_volume, of_claim] = [&volume.spec.volume_attributes_class_name, &claim.spec.volume_attributes_class_name];
+    of_volume.as_deref().unwrap_or_default() == of_claim.as_deref().unwrap_or_default()
+}
+
+/// Why a claim cannot have the volume that it asks for by name.
+pub fn mismatch(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> Option<&'static str> {
+    if amount(&volume.spec.capacity) < amount(&claim.spec.resources.requests) {
+        return Some("requested PV is too small");
+    }
+    if volume.class(volume.meta()) != claim.class(claim.meta()).unwrap_or_default() {
+        return Some("storageClassName does not match");
+    }
+    if !same_attributes(&volume, &claim) {
+        return Some("volumeAttributesClassName does not match");
+    }
+    if modes_differ(&volume, &claim) {
+        return Some("incompatible volumeMode");
+    }
+    (!offers_modes(&volume, &claim)).then_some("incompatible accessMode")
+}
+
+/// The volume that is promised to a claim, or else the smallest that fits, of those with the fewest access modes.
+/// While a claim waits for its consumer only a promised one will do.
+pub fn best<'a>(
+    world: &'a World,
+    claim: Seen<'_, PersistentVolumeClaim>,
+    waits: bool,
+) -> Option<Seen<'a, PersistentVolume>> {
+    let request = amount(&claim.spec.resources.requests);
+    let class = claim.class(claim.meta()).unwrap_or_default();
+    let fits = |volume: &Seen<'_, PersistentVolume>| {
+        offers_modes(volume, &claim)
+            && amount(&volume.spec.capacity) >= request
+            && !modes_differ(volume, &claim)
+            && !volume.meta().is_deleting()
+    };
+    let is_free = |volume: &Seen<'_, PersistentVolume>| {
+        volume.spec.claim_ref.is_none()
+            && volume.status.phase == "Available"
+            && claim.spec.selector.as_ref().is_none_or(|selector| selector.matches(volume.meta()))
+            && volume.class(volume.meta()) == class
+            && same_attributes(volume, &claim)
+    };
+    let candidates = world.all::<PersistentVolume>().filter(fits);
+    let ranked = candidates.filter_map(|volume| {
+        let promised = is_bound_to(&volume, claim);
+        (promised || !waits && is_free(&volume))
+            .then(|| ((volume.spec.access_modes.len(), !promised, amount(&volume.spec.capacity)), volume))
+    });
+    ranked.min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, volume)| volume)
+}

@@ -1,0 +1,149 @@
+//! Binds claims to volumes, and has volumes that are no longer claimed reclaimed.
+//!
+//! A binding is four writes, each of which may be the last before a crash: the claim in the volume, the volume's phase,
+//! the volume in the claim, the claim's phase. Whatever stands already is completed.
+
+mod claim;
+mod matching;
+mod provision;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+use super::{claim_key, index_pods};
+use crate::Settings;
+use crate::subject::Subject;
+use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, View, World};
+use serde_json::{Value, json};
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+const BETA_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
+
+/// Claims without a volume by their class; `*` stands for those that name none.
+const UNBOUND: &str = "unbound";
+const NO_CLASS: &str = "*";
+
+/// Plans a volume or a claim at a time: the keys of claims have a namespace.
+pub struct Binder {
+    /// How often what cannot be bound is told of again, and looked at.
+    period_seconds: i64,
+    provisioning: bool,
+    host_path: bool,
+}
+
+impl Binder {
+    pub fn new(settings: &Settings) -> Binder {
+        Binder {
+            period_seconds: settings.claim_binder_period_seconds,
+            provisioning: settings.dynamic_provisioning,
+            host_path: settings.host_path_provisioner,
+        }
+    }
+}
+
+impl Controller for Binder {
+    fn name(&self) -> &'static str {
+        "persistentvolume-binder-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "persistent-volume-binder"
+    }
+
+    fn component(&self) -> &'static str {
+        "persistentvolume-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![
+            PersistentVolume::resource().clone(),
+            PersistentVolumeClaim::resource().clone(),
+            StorageClass::resource().clone(),
+            Pod::resource().clone(),
+        ]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        index_pods(world);
+        world.index::<PersistentVolumeClaim>(UNBOUND, |object| {
+            let Some(claim) = object.view::<PersistentVolumeClaim>() else { return Vec::new() };
+            let is_bound = object.meta.annotation(BIND_COMPLETED).is_some();
+            if is_bound { Vec::new() } else { vec![Text::from(claim.class(&object.meta).unwrap_or(NO_CLASS))] }
+        });
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<PersistentVolumeClaim>() {
+            keys.add(change.key.clone());
+            let sides = [change.before::<PersistentVolumeClaim>(), change.after()];
+            let volumes = sides.iter().flatten().map(|claim| &claim.spec.volume_name);
+            volumes.filter(|name| !name.is_empty()).for_each(|name| keys.add(Key::cluster(name)));
+        } else if change.is_of::<PersistentVolume>() {
+            keys.add(change.key.clone());
+            let sides = [change.before::<PersistentVolume>(), change.after()];
+            sides.iter().flatten().filter_map(|volume| claim_key(volume)).for_each(|key| keys.add(key));
+            if let Some(volume) = change.after::<PersistentVolume>().filter(|volume| volume.status.phase == "Available") {
+                wake(world, volume.class(volume.meta()), keys);
+                world.indexed::<PersistentVolumeClaim>(UNBOUND, NO_CLASS).for_each(|claim| keys.add(claim.object.key()));
+            }
+        } else if change.is_of::<StorageClass>() {
+            wake(world, &change.key.name, keys);
+            wake(world, NO_CLASS, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        if key.namespace.is_empty() {
+            if let Some(volume) = world.get::<PersistentVolume>(key) {
+                self.plan_volume(world, volume, &mut plan);
+            }
+        } else if let Some(claim) = world.get::<PersistentVolumeClaim>(key) {
+            self.plan_claim(world, claim, &mut plan);
+            if claim.status.phase != "Bound" && !plan.notes.is_empty() {
+                plan.again_at(stamp.time.plus_seconds(self.period_seconds));
+            }
+        }
+        plan
+    }
+}
+
+fn wake(world: &World, class: &str, keys: &mut Keys) {
+    world.indexed::<PersistentVolumeClaim>(UNBOUND, class).for_each(|claim| keys.add(claim.object.key()));
+}
+
+/// Brings a volume's phase to what it is; `None` where it is said already.
+fn volume_phase(volume: Seen<'_, PersistentVolume>, phase: &str, message: &str) -> Option<Action> {
+    if volume.status.phase == phase {
+        return None;
+    }
+    Subject::from(volume).status(|status| {
+        status.insert("phase".into(), phase.into());
+        match message {
+            "" => drop(status.remove("message")),
+            message => drop(status.insert("message".into(), message.into())),
+        }
+    })
+}
+
+/// Sets an annotation in a document.
+fn annotate(document: &mut Value, name: &str, value: &str) {
+    if !document["metadata"]["annotations"].is_object() {
+        document["metadata"]["annotations"] = json!({});
+    }
+    document["metadata"]["annotations"][name] = value.into();
+}
+
+fn drop_annotation(document: &mut Value, name: &str) {
+    if let Some(annotations) = document["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(name);
+    }
+}

@@ -1,0 +1,110 @@
+//! What is to be done for one volume.
+
+use super::provision::{FINALIZER, FOLDERS};
+use super::{BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, drop_annotation, matching, volume_phase};
+use crate::subject::Subject;
+use crate::volumes::claim_key;
+use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
+use holdfast_world::{Plan, Seen, World};
+use serde_json::Value;
+
+type Volume<'a> = Seen<'a, PersistentVolume>;
+
+impl Binder {
+    pub(super) fn plan_volume(&self, world: &World, volume: Volume<'_>, plan: &mut Plan) {
+        let named = volume.spec.claim_ref.as_ref().filter(|named| !named.uid.is_empty());
+        let Some(named) = named else {
+            // Nobody's, or kept for a claim that is yet to come.
+            return plan.together(volume_phase(volume, "Available", "").into_iter().collect());
+        };
+        let claim = claim_key(&volume).and_then(|key| world.get::<PersistentVolumeClaim>(&key));
+        let Some(claim) = claim.filter(|claim| claim.meta().uid == named.uid) else { return release(volume, plan) };
+        if claim.spec.volume_name.is_empty() {
+            if matching::modes_differ(&volume, &claim) {
+                tell_of_modes(volume, claim, plan);
+            }
+            // The rest of the binding is the claim's.
+        } else if claim.spec.volume_name == volume.meta().name {
+            plan.together(volume_phase(volume, "Bound", "").into_iter().collect());
+        } else if volume.meta().annotation(PROVISIONED_BY).is_some()
+            && volume.spec.persistent_volume_reclaim_policy == "Delete"
+        {
+            release(volume, plan);
+        } else {
+            unbind(volume, plan);
+        }
+    }
+}
+
+fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, plan: &mut Plan) {
+    const WHY: &str = "due to incompatible volumeMode.";
+    let of_volume = format!("Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} {WHY}", claim.meta().name);
+    let of_claim = format!("Cannot bind PersistentVolume {:?} to requested PersistentVolumeClaim {WHY}", volume.meta().name);
+    plan.notes.push(Subject::from(volume).warning("VolumeMismatch", of_volume));
+    plan.notes.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
+}
+
+/// The claim is bound elsewhere: the volume is free again, or kept by its name for whom it was kept before.
+fn unbind(volume: Volume<'_>, plan: &mut Plan) {
+    let mut document = volume.object.document();
+    if volume.meta().annotation(BOUND_BY_CONTROLLER).is_some() {
+        drop_annotation(&mut document, BOUND_BY_CONTROLLER);
+        document["spec"]["claimRef"] = Value::Null;
+    } else if let Some(named) = document["spec"]["claimRef"].as_object_mut() {
+        named.remove("uid");
+    }
+    plan.then(Subject::from(volume).update(document));
+}
+
+/// The claim is gone.
+fn release(volume: Volume<'_>, plan: &mut Plan) {
+    if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
+        return plan.together(volume_phase(volume, "Released", "").into_iter().collect());
+    }
+    match volume.spec.persistent_volume_reclaim_policy.as_str() {
+        "Retain" => {}
+        "Delete" => delete(volume, plan),
+        "Recycle" => fail(volume, "VolumeFailedRecycle", "No recycler plugin found for the volume!", plan),
+        _ => fail(
+            volume,
+            "VolumeUnknownReclaimPolicy",
+            "Volume has unrecognized PersistentVolumeReclaimPolicy",
+            plan,
+        ),
+    }
+}
+
+/// Deletes a folder by deleting the volume: nodes are simulated, so there is nothing behind it. What others made they
+/// delete themselves.
+fn delete(volume: Volume<'_>, plan: &mut Plan) {
+    let meta = volume.meta();
+    let provisioner = meta.annotation(PROVISIONED_BY).unwrap_or_default();
+    if volume.spec.csi.is_some() && !provisioner.is_empty() || !provisioner.is_empty() && !provisioner.starts_with("kubernetes.io/") {
+        return;
+    }
+    let Some(folder) = &volume.spec.host_path else {
+        let why = if volume.spec.csi.is_some() { "no volume plugin matched" } else { "no deletable volume plugin matched" };
+        let message = format!("error getting deleter volume plugin for volume {:?}: {why}", meta.name);
+        return fail(volume, "VolumeFailedDelete", &message, plan);
+    };
+    if !folder.path.split_once(FOLDERS).is_some_and(|(_, rest)| !rest.is_empty()) {
+        let message = format!("host_path deleter only supports {FOLDERS}.+ but received provided {}", folder.path);
+        return fail(volume, "VolumeFailedDelete", &message, plan);
+    }
+    if meta.has_finalizer(FINALIZER) {
+        let mut document = volume.object.document();
+        if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != FINALIZER);
+        }
+        return plan.then(Subject::from(volume).update(document));
+    }
+    if !meta.is_deleting() {
+        plan.then(Subject::from(volume).delete());
+    }
+}
+
+fn fail(volume: Volume<'_>, reason: &'static str, message: &str, plan: &mut Plan) {
+    if let Some(action) = volume_phase(volume, "Failed", message) {
+        plan.then(action.told(Subject::from(volume).warning(reason, message.to_owned())));
+    }
+}

@@ -1,0 +1,47 @@
+//! Volumes and the claims on them.
+
+pub mod binder;
+
+use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod};
+use holdfast_world::{Key, Object, Seen, Text, World};
+
+/// An index of pods by the claims that they use, as `namespace/name`.
+pub const BY_CLAIM: &str = "claim";
+
+/// Lets [`pods_of`] find pods.
+pub fn index_pods(world: &mut World) {
+    world.index::<Pod>(BY_CLAIM, |object| {
+        let Some(pod) = object.view::<Pod>() else { return Vec::new() };
+        claims_of(object, pod).map(|claim| place(&object.meta.namespace, &claim)).collect()
+    });
+}
+
+/// The names of the claims that a pod uses: those that it names, and those that are made for it alone.
+pub fn claims_of<'a>(object: &'a Object, pod: &'a Pod) -> impl Iterator<Item = String> + 'a {
+    pod.spec.volumes.iter().filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some(claim.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{}-{}", object.meta.name, volume.name)),
+        (None, None) => None,
+    })
+}
+
+/// The pods that use a claim.
+pub fn pods_of<'a>(world: &'a World, claim: &Key) -> impl Iterator<Item = Seen<'a, Pod>> + use<'a> {
+    world.indexed::<Pod>(BY_CLAIM, &place(&claim.namespace, &claim.name))
+}
+
+fn place(namespace: &str, name: &str) -> Text {
+    format!("{namespace}/{name}").into()
+}
+
+/// The claim that a volume is promised or bound to.
+pub fn claim_key(volume: &PersistentVolume) -> Option<Key> {
+    let claim = volume.spec.claim_ref.as_ref()?;
+    Some(Key::new(&claim.namespace, &claim.name))
+}
+
+/// The volume that a claim asks for or has.
+pub fn volume_of<'a>(world: &'a World, claim: &PersistentVolumeClaim) -> Option<Seen<'a, PersistentVolume>> {
+    world.get::<PersistentVolume>(&Key::cluster(&claim.spec.volume_name))
+}
+

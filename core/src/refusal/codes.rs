@@ -1,0 +1,52 @@
+//! How Kubernetes files refusals: a number, and a word by which clients tell them apart.
+
+use super::Refusal;
+
+impl Refusal {
+    /// The number under which it is filed; transports send it, and requests are counted by it.
+    pub fn code(&self) -> u16 {
+        match self {
+            Refusal::BadRequest(_) => 400,
+            Refusal::Unauthorized => 401,
+            Refusal::Forbidden { .. } => 403,
+            Refusal::NotFound(_) | Refusal::NoSuchPath => 404,
+            Refusal::MethodNotAllowed { .. } => 405,
+            Refusal::NotAcceptable { .. } => 406,
+            Refusal::AlreadyExists(_) | Refusal::Conflict { .. } | Refusal::ApplyConflict { .. } => 409,
+            Refusal::Expired { .. } => 410,
+            Refusal::TooLarge { .. } => 413,
+            Refusal::UnsupportedMediaType { .. } => 415,
+            Refusal::Invalid { .. } | Refusal::Unprocessable => 422,
+            Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
+            Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
+            Refusal::Unavailable(_) => 503,
+            Refusal::Timeout { .. } => 504,
+            Refusal::InsufficientStorage(_) => 507,
+            Refusal::Ruled(ruling) => ruling.code,
+        }
+    }
+
+    /// The `reason` of its `Status`; empty where Kubernetes gives none.
+    pub fn reason(&self) -> &str {
+        match self {
+            Refusal::BadRequest(_) => "BadRequest",
+            Refusal::Unauthorized => "Unauthorized",
+            Refusal::Forbidden { .. } => "Forbidden",
+            Refusal::NotFound(_) | Refusal::NoSuchPath => "NotFound",
+            Refusal::MethodNotAllowed { .. } => "MethodNotAllowed",
+            Refusal::AlreadyExists(_) => "AlreadyExists",
+            Refusal::Conflict { .. } | Refusal::ApplyConflict(_) => "Conflict",
+            Refusal::Invalid { .. } | Refusal::Unprocessable => "Invalid",
+            Refusal::NotAcceptable { .. } => "NotAcceptable",
+            Refusal::UnsupportedMediaType { .. } => "UnsupportedMediaType",
+            Refusal::TooLarge(_) => "RequestEntityTooLarge",
+            Refusal::Expired(_) => "Expired",
+            Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => "TooManyRequests",
+            Refusal::Timeout(_) => "Timeout",
+            Refusal::Internal(_) | Refusal::InsufficientStorage(_) => "InternalError",
+            Refusal::Unreasoned(_) => "",
+            Refusal::Unavailable(_) => "ServiceUnavailable",
+            Refusal::Ruled(ruling) => &ruling.reason,
+        }
+    }
+}

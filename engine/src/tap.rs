@@ -1,0 +1,121 @@
+//! All that is committed, in order, for a component in the same process.
+//!
+//! A tap begins with a snapshot; from there on it has every change. What waits for one is bounded: a component that
+//! falls behind is told so, and begins again with a newer snapshot. It costs nothing while nothing is committed.
+
+use crate::engine::Engine;
+use crate::hub::Hub;
+use holdfast_core::event::Offset;
+use holdfast_core::kinds::Registry;
+use holdfast_core::state::{Change, State};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// How many changes may wait for a tap.
+const CHANGES_MAX: usize = 16 << 10;
+/// How many bytes of objects these may hold on to.
+const BYTES_MAX: usize = 64 << 20;
+
+/// The changes since a snapshot. Dropping it leaves the hub.
+pub struct Tap {
+    basin: Arc<Basin>,
+    begin: Arc<State>,
+}
+
+/// What came next.
+pub enum Drawn {
+    /// The changes up to an offset, and the kinds as they are there.
+    Changes { changes: Vec<Change>, through: Offset, registry: Arc<Registry> },
+    /// More than may wait has come: everything is as in [`Tap::begin`] of a new tap.
+    Behind,
+}
+
+/// Where the changes wait.
+#[derive(Default)]
+pub(crate) struct Basin {
+    waiting: Mutex<Waiting>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    changes: VecDeque<Change>,
+    bytes: usize,
+    /// The newest state's version and kinds, once anything has come.
+    newest: Option<(Offset, Arc<Registry>)>,
+    behind: bool,
+}
+
+impl Tap {
+    /// Everything from now on.
+    pub fn new(engine: &Engine) -> Tap {
+        // The tap is there before the snapshot is taken, so that nothing falls between them; what is in both is
+        // left out when it is drawn.
+        let basin = engine.hub().tap();
+        Tap { basin, begin: engine.snapshot() }
+    }
+
+    /// The state that the changes follow.
+    pub fn begin(&self) -> &Arc<State> {
+        &self.begin
+    }
+
+    /// What came since this was asked last, waiting for it.
+    pub async fn next(&mut self) -> Drawn {
+        loop {
+            let filled = self.basin.filled.notified();
+            if let Some(drawn) = self.draw() {
+                return drawn;
+            }
+            filled.await;
+        }
+    }
+
+    fn draw(&self) -> Option<Drawn> {
+        let mut waiting = self.basin.lock();
+        if waiting.behind {
+            return Some(Drawn::Behind);
+        }
+        let (through, registry) = waiting.newest.take()?;
+        let changes = std::mem::take(&mut waiting.changes);
+        waiting.bytes = 0;
+        drop(waiting);
+        let began = self.begin.offset;
+        let changes = changes.into_iter().filter(|change| change.offset > began).collect();
+        Some(Drawn::Changes { changes, through, registry })
+    }
+}
+
+impl Basin {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what was committed up to this state.
+    pub(crate) fn fill<'a>(&self, state: &State, changes: impl Iterator<Item = &'a Change>) {
+        let mut waiting = self.lock();
+        if waiting.behind {
+            return;
+        }
+        for change in changes {
+            waiting.bytes += change.entry.json.len();
+            waiting.changes.push_back(change.clone());
+        }
+        waiting.newest = Some((state.offset, state.registry.clone()));
+        if waiting.changes.len() > CHANGES_MAX || waiting.bytes > BYTES_MAX {
+            *waiting = Waiting { behind: true, ..Waiting::default() };
+        }
+        drop(waiting);
+        self.filled.notify_one();
+    }
+}
+
+impl Hub {
+    /// A place for all that is committed from here on.
+    pub(crate) fn tap(&self) -> Arc<Basin> {
+        let basin = Arc::new(Basin::default());
+        self.taps().push(Arc::downgrade(&basin));
+        basin
+    }
+}

@@ -1,0 +1,393 @@
+//! One container's life: what its status says of it, and what becomes of it next.
+
+use crate::behaviour::{Behaviour, Pull, Span};
+use holdfast_world::Time;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+/// Back-off between restarts: the first restart is immediate, the second waits so long, each further twice as long.
+const BACKOFF_FIRST_MS: i64 = 10_000;
+const BACKOFF_MAX_MS: i64 = 300_000;
+/// A container that has run so long begins again with its back-off.
+const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
+/// After so long a failed pull is told as waiting for the next one.
+const PULL_RETRY_MS: i64 = 10_000;
+/// How many changes a container goes through at once.
+const CHANGES_MAX: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    Init,
+    /// An init container that is restarted for ever.
+    Sidecar,
+    Main,
+    Ephemeral,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    Waiting { reason: String, message: String },
+    Running { since: Time },
+    Ended(End),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    pub code: i64,
+    pub reason: String,
+    pub message: String,
+    pub started: Time,
+    pub finished: Time,
+}
+
+#[derive(Debug)]
+pub struct Container<'a> {
+    pub sort: Sort,
+    pub spec: &'a Value,
+    pub behaviour: Behaviour,
+    pub state: State,
+    pub last: Option<End>,
+    pub restarts: i64,
+    /// The resources that it runs with, which a change in place may not have reached.
+    pub resources: Value,
+    /// The policy that counts for it.
+    policy: String,
+    /// Of its pod.
+    uid: &'a str,
+    shown: String,
+}
+
+/// What a container's life depends on besides itself.
+pub struct Clock {
+    pub now: Time,
+    /// When it might have begun.
+    pub origin: Time,
+    /// When something is to happen next, of all that was looked at.
+    pub again: Option<Time>,
+}
+
+impl Clock {
+    /// Whether that time has come; else it is remembered.
+    fn reached(&mut self, time: Time) -> bool {
+        let reached = time <= self.now;
+        if !reached {
+            self.again = Some(self.again.map_or(time, |again| again.min(time)));
+        }
+        reached
+    }
+
+    fn passed(&mut self, since: Time, span: Span) -> bool {
+        match span {
+            Span::Millis(millis) => self.reached(since.plus_millis(millis)),
+            Span::Forever => false,
+        }
+    }
+}
+
+impl<'a> Container<'a> {
+    pub fn new(sort: Sort, spec: &'a Value, status: &Value, behaviour: Behaviour, pod: &'a Value) -> Container<'a> {
+        let policy = spec["restartPolicy"].as_str().or(pod["spec"]["restartPolicy"].as_str()).unwrap_or("Always");
+        let policy = match sort {
+            Sort::Sidecar => "Always",
+            Sort::Ephemeral => "Never",
+            // An init container that is always restarted would never let the pod begin.
+            Sort::Init if policy == "Always" => "OnFailure",
+            _ => policy,
+        };
+        let told = |name: &str| pod["metadata"][name].as_str().unwrap_or_default();
+        let name = spec["name"].as_str().unwrap_or_default();
+        Container {
+            sort,
+            spec,
+            behaviour,
+            state: State::read(&status["state"]),
+            last: End::read(&status["lastState"]["terminated"]),
+            restarts: status["restartCount"].as_i64().unwrap_or(0),
+            resources: match status.get("resources") {
+                Some(resources) => resources.clone(),
+                None => spec["resources"].clone(),
+            },
+            policy: policy.to_owned(),
+            uid: told("uid"),
+            shown: format!("{name} pod={}_{}({})", told("name"), told("namespace"), told("uid")),
+        }
+    }
+
+    pub fn name(&self) -> &'a str {
+        self.spec["name"].as_str().unwrap_or_default()
+    }
+
+    fn image(&self) -> &'a str {
+        self.spec["image"].as_str().unwrap_or_default()
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    pub fn end(&self) -> Option<&End> {
+        match &self.state {
+            State::Ended(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// It has ended and stays so.
+    pub fn is_done(&self) -> bool {
+        self.end().is_some_and(|end| !self.restarts_after(end))
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.is_done() && self.end().is_some_and(|end| end.code != 0)
+    }
+
+    /// Whether what waits for this init container may begin.
+    pub fn lets_on(&self) -> bool {
+        match self.sort {
+            Sort::Sidecar => self.is_running(),
+            _ => self.end().is_some_and(|end| end.code == 0),
+        }
+    }
+
+    fn restarts_after(&self, end: &End) -> bool {
+        for rule in self.spec["restartPolicyRules"].as_array().into_iter().flatten() {
+            let codes = &rule["exitCodes"];
+            let named = codes["values"].as_array().is_some_and(|values| values.contains(&end.code.into()));
+            if rule["action"] == "Restart" && named == (codes["operator"] == "In") {
+                return true;
+            }
+        }
+        match self.policy.as_str() {
+            "Never" => false,
+            "OnFailure" => end.code != 0,
+            _ => true,
+        }
+    }
+
+    /// Lets happen what is to have happened by now.
+    pub fn advance(&mut self, clock: &mut Clock, run_for: Span) {
+        for _ in 0..CHANGES_MAX {
+            let next = match &self.state {
+                State::Waiting { .. } => self.begin(clock),
+                State::Running { since } => {
+                    let since = *since;
+                    if !clock.passed(since, run_for) {
+                        return;
+                    }
+                    let millis = if let Span::Millis(millis) = run_for { millis } else { 0 };
+                    Some(State::Ended(self.own_end(since, since.plus_millis(millis))))
+                }
+                State::Ended(end) if self.restarts_after(end) => self.restart(end.clone(), clock),
+                State::Ended(_) => return,
+            };
+            match next {
+                Some(next) if next != self.state => self.state = next,
+                _ => return,
+            }
+        }
+        // It ends as quickly as it begins: the rest of it comes later.
+        clock.again = Some(clock.again.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
+    }
+
+    fn own_end(&self, started: Time, finished: Time) -> End {
+        let code = self.behaviour.exit_code;
+        let reason = match &self.behaviour.exit_reason {
+            Some(reason) => reason.clone(),
+            None => if code == 0 { "Completed" } else { "Error" }.to_owned(),
+        };
+        End { code, reason, message: self.behaviour.exit_message.clone().unwrap_or_default(), started, finished }
+    }
+
+    /// From waiting: for its image, or for the end of a back-off.
+    fn begin(&mut self, clock: &mut Clock) -> Option<State> {
+        if let Some(last) = self.last.clone() {
+            return self.restart(last, clock);
+        }
+        match self.behaviour.pull {
+            Pull::After(span) if clock.passed(clock.origin, span) => Some(State::Running { since: clock.now }),
+            Pull::After(_) => Some(State::waiting("ContainerCreating", "")),
+            Pull::Fails => {
+                let image = self.image();
+                let retried = clock.reached(clock.origin.plus_millis(PULL_RETRY_MS));
+                Some(if retried {
+                    State::waiting("ImagePullBackOff", &format!("Back-off pulling image \"{image}\""))
+                } else {
+                    let message =
+                        format!("failed to pull and unpack image \"{image}\": the image is simulated to be missing");
+                    State::waiting("ErrImagePull", &message)
+                })
+            }
+        }
+    }
+
+    fn restart(&mut self, end: End, clock: &mut Clock) -> Option<State> {
+        let wait = self.backoff(&end);
+        let finished = end.finished;
+        self.last = Some(end);
+        if clock.reached(finished.plus_millis(wait)) {
+            self.restarts = self.restarts.saturating_add(1);
+            return Some(State::Running { since: clock.now });
+        }
+        let message = format!("back-off {} restarting failed container={}", shown_seconds(wait), self.shown);
+        Some(State::waiting("CrashLoopBackOff", &message))
+    }
+
+    fn backoff(&self, end: &End) -> i64 {
+        if self.restarts == 0 || end.finished.millis_since(end.started) > BACKOFF_FORGOTTEN_MS {
+            return 0;
+        }
+        let doublings = u32::try_from(self.restarts - 1).unwrap_or(0).min(10);
+        (BACKOFF_FIRST_MS << doublings).min(BACKOFF_MAX_MS)
+    }
+
+    /// Runs anew for another reason than its own end.
+    pub fn replace(&mut self, now: Time) {
+        if let State::Running { since } = self.state {
+            let reason = "Completed".to_owned();
+            self.last = Some(End { code: 0, reason, message: String::new(), started: since, finished: now });
+            self.restarts = self.restarts.saturating_add(1);
+            self.state = State::Running { since: now };
+        }
+    }
+
+    /// Ends it where it runs or waits.
+    pub fn stop(&mut self, now: Time, code: i64) {
+        let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        self.state = match std::mem::replace(&mut self.state, State::waiting("", "")) {
+            State::Running { since } => {
+                State::Ended(End { code, reason, message: String::new(), started: since, finished: now })
+            }
+            State::Waiting { .. } => State::Ended(End {
+                code: 137,
+                reason: "ContainerStatusUnknown".to_owned(),
+                message: "The container could not be located when the pod was terminated".to_owned(),
+                started: now,
+                finished: now,
+            }),
+            ended => ended,
+        };
+    }
+
+    /// When it has stopped that was told to at `told`, or nothing where only the grace period ends it.
+    pub fn stopped_at(&self, told: Time) -> Option<Time> {
+        match (&self.state, self.behaviour.stop_for) {
+            (State::Running { .. }, Span::Forever) => None,
+            (State::Running { .. }, Span::Millis(millis)) => Some(told.plus_millis(millis)),
+            _ => Some(told),
+        }
+    }
+
+    /// Whether it does its work, by what is told of its readiness.
+    pub fn is_ready(&self, clock: &mut Clock) -> bool {
+        match &self.state {
+            State::Running { since } => {
+                matches!(self.sort, Sort::Init | Sort::Ephemeral) || clock.passed(*since, self.behaviour.ready_after)
+            }
+            State::Ended(end) => self.sort == Sort::Init && end.code == 0,
+            State::Waiting { .. } => false,
+        }
+    }
+
+    /// As the pod's status tells it.
+    pub fn status(&self, ready: bool) -> Value {
+        let image = self.image();
+        let id = |restarts: i64| {
+            let name = self.name();
+            container_id(&format!("{}/{name}/{restarts}", self.uid))
+        };
+        let has_id = !matches!(self.state, State::Waiting { .. }) || self.last.is_some();
+        let mut status = Map::new();
+        status.insert("name".into(), self.name().into());
+        status.insert("image".into(), image.into());
+        status.insert("imageID".into(), if has_id { image_id(image) } else { String::new() }.into());
+        if has_id {
+            status.insert("containerID".into(), id(self.restarts).into());
+        }
+        status.insert("state".into(), self.state.written(&id(self.restarts)));
+        let last = self
+            .last
+            .as_ref()
+            .map(|last| json!({"terminated": last.written(&id(self.restarts.saturating_sub(1).max(0)))}));
+        status.insert("lastState".into(), last.unwrap_or_else(|| json!({})));
+        status.insert("ready".into(), ready.into());
+        status.insert("started".into(), self.is_running().into());
+        status.insert("restartCount".into(), self.restarts.into());
+        if self.resources.as_object().is_some_and(|resources| !resources.is_empty()) {
+            status.insert("resources".into(), self.resources.clone());
+            if let Some(requests) = self.resources.get("requests") {
+                status.insert("allocatedResources".into(), requests.clone());
+            }
+        }
+        status.into()
+    }
+}
+
+impl State {
+    pub fn waiting(reason: &str, message: &str) -> State {
+        State::Waiting { reason: reason.into(), message: message.into() }
+    }
+
+    fn read(state: &Value) -> State {
+        if let Some(end) = End::read(&state["terminated"]) {
+            return State::Ended(end);
+        }
+        if let Some(since) = state["running"]["startedAt"].as_str().and_then(Time::parse) {
+            return State::Running { since };
+        }
+        let text = |name: &str| state["waiting"][name].as_str().unwrap_or_default();
+        State::waiting(text("reason"), text("message"))
+    }
+
+    fn written(&self, id: &str) -> Value {
+        match self {
+            State::Waiting { reason, message } if message.is_empty() => json!({"waiting": {"reason": reason}}),
+            State::Waiting { reason, message } => json!({"waiting": {"reason": reason, "message": message}}),
+            State::Running { since } => json!({"running": {"startedAt": since}}),
+            State::Ended(end) => json!({"terminated": end.written(id)}),
+        }
+    }
+}
+
+impl End {
+    fn read(terminated: &Value) -> Option<End> {
+        let text = |name: &str| terminated[name].as_str().unwrap_or_default().to_owned();
+        let time = |name: &str| terminated[name].as_str().and_then(Time::parse);
+        let code = terminated.get("exitCode")?.as_i64()?;
+        let finished = time("finishedAt").or(time("startedAt")).unwrap_or(Time::from_second(0));
+        let started = time("startedAt").unwrap_or(finished);
+        Some(End { code, reason: text("reason"), message: text("message"), started, finished })
+    }
+
+    fn written(&self, id: &str) -> Value {
+        let mut end = json!({"exitCode": self.code, "reason": self.reason, "startedAt": self.started,
+            "finishedAt": self.finished, "containerID": id});
+        if !self.message.is_empty() {
+            end["message"] = self.message.as_str().into();
+        }
+        end
+    }
+}
+
+fn container_id(of: &str) -> String {
+    format!("simulated://{}", crate::template::hex(&Sha256::digest(of)))
+}
+
+/// Where the image's name has a digest, that one; else one made of the name.
+fn image_id(image: &str) -> String {
+    match image.split_once('@') {
+        Some(_) => image.to_owned(),
+        None => {
+            let after_host = image.rfind('/').map_or(0, |slash| slash + 1);
+            let name = image[after_host..].find(':').map_or(image, |colon| &image[..after_host + colon]);
+            format!("{name}@sha256:{}", crate::template::hex(&Sha256::digest(image)))
+        }
+    }
+}
+
+/// `10s`, `2m40s`, as Go writes durations.
+fn shown_seconds(millis: i64) -> String {
+    match millis / 1000 {
+        seconds if seconds < 60 => format!("{seconds}s"),
+        seconds => format!("{}m{}s", seconds / 60, seconds % 60),
+    }
+}

@@ -1,0 +1,334 @@
+//! What a kubelet makes of a pod on its node: from what the pod's status says, and the time, to the next status.
+//!
+//! Nothing is remembered from one plan to the next. When a container began, how often it was restarted and when it ended
+//! stand in the status, so a kubelet that starts anew goes on where the last one stopped.
+
+mod conditions;
+mod container;
+mod resize;
+#[cfg(test)]
+mod tests;
+
+use crate::behaviour::{Behaviour, Span, Told};
+use container::{Clock, Container, Sort, State};
+use holdfast_world::Time;
+use serde_json::{Map, Value, json};
+
+/// What a pod gets from its node.
+pub struct Place<'a> {
+    pub host_ip: &'a str,
+    /// What may be handed out to pods.
+    pub allocatable: &'a Value,
+    /// How pods behave that do not say so themselves.
+    pub told: &'a Told,
+}
+
+/// What is to be done about a pod.
+#[derive(Debug, Default, PartialEq)]
+pub struct Life {
+    /// A strategic merge patch of the status.
+    pub status: Option<Value>,
+    /// Its containers have stopped: it may go.
+    pub gone: bool,
+    pub again: Option<Time>,
+    /// What is worth an Event: a reason and a message.
+    pub warnings: Vec<(&'static str, String)>,
+}
+
+/// What a kubelet does about `pod` now. `address` hands out an address for it, the same each time.
+pub fn live(pod: &Value, place: &Place, now: Time, address: &mut dyn FnMut() -> String) -> Life {
+    // Times in statuses are whole seconds.
+    let now = Time::from_second(now.seconds());
+    let told = Told::of(pod);
+    let mut kubelet = Kubelet::new(pod, place, &told, now);
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        return kubelet.end(address);
+    }
+    if is_finished(pod) {
+        return Life::default();
+    }
+    if !pod["status"]["startTime"].is_string() {
+        kubelet.warnings.extend(told.mistakes().into_iter().map(|mistake| ("InvalidBehaviour", mistake)));
+    }
+    kubelet.go_on();
+    kubelet.told(address, false)
+}
+
+pub fn is_finished(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+struct Kubelet<'a> {
+    pod: &'a Value,
+    place: &'a Place<'a>,
+    containers: Vec<Container<'a>>,
+    clock: Clock,
+    started: Time,
+    /// The phase that the pod has come to, where its containers alone do not tell.
+    failed: Option<(&'static str, &'static str)>,
+    resize: Option<resize::Held>,
+    warnings: Vec<(&'static str, String)>,
+}
+
+impl<'a> Kubelet<'a> {
+    fn new(pod: &'a Value, place: &'a Place<'a>, told: &Told, now: Time) -> Kubelet<'a> {
+        let started = pod["status"]["startTime"].as_str().and_then(Time::parse).unwrap_or(now);
+        let lists = [
+            ("initContainers", "initContainerStatuses", Sort::Init),
+            ("containers", "containerStatuses", Sort::Main),
+            ("ephemeralContainers", "ephemeralContainerStatuses", Sort::Ephemeral),
+        ];
+        let mut containers = Vec::new();
+        for (specs, statuses, sort) in lists {
+            let statuses = pod["status"][statuses].as_array().map_or(&[][..], Vec::as_slice);
+            for spec in pod["spec"][specs].as_array().into_iter().flatten() {
+                let status = statuses.iter().find(|status| status["name"] == spec["name"]).unwrap_or(&Value::Null);
+                let sort = if sort == Sort::Init && spec["restartPolicy"] == "Always" { Sort::Sidecar } else { sort };
+                let behaviour = Behaviour::of(spec["name"].as_str().unwrap_or_default(), place.told, told);
+                containers.push(Container::new(sort, spec, status, behaviour, pod));
+            }
+        }
+        let clock = Clock { now, origin: started, again: None };
+        Kubelet { pod, place, containers, clock, started, failed: None, resize: None, warnings: Vec::new() }
+    }
+
+    /// The pod's life up to now.
+    fn go_on(&mut self) {
+        if let Some(seconds) = self.pod["spec"]["activeDeadlineSeconds"].as_i64() {
+            let deadline = self.started.plus_seconds(seconds);
+            if deadline <= self.clock.now {
+                self.stop();
+                self.failed =
+                    Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"));
+                return;
+            }
+            self.clock.again = Some(deadline);
+        }
+        self.resize = resize::go_on(self.pod, self.place.allocatable, &mut self.containers, self.clock.now);
+        let initialized = self.initialize();
+        let runs_out = self.ends_by_itself();
+        for container in &mut self.containers {
+            match container.sort {
+                Sort::Main if initialized => {
+                    container.advance(&mut self.clock, main_span(&container.behaviour, runs_out, container.spec))
+                }
+                Sort::Main if matches!(container.state, State::Waiting { .. }) => {
+                    container.state = State::waiting("PodInitializing", "");
+                }
+                Sort::Ephemeral => {
+                    container.advance(&mut self.clock, container.behaviour.run_for.unwrap_or(Span::Forever))
+                }
+                _ => {}
+            }
+        }
+        // What has run beside the others ends with them.
+        if self.phase() != "Pending" && self.is_over() {
+            self.stop_sidecars();
+        }
+    }
+
+    /// Runs init containers one after the other; says whether all have done their work.
+    fn initialize(&mut self) -> bool {
+        // Once the pod's own containers run, only sidecars are looked after.
+        let begun = self
+            .containers
+            .iter()
+            .any(|c| c.sort == Sort::Main && (!matches!(c.state, State::Waiting { .. }) || c.last.is_some()));
+        let mut initialized = true;
+        for container in self.containers.iter_mut().filter(|c| matches!(c.sort, Sort::Init | Sort::Sidecar)) {
+            if !initialized {
+                if matches!(container.state, State::Waiting { .. }) && container.last.is_none() {
+                    container.state = State::waiting("PodInitializing", "");
+                }
+                continue;
+            }
+            let run_for = match container.sort {
+                Sort::Init => container.behaviour.run_for.unwrap_or(Span::Millis(0)),
+                _ => container.behaviour.run_for.unwrap_or(Span::Forever),
+            };
+            if container.sort == Sort::Sidecar || !begun {
+                container.advance(&mut self.clock, run_for);
+            }
+            if let Some(end) = container.end().filter(|end| end.code == 0) {
+                self.clock.origin = self.clock.origin.max(end.finished);
+            }
+            initialized &= begun || container.lets_on();
+        }
+        initialized
+    }
+
+    /// Whether the pod is one of a Job: its containers end at once, unless told otherwise.
+    fn ends_by_itself(&self) -> bool {
+        let owners = self.pod["metadata"]["ownerReferences"].as_array();
+        owners.into_iter().flatten().any(|owner| owner["kind"] == "Job" && owner["controller"] == true)
+    }
+
+    fn main(&self) -> impl Iterator<Item = &Container<'a>> {
+        self.containers.iter().filter(|container| container.sort == Sort::Main)
+    }
+
+    fn init(&self) -> impl Iterator<Item = &Container<'a>> {
+        self.containers.iter().filter(|container| matches!(container.sort, Sort::Init | Sort::Sidecar))
+    }
+
+    fn is_over(&self) -> bool {
+        self.init().any(|container| container.sort == Sort::Init && container.has_failed())
+            || self.main().all(Container::is_done)
+    }
+
+    fn phase(&self) -> &'static str {
+        if self.failed.is_some() {
+            return "Failed";
+        }
+        if self.init().any(|container| container.sort == Sort::Init && container.has_failed()) {
+            return "Failed";
+        }
+        if self.main().all(Container::is_done) {
+            return if self.main().any(Container::has_failed) { "Failed" } else { "Succeeded" };
+        }
+        let waits = |c: &Container| matches!(c.state, State::Waiting { .. }) && c.last.is_none();
+        if self.main().any(waits) { "Pending" } else { "Running" }
+    }
+
+    /// All containers stop now.
+    fn stop(&mut self) {
+        for container in &mut self.containers {
+            container.stop(self.clock.now, container.behaviour.stop_exit_code);
+        }
+    }
+
+    fn stop_sidecars(&mut self) {
+        for container in self.containers.iter_mut().filter(|container| container.sort != Sort::Main) {
+            container.stop(self.clock.now, if container.is_running() { 0 } else { 137 });
+        }
+    }
+
+    /// A pod that is being deleted: its containers stop, then it may go.
+    fn end(&mut self, address: &mut dyn FnMut() -> String) -> Life {
+        let meta = &self.pod["metadata"];
+        let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        if grace == 0 {
+            // Nobody waits for its containers any more; finalizers may hold it.
+            return Life::default();
+        }
+        if is_finished(self.pod) {
+            return Life { gone: true, ..Life::default() };
+        }
+        let deadline = meta["deletionTimestamp"].as_str().and_then(Time::parse).unwrap_or(self.clock.now);
+        let told = deadline.plus_seconds(grace.saturating_neg());
+        let stops = self.containers.iter().map(|container| container.stopped_at(told).unwrap_or(deadline));
+        let stopped = stops.max().unwrap_or(told).min(deadline);
+        if stopped > self.clock.now {
+            return Life { again: Some(stopped), ..Life::default() };
+        }
+        self.stop();
+        Life { gone: true, again: None, ..self.told(address, true) }
+    }
+
+    /// The patch that makes the status what it is now to be.
+    fn told(&mut self, address: &mut dyn FnMut() -> String, ending: bool) -> Life {
+        let mut phase = self.phase();
+        if ending {
+            let failed = self.main().any(|container| container.end().is_none_or(|end| end.code != 0));
+            phase = if failed { "Failed" } else { "Succeeded" };
+        }
+        let old = &self.pod["status"];
+        let mut status = Map::new();
+        let generation = self.pod["metadata"]["generation"].as_i64().filter(|generation| *generation > 0);
+        if let Some(generation) = generation {
+            status.insert("observedGeneration".into(), generation.into());
+        }
+        status.insert("phase".into(), phase.into());
+        if let Some((reason, message)) = self.failed {
+            status.insert("reason".into(), reason.into());
+            status.insert("message".into(), message.into());
+        }
+        if !old["startTime"].is_string() {
+            status.insert("startTime".into(), json!(self.started));
+        }
+        self.addresses(&mut status, address);
+        let ready = self.statuses(&mut status);
+        let conditions = conditions::written(self, phase, &ready, generation);
+        let mut patch: Map<String, Value> = status.into_iter().filter(|(name, value)| old[name] != *value).collect();
+        if !conditions.is_empty() {
+            patch.insert("conditions".into(), conditions.into());
+        }
+        let status = (!patch.is_empty()).then(|| {
+            let uid = &self.pod["metadata"]["uid"];
+            json!({"metadata": {"uid": uid}, "status": patch})
+        });
+        let warnings = self.warned(old, &status);
+        Life { status, gone: false, again: self.clock.again, warnings }
+    }
+
+    fn addresses(&self, status: &mut Map<String, Value>, address: &mut dyn FnMut() -> String) {
+        let old = &self.pod["status"];
+        let host = self.place.host_ip;
+        if old["hostIP"].as_str().unwrap_or_default().is_empty() {
+            status.insert("hostIP".into(), host.into());
+            status.insert("hostIPs".into(), json!([{"ip": host}]));
+        }
+        if old["podIP"].as_str().unwrap_or_default().is_empty() {
+            let ip = if self.pod["spec"]["hostNetwork"] == true { host.to_owned() } else { address() };
+            status.insert("podIPs".into(), json!([{"ip": ip}]));
+            status.insert("podIP".into(), ip.into());
+        }
+    }
+
+    /// Puts the statuses of all containers in; gives back which containers are ready.
+    fn statuses(&mut self, status: &mut Map<String, Value>) -> Vec<bool> {
+        let mut ready = Vec::with_capacity(self.containers.len());
+        for container in &self.containers {
+            ready.push(container.is_ready(&mut self.clock));
+        }
+        let lists: [(&str, &[Sort]); 3] = [
+            ("initContainerStatuses", &[Sort::Init, Sort::Sidecar]),
+            ("containerStatuses", &[Sort::Main]),
+            ("ephemeralContainerStatuses", &[Sort::Ephemeral]),
+        ];
+        for (name, sorts) in lists {
+            let of = self.containers.iter().zip(&ready).filter(|(container, _)| sorts.contains(&container.sort));
+            let statuses: Vec<Value> = of.map(|(container, ready)| container.status(*ready)).collect();
+            if !statuses.is_empty() {
+                status.insert(name.into(), statuses.into());
+            }
+        }
+        ready
+    }
+
+    /// What people should see: containers that begin to wait after a failure.
+    fn warned(&mut self, old: &Value, patch: &Option<Value>) -> Vec<(&'static str, String)> {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        if patch.is_none() {
+            return warnings;
+        }
+        for container in &self.containers {
+            let State::Waiting { reason, message } = &container.state else { continue };
+            let lists = ["containerStatuses", "initContainerStatuses"];
+            let statuses = lists.iter().flat_map(|list| old[list].as_array().into_iter().flatten());
+            let before = statuses.filter(|status| status["name"] == container.spec["name"]).last();
+            if before.is_some_and(|before| before["state"]["waiting"]["reason"] == reason.as_str()) {
+                continue;
+            }
+            match reason.as_str() {
+                "CrashLoopBackOff" | "ImagePullBackOff" => warnings.push(("BackOff", message.clone())),
+                "ErrImagePull" => warnings.push(("Failed", message.clone())),
+                _ => {}
+            }
+        }
+        warnings
+    }
+}
+
+/// How long a container of the pod itself runs.
+fn main_span(behaviour: &Behaviour, runs_out: bool, spec: &Value) -> Span {
+    let forever = behaviour.run_for.is_none() && (!runs_out || is_pause(spec["image"].as_str().unwrap_or_default()));
+    behaviour.run_for.unwrap_or(if forever { Span::Forever } else { Span::Millis(0) })
+}
+
+/// The image whose program does nothing until it is stopped.
+fn is_pause(image: &str) -> bool {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.split(':').next() == Some("pause")
+}

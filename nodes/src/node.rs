@@ -1,0 +1,281 @@
+//! Simulated nodes: what they say of themselves.
+
+use crate::behaviour::Told;
+use holdfast_world::Time;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// The port that kubelets listen on; nothing listens there.
+pub const PORT: u16 = 10250;
+/// How many nodes there may be: each has 256 addresses for pods.
+pub const NODES_MAX: u32 = 1 << 15;
+/// The annotation by which Nodes that others made ask to be simulated, as KWOK knows it, and its value.
+pub const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
+/// The annotation of Nodes that were made here.
+pub const SIMULATED: &str = "simulate.holdfast.dev/node";
+/// What nodes run on, in words that `describe node` shows.
+pub const OS_IMAGE: &str = "simulated by Holdfast: no container runs here";
+/// The release of the API that nodes claim to be of.
+const KUBELET_VERSION: &str = "v1.35.0";
+
+/// What nodes are like; the form of the file of `--node-template`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Template {
+    /// What the names of nodes begin with; a number follows.
+    pub name_prefix: String,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
+    pub capacity: BTreeMap<String, Amount>,
+    /// The capacity, if nothing is said.
+    pub allocatable: BTreeMap<String, Amount>,
+    /// Nodes are put into these zones in turn.
+    pub zones: Vec<String>,
+    pub region: Option<String>,
+    /// How pods behave on these nodes that do not say so themselves.
+    pub pods: Told,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Taint {
+    pub key: String,
+    #[serde(default)]
+    pub value: Option<String>,
+    pub effect: String,
+}
+
+/// A quantity, also where YAML takes it for a number.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Amount {
+    Text(String),
+    Number(serde_json::Number),
+}
+
+impl Amount {
+    fn text(&self) -> String {
+        match self {
+            Amount::Text(text) => text.clone(),
+            Amount::Number(number) => number.to_string(),
+        }
+    }
+}
+
+impl Default for Template {
+    fn default() -> Template {
+        let capacity = [("cpu", "32"), ("memory", "256Gi"), ("ephemeral-storage", "1Ti"), ("pods", "110")];
+        Template {
+            name_prefix: "node-".into(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            taints: Vec::new(),
+            capacity: capacity.map(|(name, amount)| (name.to_owned(), Amount::Text(amount.to_owned()))).into(),
+            allocatable: BTreeMap::new(),
+            zones: Vec::new(),
+            region: None,
+            pods: Told::default(),
+        }
+    }
+}
+
+impl Template {
+    /// Reads the file of `--node-template`; what is wrong is said by the field's name.
+    pub fn parse(text: &str) -> Result<Template, String> {
+        let mut template: Template = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
+        for (name, amount) in Template::default().capacity {
+            template.capacity.entry(name).or_insert(amount);
+        }
+        for (name, amount) in template.capacity.iter().chain(&template.allocatable) {
+            let text = amount.text();
+            holdfast_core::schema::quantity::check(&text).map_err(|why| format!("{name}: {text:?}: {why}"))?;
+        }
+        for taint in &template.taints {
+            if !matches!(taint.effect.as_str(), "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
+                let (key, effect) = (&taint.key, &taint.effect);
+                return Err(format!("taint {key}: effect {effect:?}: it is NoSchedule, PreferNoSchedule or NoExecute"));
+            }
+        }
+        match template.pods.mistakes().first() {
+            Some(mistake) => Err(format!("pods: {mistake}")),
+            None => Ok(template),
+        }
+    }
+
+    /// The name of a node by its number, from 0.
+    pub fn name(&self, number: u32) -> String {
+        format!("{}{number}", self.name_prefix)
+    }
+
+    /// The number of a node by its name.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        let digits = name.strip_prefix(&self.name_prefix)?;
+        let number: u32 = digits.parse().ok()?;
+        (number.to_string() == digits).then_some(number)
+    }
+
+    /// The whole Node, ready from the start.
+    pub fn node(&self, number: u32, now: Time) -> Value {
+        let name = self.name(number);
+        let mut labels: Map<String, Value> = Map::new();
+        for (label, value) in
+            [("kubernetes.io/hostname", name.as_str()), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")]
+        {
+            labels.insert(label.into(), value.into());
+        }
+        if let Some(zone) = self.zones.get(number as usize % self.zones.len().max(1)) {
+            labels.insert("topology.kubernetes.io/zone".into(), zone.as_str().into());
+        }
+        if let Some(region) = &self.region {
+            labels.insert("topology.kubernetes.io/region".into(), region.as_str().into());
+        }
+        labels.extend(self.labels.iter().map(|(label, value)| (label.clone(), value.as_str().into())));
+        let mut annotations: Map<String, Value> = Map::new();
+        annotations.insert(SIMULATED.into(), "true".into());
+        annotations.extend(self.annotations.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+        let mut spec = json!({"podCIDR": pod_range(number), "podCIDRs": [pod_range(number)]});
+        if !self.taints.is_empty() {
+            let taints = self.taints.iter().map(|taint| match &taint.value {
+                Some(value) => json!({"key": taint.key, "value": value, "effect": taint.effect}),
+                None => json!({"key": taint.key, "effect": taint.effect}),
+            });
+            spec["taints"] = taints.collect();
+        }
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
+            "spec": spec,
+            "status": self.status(&json!({}), &name, &host_address(number).to_string(), now),
+        })
+    }
+
+    /// The status that a Node is to have, where its own does not say.
+    pub fn status(&self, old: &Value, name: &str, address: &str, now: Time) -> Value {
+        let amounts = |amounts: &BTreeMap<String, Amount>| -> Value {
+            amounts
+                .iter()
+                .map(|(name, amount)| (name.clone(), Value::from(amount.text())))
+                .collect::<Map<_, _>>()
+                .into()
+        };
+        let capacity = amounts(&self.capacity);
+        let mut allocatable = capacity.clone();
+        if let (Some(all), Value::Object(own)) = (allocatable.as_object_mut(), amounts(&self.allocatable)) {
+            all.extend(own);
+        }
+        let or = |field: &str, otherwise: Value| match &old[field] {
+            Value::Null => otherwise,
+            told => told.clone(),
+        };
+        json!({
+            "capacity": or("capacity", capacity.clone()),
+            "allocatable": or("allocatable", match &old["capacity"] { Value::Null => allocatable, told => told.clone() }),
+            "conditions": heartbeat(old, now),
+            "addresses": or("addresses", json!([
+                {"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}])),
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": PORT}},
+            "nodeInfo": node_info(&old["nodeInfo"], name),
+        })
+    }
+}
+
+fn node_info(old: &Value, name: &str) -> Value {
+    use sha2::{Digest, Sha256};
+    let id = crate::template::hex(&Sha256::digest(name));
+    let uuid = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..32]);
+    let runtime = concat!("simulated://", env!("CARGO_PKG_VERSION"));
+    let mut info = Map::new();
+    for (field, value) in [
+        ("architecture", "amd64"),
+        ("bootID", &uuid),
+        ("containerRuntimeVersion", runtime),
+        ("kernelVersion", "simulated"),
+        ("kubeProxyVersion", ""),
+        ("kubeletVersion", KUBELET_VERSION),
+        ("machineID", &id[..32]),
+        ("operatingSystem", "linux"),
+        ("osImage", OS_IMAGE),
+        ("systemUUID", &uuid),
+    ] {
+        let told = old[field].as_str().filter(|told| !told.is_empty());
+        info.insert(field.into(), told.unwrap_or(value).into());
+    }
+    info.into()
+}
+
+/// Type, status, reason and message of the conditions that a kubelet keeps.
+pub fn conditions() -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
+    [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ]
+    .into_iter()
+}
+
+/// The conditions with this heartbeat.
+pub fn heartbeat(old: &Value, now: Time) -> Value {
+    let find = |kind: &str| old["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind);
+    conditions()
+        .map(|(kind, status, reason, message)| {
+            let since = find(kind).filter(|old| old["status"] == status && old["lastTransitionTime"].is_string());
+            let since = since.map_or_else(|| json!(now), |old| old["lastTransitionTime"].clone());
+            json!({"type": kind, "status": status, "reason": reason, "message": message,
+                "lastHeartbeatTime": now, "lastTransitionTime": since})
+        })
+        .collect()
+}
+
+/// The address of a node by its number: 172.16.0.1 and on.
+pub fn host_address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + number % (1 << 20))
+}
+
+/// The addresses for pods of a node by its number: 10.128.0.0/24 and on.
+pub fn pod_range(number: u32) -> String {
+    let base = Ipv4Addr::new(10, 128, 0, 0).to_bits() + ((number % NODES_MAX) << 8);
+    format!("{}/24", Ipv4Addr::from_bits(base))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_says_that_it_is_simulated() {
+        let template = Template::parse(
+            "zones: [a, b]\nregion: r\nlabels: {x: y}\ncapacity: {cpu: 8}\ntaints: [{key: k, effect: NoSchedule}]\n",
+        )
+        .expect("a template");
+        let node = template.node(3, Time::from_second(0));
+        assert_eq!(node["metadata"]["name"], "node-3");
+        assert_eq!(node["metadata"]["labels"]["topology.kubernetes.io/zone"], "b");
+        assert_eq!(node["status"]["capacity"]["cpu"], "8");
+        assert_eq!(node["status"]["allocatable"]["pods"], "110");
+        assert_eq!(node["status"]["nodeInfo"]["osImage"], OS_IMAGE);
+        assert_eq!(node["spec"]["podCIDR"], "10.128.3.0/24");
+        assert_eq!(node["spec"]["taints"][0]["effect"], "NoSchedule");
+        assert_eq!(
+            (template.number("node-3"), template.number("node-03"), template.number("x")),
+            (Some(3), None, None)
+        );
+        assert_eq!(host_address(NODES_MAX).to_string(), "172.16.128.1");
+    }
+
+    #[test]
+    fn a_template_with_mistakes_is_refused() {
+        for (text, complaint) in [
+            ("capactiy: {}", "capactiy"),
+            ("capacity: {cpu: much}", "cpu"),
+            ("taints: [{key: k, effect: Never}]", "Never"),
+            ("pods: {run-for: x}", "run-for"),
+        ] {
+            let error = Template::parse(text).expect_err(text);
+            assert!(error.contains(complaint), "{text}: {error}");
+        }
+    }
+}

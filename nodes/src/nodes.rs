@@ -1,0 +1,265 @@
+//! Nodes that register, say how they are, and renew their leases.
+
+use crate::node::{KWOK_NODE, SIMULATED, Template, heartbeat, host_address};
+use crate::stages::{Script, Subject, Turn};
+use crate::template::Surroundings;
+use holdfast_world::views::Node;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+/// How long a lease counts, and after how long it is renewed, as kubelets do.
+const LEASE_SECONDS: i64 = 40;
+const RENEWAL_MS: i64 = 10_000;
+/// How often a node says how it is though nothing changed.
+const STATUS_MS: i64 = 300_000;
+const LEASES: &str = "kube-node-lease";
+
+static LEASE: LazyLock<Resource> =
+    LazyLock::new(|| Resource::new("coordination.k8s.io", "v1", "leases", "Lease", true));
+
+/// The nodes of one process.
+pub struct Nodes {
+    template: Arc<Template>,
+    count: u32,
+    beats: HashMap<Text, Beat>,
+    script: Script,
+}
+
+/// What is known of one node's signs of life.
+struct Beat {
+    registered: bool,
+    lease_due: Time,
+    /// When it last said how it is.
+    said: Option<Time>,
+}
+
+/// Whether a Node stands for a simulated one: made here, or by others who ask for it.
+pub fn is_simulated(meta: &Meta) -> bool {
+    meta.annotation(SIMULATED) == Some("true") || meta.annotation(KWOK_NODE.0) == Some(KWOK_NODE.1)
+}
+
+impl Nodes {
+    pub fn new(template: Arc<Template>, count: u32) -> Nodes {
+        Nodes { template, count, beats: HashMap::new(), script: Script::new("Node") }
+    }
+
+    /// What the stages of Nodes say of it.
+    fn staged(&mut self, key: &Key, node: Seen<Node>, stamp: Stamp) -> Turn {
+        if self.script.is_empty() {
+            return Turn::Nobodys;
+        }
+        let (meta, document) = (node.meta(), node.object.document());
+        let subject =
+            Subject { resource: Node::resource(), key: key.clone(), object: node.object, document: &document };
+        let around = Around { name: &meta.name, number: self.number(&meta.name), stamp };
+        self.script.turn(&subject, !node.status.conditions.is_empty(), stamp, &around)
+    }
+
+    /// The number of a node that is to be there.
+    fn number(&self, name: &str) -> Option<u32> {
+        self.template.number(name).filter(|number| *number < self.count)
+    }
+
+    fn is_ours(&self, meta: &Meta) -> bool {
+        let kwok = meta.annotation(KWOK_NODE.0) == Some(KWOK_NODE.1);
+        kwok || (is_simulated(meta) && self.number(&meta.name).is_some())
+    }
+
+    fn lease(&mut self, world: &World, key: &Key, meta: &Meta, stamp: Stamp) -> Option<Action> {
+        let beat = self.beats.get_mut(&key.name)?;
+        if beat.lease_due > stamp.time {
+            return None;
+        }
+        let place = Key::new(LEASES, &meta.name);
+        let spec = json!({"holderIdentity": meta.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": stamp.time.micros()});
+        let known = world.object(&LEASE, &place).is_some();
+        // The first renewals are spread, so that those of many nodes do not come together for ever.
+        let earlier = if known { RENEWAL_MS / 25 } else { RENEWAL_MS };
+        beat.lease_due = stamp.time.plus_millis(RENEWAL_MS - spread(&meta.name, earlier));
+        let verb = if known {
+            Verb::MergePatch(json!({"spec": spec}))
+        } else {
+            Verb::Create(json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": meta.name, "namespace": LEASES, "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Node", "name": meta.name, "uid": meta.uid}]},
+                "spec": spec,
+            }))
+        };
+        Some(Action::new(&LEASE, place, verb))
+    }
+
+    /// What the node says of itself, where it is time to or something lacks.
+    fn status(&mut self, node: Seen<Node>, now: Time) -> Option<Action> {
+        let (due, meta) = (self.status_due(node, now), node.meta());
+        let beat = self.beats.get_mut(meta.name.as_str())?;
+        if due > now {
+            return None;
+        }
+        beat.said = Some(now);
+        let document = node.object.document();
+        let old = &document["status"];
+        let complete = old["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty());
+        let status = if complete && !node.status.conditions.is_empty() {
+            json!({"conditions": heartbeat(old, now)})
+        } else {
+            let number = self.number(&meta.name).unwrap_or_else(|| number_of_stranger(&meta.name));
+            self.template.status(old, &meta.name, &host_address(number).to_string(), now)
+        };
+        let patch = json!({"metadata": {"uid": meta.uid}, "status": status});
+        Some(Action::new(Node::resource(), node.object.key(), Verb::StrategicPatch(patch)).subresource("status"))
+    }
+
+    /// When it is to say how it is.
+    fn status_due(&self, node: Seen<Node>, now: Time) -> Time {
+        let name = node.meta().name.as_str();
+        let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };
+        let ready = Condition::is_true(&node.status.conditions, "Ready");
+        said.plus_millis(if ready { STATUS_MS - spread(name, 10_000) } else { RENEWAL_MS })
+    }
+}
+
+impl Controller for Nodes {
+    fn name(&self) -> &'static str {
+        "simulated-nodes"
+    }
+
+    fn account(&self) -> &'static str {
+        crate::ACCOUNT
+    }
+
+    fn manager(&self) -> &'static str {
+        crate::MANAGER
+    }
+
+    fn component(&self) -> &'static str {
+        crate::MANAGER
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Node::resource().clone(), LEASE.clone(), crate::stages::resource()]
+    }
+
+    fn begin(&mut self, _: &World, keys: &mut Keys) {
+        for number in 0..self.count {
+            keys.add(Key::cluster(&self.template.name(number)));
+        }
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if self.script.learn(change) {
+            world.all::<Node>().filter(|node| self.is_ours(node.meta())).for_each(|node| keys.add(node.object.key()));
+        }
+        if !change.is_of::<Node>() {
+            return;
+        }
+        match &change.after {
+            Some(node) if self.is_ours(&node.meta) => keys.add(change.key.clone()),
+            Some(_) => {}
+            None => {
+                self.script.forget(&change.key);
+                if let Some(beat) = self.beats.get_mut(&change.key.name) {
+                    // Another of its name is new; one that was deleted does not come back by itself.
+                    (beat.said, beat.lease_due) = (None, Time::from_second(0));
+                }
+            }
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let now = stamp.time;
+        let new = || Beat { registered: false, lease_due: now, said: None };
+        let beat = self.beats.entry(key.name.clone()).or_insert_with(new);
+        let registered = std::mem::replace(&mut beat.registered, true);
+        let Some(node) = world.get::<Node>(key) else {
+            if let Some(number) = self.number(&key.name).filter(|_| !registered) {
+                plan.then(Action::new(Node::resource(), key.clone(), Verb::Create(self.template.node(number, now))));
+                if let Some(beat) = self.beats.get_mut(&key.name) {
+                    beat.said = Some(now);
+                }
+            }
+            return plan;
+        };
+        if !self.is_ours(node.meta()) {
+            return plan;
+        }
+        match self.staged(key, node, stamp) {
+            Turn::Stages(staged) => plan = staged,
+            Turn::Nobodys => {
+                plan.together(self.status(node, now).into_iter().collect());
+                plan.again_at(self.status_due(node, now));
+            }
+        }
+        plan.together(self.lease(world, key, node.meta(), stamp).into_iter().collect());
+        if let Some(beat) = self.beats.get(&key.name) {
+            plan.again_at(beat.lease_due);
+        }
+        plan
+    }
+
+    fn refused(&mut self, _: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        for Refused { action, refusal } in refused {
+            let Some(beat) = self.beats.get_mut(&key.name) else { continue };
+            if action.resource == *LEASE {
+                beat.lease_due = stamp.time;
+            } else if matches!(action.verb, Verb::Create(_)) {
+                beat.registered = refusal.is("AlreadyExists");
+            } else {
+                beat.said = None;
+            }
+        }
+        Plan::default()
+    }
+}
+
+/// A number below `bound` that differs from name to name.
+fn spread(name: &str, bound: i64) -> i64 {
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    i64::try_from((hash >> 16) % u64::try_from(bound.max(1)).unwrap_or(1)).unwrap_or(0)
+}
+
+/// For nodes that others made: beyond the numbers of ours.
+fn number_of_stranger(name: &str) -> u32 {
+    crate::node::NODES_MAX + u32::try_from(spread(name, 1 << 19)).unwrap_or(0)
+}
+
+/// What templates of a Node's stages may ask.
+struct Around<'a> {
+    name: &'a str,
+    number: Option<u32>,
+    stamp: Stamp,
+}
+
+impl Surroundings for Around<'_> {
+    fn now(&self) -> String {
+        self.stamp.time.0.to_string()
+    }
+
+    fn start_time(&self) -> String {
+        self.stamp.time.to_string()
+    }
+
+    fn node_ip(&self, _: Option<&str>) -> String {
+        host_address(self.number.unwrap_or_else(|| number_of_stranger(self.name))).to_string()
+    }
+
+    fn node_name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn pod_ip(&self, _: Option<&str>, _: bool, _: &str) -> String {
+        String::new()
+    }
+
+    fn chance(&self) -> u64 {
+        self.stamp.seed
+    }
+}

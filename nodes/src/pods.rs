@@ -1,0 +1,225 @@
+//! Pods on simulated nodes: what their kubelets do, and what Stages say instead.
+
+use crate::addresses::Addresses;
+use crate::kubelet::{self, Life, Place};
+use crate::node::Template;
+use crate::nodes::is_simulated;
+use crate::stages::{Script, Subject, Turn};
+use crate::template::Surroundings;
+use holdfast_world::views::{Node, Pod};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Object, Plan, Resource, Stamp, Text, Time, Verb, View, World,
+};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The pods of all simulated nodes.
+pub struct Pods {
+    template: Arc<Template>,
+    machines: HashMap<Text, Machine>,
+    /// The pods bound to each node, simulated or not.
+    bound: HashMap<Text, BTreeSet<Key>>,
+    addresses: RefCell<Addresses>,
+    script: Script,
+    /// When this process began, for templates.
+    began: Option<Time>,
+}
+
+/// What pods need of their node.
+struct Machine {
+    address: String,
+    range: Option<String>,
+    allocatable: Value,
+}
+
+impl Machine {
+    fn of(node: &Object) -> Machine {
+        let document = node.document();
+        let addresses = document["status"]["addresses"].as_array().into_iter().flatten();
+        let mut internal = addresses.filter(|address| address["type"] == "InternalIP");
+        Machine {
+            address: internal.next().and_then(|found| found["address"].as_str()).unwrap_or_default().to_owned(),
+            range: document["spec"]["podCIDR"].as_str().map(str::to_owned),
+            allocatable: document["status"]["allocatable"].clone(),
+        }
+    }
+}
+
+impl Pods {
+    pub fn new(template: Arc<Template>) -> Pods {
+        Pods {
+            template,
+            machines: HashMap::new(),
+            bound: HashMap::new(),
+            addresses: RefCell::default(),
+            script: Script::new("Pod"),
+            began: None,
+        }
+    }
+
+    fn node_changed(&mut self, change: &Change, keys: &mut Keys) {
+        let name = &change.key.name;
+        let known = self.machines.remove(name);
+        let Some(node) = change.after.as_ref().filter(|node| is_simulated(&node.meta)) else { return };
+        let machine = Machine::of(node);
+        let news =
+            known.is_none_or(|known| known.address != machine.address || known.allocatable != machine.allocatable);
+        self.machines.insert(name.clone(), machine);
+        if news {
+            self.bound.get(name).into_iter().flatten().for_each(|key| keys.add(key.clone()));
+        }
+    }
+
+    fn pod_changed(&mut self, change: &Change, keys: &mut Keys) {
+        if let Some(before) = change.before::<Pod>() {
+            let gone = change.after.as_ref().is_none_or(|after| after.meta.uid != before.meta().uid);
+            if gone {
+                self.addresses.get_mut().forget(&before.status.pod_ip, &before.meta().uid);
+                self.script.forget(&change.key);
+                let node: Text = before.spec.node_name.as_str().into();
+                if let Some(bound) = self.bound.get_mut(&node) {
+                    bound.remove(&change.key);
+                    if bound.is_empty() {
+                        self.bound.remove(&node);
+                    }
+                }
+            }
+        }
+        let Some(pod) = change.after::<Pod>().filter(|pod| !pod.spec.node_name.is_empty()) else { return };
+        if pod.is_finished() {
+            self.addresses.get_mut().forget(&pod.status.pod_ip, &pod.meta().uid);
+        } else if !pod.status.pod_ip.is_empty() {
+            self.addresses.get_mut().learn(&pod.status.pod_ip, &pod.meta().uid);
+        }
+        let node: Text = pod.spec.node_name.as_str().into();
+        if self.machines.contains_key(&node) {
+            keys.add(change.key.clone());
+        }
+        self.bound.entry(node).or_default().insert(change.key.clone());
+    }
+
+    /// What the node's kubelet does.
+    fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
+        let place = Place { host_ip: &machine.address, allocatable: &machine.allocatable, told: &self.template.pods };
+        let uid = &seen.object.meta.uid;
+        let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);
+        let Life { status, gone, again, warnings } = kubelet::live(pod, &place, stamp.time, &mut address);
+        let mut plan = Plan { again, ..Plan::default() };
+        if let Some(patch) = status {
+            plan.then(Action::new(seen.resource, seen.key.clone(), Verb::StrategicPatch(patch)).subresource("status"));
+        }
+        if gone {
+            let uid = Some(uid.as_str().into());
+            let verb = Verb::Delete { uid, version: None, propagation: None, grace_seconds: Some(0) };
+            plan.then(Action::new(seen.resource, seen.key.clone(), verb));
+        }
+        plan.notes = warnings.into_iter().map(|(reason, message)| seen.note(true, reason, message)).collect();
+        plan
+    }
+}
+
+impl Controller for Pods {
+    fn name(&self) -> &'static str {
+        "simulated-pods"
+    }
+
+    fn account(&self) -> &'static str {
+        crate::ACCOUNT
+    }
+
+    fn manager(&self) -> &'static str {
+        crate::MANAGER
+    }
+
+    fn component(&self) -> &'static str {
+        crate::MANAGER
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Node::resource().clone(), Pod::resource().clone(), crate::stages::resource()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if self.script.learn(change) {
+            let ours = self.bound.iter().filter(|(node, _)| self.machines.contains_key(*node));
+            ours.flat_map(|(_, bound)| bound).for_each(|key| keys.add(key.clone()));
+        } else if change.is_of::<Node>() {
+            self.node_changed(change, keys);
+        } else if change.is_of::<Pod>() {
+            self.pod_changed(change, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let began = *self.began.get_or_insert(stamp.time);
+        let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
+        let Some(machine) = self.machines.get(pod.spec.node_name.as_str()) else { return Plan::default() };
+        let deleting = pod.meta().is_deleting();
+        if pod.is_finished() && !deleting && self.script.is_empty() {
+            return Plan::default();
+        }
+        let document = pod.object.document();
+        let seen = Subject { resource: Pod::resource(), key: key.clone(), object: pod.object, document: &document };
+        let around = Around {
+            machines: &self.machines,
+            addresses: &self.addresses,
+            node: &pod.spec.node_name,
+            uid: &pod.meta().uid,
+            known: &pod.status.pod_ip,
+            began,
+            stamp,
+        };
+        match self.script.turn(&seen, pod.status.start_time.is_some(), stamp, &around) {
+            // A pod that is being deleted ends even where no stage says so.
+            Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.again.is_some() => plan,
+            _ => self.live(&document, machine, &seen, stamp),
+        }
+    }
+}
+
+/// What templates of a Pod's stages may ask.
+struct Around<'a> {
+    machines: &'a HashMap<Text, Machine>,
+    addresses: &'a RefCell<Addresses>,
+    node: &'a str,
+    uid: &'a str,
+    known: &'a str,
+    began: Time,
+    stamp: Stamp,
+}
+
+impl Surroundings for Around<'_> {
+    fn now(&self) -> String {
+        self.stamp.time.0.to_string()
+    }
+
+    fn start_time(&self) -> String {
+        self.began.to_string()
+    }
+
+    fn node_ip(&self, node: Option<&str>) -> String {
+        self.machines.get(node.unwrap_or(self.node)).map_or_else(String::new, |machine| machine.address.clone())
+    }
+
+    fn node_name(&self) -> String {
+        self.node.to_owned()
+    }
+
+    fn pod_ip(&self, node: Option<&str>, host_network: bool, _: &str) -> String {
+        let node = node.unwrap_or(self.node);
+        if host_network {
+            return self.node_ip(Some(node));
+        }
+        if !self.known.is_empty() {
+            return self.known.to_owned();
+        }
+        let range = self.machines.get(node).and_then(|machine| machine.range.as_deref());
+        self.addresses.borrow_mut().hand_out(range, self.uid)
+    }
+
+    fn chance(&self) -> u64 {
+        self.stamp.seed
+    }
+}

@@ -1,0 +1,401 @@
+//! Stages, as KWOK knows them: which objects each is about, when it is its turn, and what it does.
+
+mod select;
+#[cfg(test)]
+mod tests;
+
+use crate::behaviour;
+use crate::jq::Query;
+use crate::template::{Surroundings, Template};
+use holdfast_world::Time;
+use select::Selector;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// The group and the version of Stages.
+pub const GROUP: &str = "kwok.x-k8s.io";
+pub const VERSION: &str = "v1alpha1";
+
+/// A Stage that was understood.
+#[derive(Debug)]
+pub struct Stage {
+    pub name: String,
+    /// `Pod` or `Node`.
+    pub kind: String,
+    selector: Selector,
+    weight: i64,
+    weight_from: Option<Query>,
+    delay: Option<Delay>,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug)]
+struct Delay {
+    duration: Length,
+    jitter: Option<Length>,
+}
+
+#[derive(Debug)]
+struct Length {
+    millis: Option<i64>,
+    from: Option<Query>,
+}
+
+/// What a stage does, in its order.
+#[derive(Debug)]
+enum Step {
+    Event { warning: bool, reason: String, message: String },
+    Finalizers { add: Vec<String>, remove: Vec<String>, empty: bool },
+    Delete,
+    Patch { subresource: &'static str, root: Option<String>, form: Form, template: Template },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Strategic,
+    Merge,
+    Json,
+}
+
+/// What is to be done to an object, as data.
+#[derive(Debug, PartialEq)]
+pub enum Deed {
+    Event {
+        warning: bool,
+        reason: String,
+        message: String,
+    },
+    /// All finalizers that the object is to have.
+    Finalizers(Vec<String>),
+    Delete,
+    Patch {
+        subresource: &'static str,
+        form: Form,
+        patch: Value,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    resource_ref: ResourceRef,
+    selector: Option<select::Spec>,
+    #[serde(default)]
+    weight: i64,
+    weight_from: Option<From>,
+    delay: Option<DelaySpec>,
+    next: Option<Next>,
+    steps: Option<Vec<Next>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceRef {
+    #[serde(default = "core_group")]
+    api_group: String,
+    kind: String,
+}
+
+fn core_group() -> String {
+    "v1".into()
+}
+
+/// A query as `expressionFrom`, or as `jq.expression` in newer releases of KWOK.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct From {
+    expression_from: Option<String>,
+    jq: Option<JqExpression>,
+}
+
+#[derive(Deserialize)]
+struct JqExpression {
+    expression: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DelaySpec {
+    duration_milliseconds: Option<i64>,
+    duration_from: Option<From>,
+    jitter_duration_milliseconds: Option<i64>,
+    jitter_duration_from: Option<From>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Next {
+    event: Option<EventSpec>,
+    finalizers: Option<FinalizersSpec>,
+    #[serde(default)]
+    delete: bool,
+    status_template: Option<String>,
+    status_subresource: Option<String>,
+    status_patch_as: Option<Value>,
+    #[serde(default)]
+    patches: Vec<PatchSpec>,
+    /// One patch, in the steps of newer releases.
+    patch: Option<PatchSpec>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct EventSpec {
+    #[serde(rename = "type")]
+    kind: String,
+    reason: String,
+    message: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct FinalizersSpec {
+    add: Vec<Item>,
+    remove: Vec<Item>,
+    empty: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Item {
+    value: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PatchSpec {
+    subresource: String,
+    root: String,
+    template: String,
+    #[serde(rename = "type")]
+    form: String,
+    impersonation: Option<Value>,
+}
+
+impl Stage {
+    /// Understands a Stage, or says what of it is not understood.
+    pub fn parse(stage: &Value) -> Result<Stage, String> {
+        let spec: Spec = serde_json::from_value(stage["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
+        let ResourceRef { api_group, kind } = spec.resource_ref;
+        if api_group != "v1" || !matches!(kind.as_str(), "Pod" | "Node") {
+            return Err(format!("spec.resourceRef: {api_group} {kind}: only Pods and Nodes are simulated"));
+        }
+        let selector = match spec.selector {
+            Some(selector) => Selector::parse(selector).map_err(|why| format!("spec.selector: {why}"))?,
+            None => Selector::Nothing,
+        };
+        let delay = spec.delay.map(Delay::parse).transpose().map_err(|why| format!("spec.delay: {why}"))?;
+        let weight_from = query(spec.weight_from).map_err(|why| format!("spec.weightFrom: {why}"))?;
+        let mut steps = Vec::new();
+        let nexts = spec.next.into_iter().map(|next| ("next", next));
+        for (place, next) in nexts.chain(spec.steps.into_iter().flatten().map(|step| ("steps", step))) {
+            steps.extend(parse_next(next, &kind).map_err(|why| format!("spec.{place}: {why}"))?);
+        }
+        let name = stage["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Ok(Stage { name, kind, selector, weight: spec.weight, weight_from, delay, steps })
+    }
+
+    pub fn matches(&self, object: &Value) -> bool {
+        self.selector.matches(object)
+    }
+
+    /// Whether it may ever match, whatever becomes of the object: by what users say of it.
+    pub fn may_match(&self, object: &Value) -> bool {
+        self.selector.may_match(object)
+    }
+
+    /// What counts for it among others; nothing, where the object says something that is no number.
+    fn weight(&self, object: &Value) -> Option<i64> {
+        let Some(query) = &self.weight_from else { return Some(self.weight) };
+        match query.values(object).first().map(|value| value.as_ref()) {
+            None | Some(Value::Null) => Some(self.weight),
+            Some(Value::Number(number)) => number.as_i64(),
+            Some(Value::String(text)) => text.parse().ok(),
+            Some(_) => None,
+        }
+    }
+
+    /// When it is to be played that matches from `now` on.
+    pub fn due(&self, object: &Value, now: Time, chance: u64) -> Time {
+        let Some(delay) = &self.delay else { return now };
+        let Some(millis) = delay.duration.of(object, now) else { return now };
+        let Some(jitter) = delay.jitter.as_ref().and_then(|jitter| jitter.of(object, now)) else {
+            return now.plus_millis(millis.max(0));
+        };
+        let millis = match jitter.checked_sub(millis).and_then(|span| u64::try_from(span).ok()) {
+            None | Some(0) => jitter,
+            Some(span) => millis.saturating_add(i64::try_from(chance % span).unwrap_or(0)),
+        };
+        now.plus_millis(millis.max(0))
+    }
+
+    /// What it does to an object.
+    pub fn play(&self, object: &Value, surroundings: &dyn Surroundings) -> Result<Vec<Deed>, String> {
+        let deletes = self.steps.iter().any(|step| matches!(step, Step::Delete));
+        let mut deeds = Vec::new();
+        for step in &self.steps {
+            match step {
+                Step::Event { warning, reason, message } => {
+                    deeds.push(Deed::Event { warning: *warning, reason: reason.clone(), message: message.clone() });
+                }
+                Step::Finalizers { add, remove, empty } => {
+                    deeds.extend(finalizers(object, add, remove, *empty).map(Deed::Finalizers));
+                }
+                Step::Delete => deeds.push(Deed::Delete),
+                // What is deleted needs no other status.
+                Step::Patch { .. } if deletes => {}
+                Step::Patch { subresource, root, form, template } => {
+                    let patch = template.document(object, surroundings)?;
+                    if patch.is_null() {
+                        continue;
+                    }
+                    let patch = match root {
+                        Some(root) => Value::Object(Map::from_iter([(root.clone(), patch)])),
+                        None => patch,
+                    };
+                    deeds.push(Deed::Patch { subresource, form: *form, patch });
+                }
+            }
+        }
+        Ok(deeds)
+    }
+}
+
+/// Which of the stages that match is next: at random, by weight.
+pub fn choose<'s>(stages: impl Iterator<Item = &'s Stage>, object: &Value, chance: u64) -> Option<&'s Stage> {
+    let matching: Vec<&Stage> = stages.filter(|stage| stage.matches(object)).collect();
+    if matching.len() < 2 {
+        return matching.first().copied();
+    }
+    let weighed = |stage: &Stage| stage.weight(object);
+    let total: i64 =
+        matching.iter().filter_map(|stage| weighed(stage)).fold(0, |sum, weight| sum.saturating_add(weight.max(0)));
+    let Some(total) = u64::try_from(total).ok().filter(|total| *total > 0) else {
+        let told: Vec<&Stage> = matching.iter().copied().filter(|stage| weighed(stage).is_some()).collect();
+        let among = if told.is_empty() { matching } else { told };
+        return among.get((chance % among.len() as u64) as usize).copied();
+    };
+    let mut left = i64::try_from(chance % total).unwrap_or(0);
+    for stage in &matching {
+        left -= weighed(stage).unwrap_or(0).max(0);
+        if left < 0 {
+            return Some(stage);
+        }
+    }
+    matching.last().copied()
+}
+
+impl Delay {
+    fn parse(spec: DelaySpec) -> Result<Delay, String> {
+        let jitter = (spec.jitter_duration_milliseconds, query(spec.jitter_duration_from)?);
+        Ok(Delay {
+            duration: Length {
+                millis: Some(spec.duration_milliseconds.unwrap_or(0)),
+                from: query(spec.duration_from)?,
+            },
+            jitter: match jitter {
+                (None, None) => None,
+                (millis, from) => Some(Length { millis, from }),
+            },
+        })
+    }
+}
+
+impl Length {
+    /// Milliseconds: from the object, where it says something; a moment is one that long from now.
+    fn of(&self, object: &Value, now: Time) -> Option<i64> {
+        let Some(query) = &self.from else { return self.millis };
+        match query.values(object).first().map(|value| value.as_ref()) {
+            None | Some(Value::Null) => self.millis,
+            Some(Value::String(text)) => match Time::parse(text) {
+                Some(moment) => Some(moment.millis_since(now)),
+                None => behaviour::duration(text),
+            },
+            Some(_) => None,
+        }
+    }
+}
+
+fn query(from: Option<From>) -> Result<Option<Query>, String> {
+    let text = from.and_then(|from| from.expression_from.or(from.jq.map(|jq| jq.expression)));
+    text.map(|text| Query::parse(&text)).transpose()
+}
+
+fn parse_next(next: Next, kind: &str) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    if let Some(EventSpec { kind, reason, message }) = next.event {
+        steps.push(Step::Event { warning: kind == "Warning", reason, message });
+    }
+    if let Some(FinalizersSpec { add, remove, empty }) = next.finalizers {
+        let values = |items: Vec<Item>| items.into_iter().map(|item| item.value).collect();
+        steps.push(Step::Finalizers { add: values(add), remove: values(remove), empty });
+    }
+    if next.delete {
+        steps.push(Step::Delete);
+    }
+    if next.status_patch_as.is_some() {
+        return Err(format!("statusPatchAs is not for a {kind}"));
+    }
+    if let Some(text) = next.status_template.filter(|text| !text.is_empty()) {
+        let subresource = subresource(next.status_subresource.as_deref().unwrap_or("status"))?;
+        let template = Template::parse(&text).map_err(|why| format!("statusTemplate: {why}"))?;
+        steps.push(Step::Patch { subresource, root: Some("status".into()), form: Form::Strategic, template });
+    }
+    for patch in next.patches.into_iter().chain(next.patch) {
+        if patch.impersonation.is_some() {
+            return Err(format!("impersonation is not for a {kind}"));
+        }
+        let form = match patch.form.as_str() {
+            "" | "strategic" => Form::Strategic,
+            "merge" => Form::Merge,
+            "json" => Form::Json,
+            other => return Err(format!("patches: type {other:?} is not known")),
+        };
+        let template = Template::parse(&patch.template).map_err(|why| format!("patches: template: {why}"))?;
+        let root = (!patch.root.is_empty() && form != Form::Json).then_some(patch.root);
+        steps.push(Step::Patch { subresource: subresource(&patch.subresource)?, root, form, template });
+    }
+    Ok(steps)
+}
+
+fn subresource(name: &str) -> Result<&'static str, String> {
+    let known = ["", "status", "resize", "ephemeralcontainers"];
+    let found = known.into_iter().find(|known| *known == name);
+    found.ok_or_else(|| format!("the subresource {name:?} is not known"))
+}
+
+/// All finalizers that the object is then to have; nothing, where it has them.
+fn finalizers(object: &Value, add: &[String], remove: &[String], empty: bool) -> Option<Vec<String>> {
+    let known = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let known: Vec<String> = known.filter_map(Value::as_str).map(str::to_owned).collect();
+    let mut wanted = if empty { Vec::new() } else { known.clone() };
+    for finalizer in add {
+        if !wanted.contains(finalizer) {
+            wanted.push(finalizer.clone());
+        }
+    }
+    wanted.retain(|finalizer| !remove.contains(finalizer));
+    (wanted != known).then_some(wanted)
+}
+
+/// The CustomResourceDefinition of Stages.
+pub fn definition() -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("stages.{GROUP}")},
+        "spec": {
+            "group": GROUP, "scope": "Cluster",
+            "names": {"kind": "Stage", "listKind": "StageList", "plural": "stages", "singular": "stage"},
+            "versions": [{
+                "name": VERSION, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "description": "A step in the life of simulated pods or nodes, as KWOK knows it.",
+                    "required": ["spec"],
+                    "properties": {"spec": open, "status": open},
+                }},
+            }],
+        },
+    })
+}

@@ -1,0 +1,162 @@
+//! Which objects a Stage is about.
+
+use crate::jq::Query;
+use holdfast_core::cel::cost::Budget;
+use holdfast_core::cel::types::Type;
+use holdfast_core::cel::value::Value as CelValue;
+use holdfast_core::cel::{Environment, Program, compile};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How much work an expression may be.
+const COST_MAX: u64 = 1_000_000;
+
+#[derive(Debug)]
+pub enum Selector {
+    /// A Stage without a selector is about nothing.
+    Nothing,
+    Where {
+        labels: BTreeMap<String, String>,
+        annotations: BTreeMap<String, String>,
+        requirements: Vec<Requirement>,
+    },
+}
+
+#[derive(Debug)]
+pub enum Requirement {
+    Jq { query: Query, test: Test },
+    Cel(Box<Program>),
+}
+
+#[derive(Debug)]
+pub enum Test {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    match_labels: BTreeMap<String, String>,
+    match_annotations: BTreeMap<String, String>,
+    match_expressions: Vec<Expression>,
+}
+
+/// A requirement in either of the two forms that releases of KWOK know: flat, or below `jq` or `cel`.
+#[derive(Deserialize)]
+struct Expression {
+    #[serde(flatten)]
+    flat: Jq,
+    expression: Option<String>,
+    jq: Option<Jq>,
+    cel: Option<Cel>,
+}
+
+#[derive(Deserialize)]
+struct Jq {
+    key: Option<String>,
+    operator: Option<String>,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Cel {
+    expression: String,
+}
+
+impl Selector {
+    pub fn parse(spec: Spec) -> Result<Selector, String> {
+        let mut requirements = Vec::new();
+        for (place, expression) in spec.match_expressions.into_iter().enumerate() {
+            let requirement = Requirement::parse(expression);
+            requirements.push(requirement.map_err(|why| format!("matchExpressions[{place}]: {why}"))?);
+        }
+        Ok(Selector::Where { labels: spec.match_labels, annotations: spec.match_annotations, requirements })
+    }
+
+    pub fn matches(&self, object: &Value) -> bool {
+        let Selector::Where { requirements, .. } = self else { return false };
+        self.names(object) && requirements.iter().all(|requirement| requirement.holds(object))
+    }
+
+    /// Whether it matches by labels, annotations and what else users say, which the object's life does not change.
+    pub fn may_match(&self, object: &Value) -> bool {
+        let Selector::Where { requirements, .. } = self else { return false };
+        let lasting = requirements.iter().filter(|requirement| requirement.is_lasting());
+        self.names(object) && lasting.into_iter().all(|requirement| requirement.holds(object))
+    }
+
+    fn names(&self, object: &Value) -> bool {
+        let Selector::Where { labels, annotations, .. } = self else { return false };
+        let has = |field: &str, wanted: &BTreeMap<String, String>| {
+            wanted.iter().all(|(name, value)| object["metadata"][field][name] == value.as_str())
+        };
+        has("labels", labels) && has("annotations", annotations)
+    }
+}
+
+impl Requirement {
+    fn parse(expression: Expression) -> Result<Requirement, String> {
+        if let Some(source) = expression.expression.or(expression.cel.map(|cel| cel.expression)) {
+            let environment = Environment::kubernetes().variable("self", Type::Dyn);
+            return match compile(&source, &environment) {
+                Ok(program) => Ok(Requirement::Cel(Box::new(program))),
+                Err(faults) => Err(faults.first().map_or_else(String::new, |fault| fault.message.clone())),
+            };
+        }
+        let Jq { key, operator, values } = expression.jq.unwrap_or(expression.flat);
+        let key = key.ok_or("neither a key nor an expression is given")?;
+        let query = Query::parse(&key)?;
+        let test = match operator.as_deref().unwrap_or_default() {
+            "In" | "NotIn" if values.is_empty() => return Err("values: must not be empty".into()),
+            "In" => Test::In(values),
+            "NotIn" => Test::NotIn(values),
+            "Exists" | "DoesNotExist" if !values.is_empty() => return Err("values: must be empty".into()),
+            "Exists" => Test::Exists,
+            "DoesNotExist" => Test::DoesNotExist,
+            other => return Err(format!("operator {other:?} is not supported")),
+        };
+        Ok(Requirement::Jq { query, test })
+    }
+
+    fn holds(&self, object: &Value) -> bool {
+        match self {
+            Requirement::Jq { query, test } => {
+                let values = query.values(object);
+                let among = |wanted: &[String]| {
+                    values.iter().any(|value| match value.as_ref() {
+                        Value::String(text) => wanted.contains(text),
+                        scalar @ (Value::Bool(_) | Value::Number(_)) => wanted.contains(&scalar.to_string()),
+                        _ => false,
+                    })
+                };
+                let exists = values.iter().any(|value| !value.is_null());
+                match test {
+                    Test::In(wanted) => among(wanted),
+                    Test::NotIn(wanted) => !among(wanted),
+                    Test::Exists => exists,
+                    Test::DoesNotExist => !exists,
+                }
+            }
+            Requirement::Cel(program) => {
+                let mut budget = Budget::new(COST_MAX);
+                let Ok(value) = CelValue::json(object, &Type::Dyn) else { return false };
+                matches!(program.eval(&[value], &mut budget), Ok(CelValue::Bool(true)))
+            }
+        }
+    }
+
+    /// Whether what it looks at stays as users made it.
+    fn is_lasting(&self) -> bool {
+        let Requirement::Jq { query, .. } = self else { return false };
+        match query.path().as_slice() {
+            ["metadata", field, ..] => *field != "deletionTimestamp" && *field != "finalizers",
+            ["spec", ..] => true,
+            _ => false,
+        }
+    }
+}

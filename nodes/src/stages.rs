@@ -1,0 +1,285 @@
+//! The Stages that there are, understood, and whose turn it is.
+
+use crate::stage::{Deed, Form, Stage, choose};
+use crate::template::Surroundings;
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Note, Object, Plan, Resource, Stamp, Text, Time, Verb, World,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+
+/// A stage is played for an object no more often than this, however little it waits.
+const PERIOD_MIN_MS: i64 = 1000;
+
+/// Stages in the world.
+#[derive(Debug, Default, Deserialize)]
+pub struct StageView {}
+
+holdfast_world::resource!(StageView, "kwok.x-k8s.io", "v1alpha1", "stages", "Stage", cluster);
+
+pub fn resource() -> Resource {
+    <StageView as holdfast_world::View>::resource().clone()
+}
+
+/// The stages of one kind, and where each object is among them.
+#[derive(Default)]
+pub struct Script {
+    kind: &'static str,
+    stages: BTreeMap<Text, Arc<Stage>>,
+    parts: HashMap<Key, Part>,
+}
+
+/// One object's part.
+struct Part {
+    uid: Text,
+    /// The stage that is next, and when.
+    next: Option<(Text, Time)>,
+    /// The last that was played, when, and on which version of the object.
+    played: Option<(Text, Time, String)>,
+}
+
+/// What the stages say of an object now.
+pub enum Turn {
+    /// Nothing: it lives as it does without stages.
+    Nobodys,
+    /// A stage has it in hand, and nothing is to be done but this.
+    Stages(Plan),
+}
+
+impl Script {
+    pub fn new(kind: &'static str) -> Script {
+        Script { kind, ..Script::default() }
+    }
+
+    /// Takes a change of a Stage in. True where objects are to be looked at again.
+    pub fn learn(&mut self, change: &Change) -> bool {
+        if change.resource != resource() {
+            return false;
+        }
+        let before = self.stages.remove(&change.key.name);
+        let stage = change.after.as_ref().and_then(|object| Stage::parse(&object.document()).ok());
+        let stage = stage.filter(|stage| stage.kind == self.kind);
+        let concerned = before.is_some() || stage.is_some();
+        if let Some(stage) = stage {
+            self.stages.insert(change.key.name.clone(), Arc::new(stage));
+        }
+        concerned
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    pub fn forget(&mut self, key: &Key) {
+        self.parts.remove(key);
+    }
+
+    /// Whose turn it is with an object. `begun` says that its life has begun already.
+    pub fn turn(&mut self, seen: &Subject, begun: bool, stamp: Stamp, around: &dyn Surroundings) -> Turn {
+        let uid = seen.object.meta.uid.as_str();
+        if self.stages.is_empty() {
+            self.parts.remove(&seen.key);
+            return Turn::Nobodys;
+        }
+        if self.parts.get(&seen.key).is_some_and(|part| *part.uid != *uid) {
+            self.parts.remove(&seen.key);
+        }
+        let part = self.parts.get(&seen.key);
+        let kept = part
+            .and_then(|part| part.next.clone())
+            .filter(|(name, _)| self.stages.get(name).is_some_and(|stage| stage.matches(seen.document)));
+        let chosen = kept.or_else(|| {
+            let stage = choose(self.stages.values().map(AsRef::as_ref), seen.document, stamp.seed)?;
+            let due = stage.due(seen.document, stamp.time, stamp.seed.rotate_left(32));
+            let last = part.and_then(|part| part.played.as_ref()).filter(|(name, ..)| **name == *stage.name);
+            let due = last.map_or(due, |(_, time, _)| due.max(time.plus_millis(PERIOD_MIN_MS)));
+            Some((stage.name.as_str().into(), due))
+        });
+        let Some((name, due)) = chosen else { return self.nobody(seen, begun) };
+        let part =
+            self.parts.entry(seen.key.clone()).or_insert_with(|| Part { uid: uid.into(), next: None, played: None });
+        // What it did is not seen yet.
+        if part
+            .played
+            .as_ref()
+            .is_some_and(|(played, _, version)| *played == name && *version == seen.object.meta.resource_version)
+        {
+            let again = part.played.as_ref().map(|(_, time, _)| time.plus_millis(PERIOD_MIN_MS));
+            if again.is_some_and(|again| again > stamp.time) {
+                return Turn::Stages(Plan { again, ..Plan::default() });
+            }
+        }
+        if due > stamp.time {
+            part.next = Some((name, due));
+            return Turn::Stages(Plan { again: Some(due), ..Plan::default() });
+        }
+        part.next = None;
+        part.played = Some((name.clone(), stamp.time, seen.object.meta.resource_version.clone()));
+        let Some(stage) = self.stages.get(&name).cloned() else { return Turn::Nobodys };
+        let mut plan = match stage.play(seen.document, around) {
+            Ok(deeds) => carried_out(deeds, seen, stamp),
+            Err(why) => failed(&stage, seen, why),
+        };
+        // Where it changes nothing, it is looked at again after a while all the same.
+        plan.again = Some(stamp.time.plus_millis(PERIOD_MIN_MS));
+        Turn::Stages(plan)
+    }
+
+    /// No stage matches: an object that stages have led stays where they left it.
+    fn nobody(&mut self, seen: &Subject, begun: bool) -> Turn {
+        let led = match self.parts.get_mut(&seen.key) {
+            Some(part) => {
+                part.next = None;
+                part.played.is_some()
+            }
+            // Who led it is not known any more; stages may have, if one can be about it at all.
+            None => begun && self.stages.values().any(|stage| stage.may_match(seen.document)),
+        };
+        if led { Turn::Stages(Plan::default()) } else { Turn::Nobodys }
+    }
+}
+
+/// The object that stages are played for.
+pub struct Subject<'a> {
+    pub resource: &'a Resource,
+    pub key: Key,
+    pub object: &'a Object,
+    pub document: &'a Value,
+}
+
+impl Subject<'_> {
+    pub fn note(&self, warning: bool, reason: &'static str, message: String) -> Note {
+        let meta = &self.object.meta;
+        Note {
+            resource: self.resource.clone(),
+            key: self.key.clone(),
+            uid: meta.uid.as_str().into(),
+            version: meta.resource_version.as_str().into(),
+            warning,
+            reason,
+            message,
+        }
+    }
+}
+
+fn failed(stage: &Stage, seen: &Subject, why: String) -> Plan {
+    let message = format!("Stage {} cannot be played: {why}", stage.name);
+    Plan { notes: vec![seen.note(true, "StageFailed", message)], ..Plan::default() }
+}
+
+fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
+    let mut plan = Plan::default();
+    let meta = &seen.object.meta;
+    let act = |verb: Verb| Action::new(seen.resource, seen.key.clone(), verb);
+    for (place, deed) in deeds.into_iter().enumerate() {
+        plan.then(match deed {
+            Deed::Event { warning, reason, message } => event(seen, warning, &reason, &message, stamp, place),
+            Deed::Finalizers(finalizers) => {
+                act(Verb::MergePatch(json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version,
+                    "finalizers": finalizers}})))
+            }
+            Deed::Delete => act(Verb::Delete {
+                uid: Some(meta.uid.as_str().into()),
+                version: None,
+                propagation: None,
+                grace_seconds: Some(0),
+            }),
+            Deed::Patch { subresource, form, mut patch } => {
+                if form != Form::Json && patch.is_object() {
+                    patch["metadata"]["uid"] = meta.uid.as_str().into();
+                }
+                let verb = match form {
+                    Form::Strategic => Verb::StrategicPatch(patch),
+                    Form::Merge => Verb::MergePatch(patch),
+                    Form::Json => Verb::JsonPatch(patch),
+                };
+                act(verb).subresource(subresource)
+            }
+        });
+    }
+    plan
+}
+
+static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "events", "Event", true));
+
+/// An Event in the words of the stage.
+fn event(seen: &Subject, warning: bool, reason: &str, message: &str, stamp: Stamp, place: usize) -> Action {
+    let meta = &seen.object.meta;
+    let namespace = if meta.namespace.is_empty() { "default" } else { &meta.namespace };
+    let short: String = meta.name.chars().take(200).collect();
+    let name = format!("{short}.{:016x}", stamp.seed.wrapping_add(place as u64));
+    let body = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": {"apiVersion": seen.resource.api_version(), "kind": seen.resource.kind(), "name": meta.name,
+            "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version},
+        "type": if warning { "Warning" } else { "Normal" }, "reason": reason, "message": message,
+        "source": {"component": "kubelet"}, "reportingComponent": "kubelet", "reportingInstance": "",
+        "firstTimestamp": stamp.time, "lastTimestamp": stamp.time, "count": 1,
+    });
+    Action::new(&EVENTS, Key::new(namespace, &name), Verb::Create(body))
+}
+
+/// Tells people of Stages that are not understood: by a condition on the Stage.
+#[derive(Default)]
+pub struct Reports;
+
+const CONDITION: &str = "Understood";
+
+impl Controller for Reports {
+    fn name(&self) -> &'static str {
+        "simulated-stages"
+    }
+
+    fn account(&self) -> &'static str {
+        crate::ACCOUNT
+    }
+
+    fn manager(&self) -> &'static str {
+        crate::MANAGER
+    }
+
+    fn component(&self) -> &'static str {
+        crate::MANAGER
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![resource()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.resource == resource() && change.after.is_some() {
+            keys.add(change.key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let resource = resource();
+        let Some(object) = world.object(&resource, key) else { return Plan::default() };
+        let document = object.document();
+        let conditions = document["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+        let known = conditions.iter().find(|condition| condition["type"] == CONDITION);
+        let why = Stage::parse(&document).err();
+        let (status, reason) = if why.is_some() { ("False", "NotUnderstood") } else { ("True", "Played") };
+        let message = why.clone().unwrap_or_default();
+        let says =
+            |field: &str, text: &str| known.is_some_and(|known| known[field].as_str().unwrap_or_default() == text);
+        if says("status", status) && says("message", &message) {
+            return Plan::default();
+        }
+        let others = conditions.iter().filter(|condition| condition["type"] != CONDITION).cloned();
+        let own = json!({"type": CONDITION, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": stamp.time});
+        let conditions: Vec<Value> = others.chain([own]).collect();
+        let patch = json!({"metadata": {"resourceVersion": object.meta.resource_version}, "status": {"conditions": conditions}});
+        let mut plan = Plan::default();
+        plan.then(Action::new(&resource, key.clone(), Verb::MergePatch(patch)).subresource("status"));
+        if let Some(why) = why {
+            let seen = Subject { resource: &resource, key: key.clone(), object, document: &document };
+            plan.notes.push(seen.note(true, "NotUnderstood", why));
+        }
+        plan
+    }
+}

@@ -1,0 +1,53 @@
+//! Templates in the part of Go's language that Stages are written in: actions, variables, `if`, `with`, `range`,
+//! `define`, pipelines, Go's own functions, those that KWOK adds, and the common ones of sprig.
+//!
+//! A template that uses anything else is refused when it is read, by name. Rendering ends: there is no recursion but
+//! through `template`, whose depth is bounded, as are the steps and the size of the text.
+
+mod functions;
+mod lex;
+mod parse;
+mod run;
+
+pub use functions::hex;
+pub use run::Surroundings;
+
+use parse::Node;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How long a template may be.
+const SOURCE_MAX: usize = 256 << 10;
+
+/// A template that was understood.
+#[derive(Debug, Clone)]
+pub struct Template {
+    body: Vec<Node>,
+    defined: BTreeMap<String, Vec<Node>>,
+}
+
+impl Template {
+    pub fn parse(source: &str) -> Result<Template, String> {
+        if source.len() > SOURCE_MAX {
+            return Err(format!("the template is longer than {SOURCE_MAX} bytes"));
+        }
+        parse::template(source)
+    }
+
+    /// The text for a document.
+    pub fn render(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<String, String> {
+        run::render(self, document, surroundings)
+    }
+
+    /// What the text says as YAML; nothing, where it is empty.
+    pub fn document(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<Value, String> {
+        let text = self.render(document, surroundings)?;
+        if text.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_yaml_ng::from_str(&text).map_err(|error| format!("the template gives no YAML: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Renders a template for a document.
+
+use super::Template;
+use super::functions::{self, Function};
+use super::parse::{Command, Node, Operand, Pipeline};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// How much a template may do, and how long its text may become.
+const STEPS_MAX: usize = 200_000;
+const TEXT_MAX: usize = 1 << 20;
+/// How deeply templates may call each other.
+const CALLS_MAX: usize = 32;
+
+/// What templates ask beside the document.
+pub trait Surroundings {
+    /// The time, with nanoseconds.
+    fn now(&self) -> String;
+    fn start_time(&self) -> String;
+    fn node_ip(&self, node: Option<&str>) -> String;
+    fn node_name(&self) -> String;
+    fn pod_ip(&self, node: Option<&str>, host_network: bool, uid: &str) -> String;
+    /// A number that nobody can foresee.
+    fn chance(&self) -> u64;
+}
+
+pub fn render(template: &Template, document: &Value, surroundings: &dyn Surroundings) -> Result<String, String> {
+    let mut run = Run { template, surroundings, text: String::new(), steps: STEPS_MAX, calls: 0 };
+    let mut scope = Scope { root: document.clone(), dot: document.clone(), variables: Vec::new() };
+    run.nodes(&template.body, &mut scope)?;
+    Ok(run.text)
+}
+
+struct Run<'a> {
+    template: &'a Template,
+    surroundings: &'a dyn Surroundings,
+    text: String,
+    steps: usize,
+    calls: usize,
+}
+
+struct Scope {
+    /// What `$` is.
+    root: Value,
+    dot: Value,
+    variables: Vec<(String, Value)>,
+}
+
+#[derive(PartialEq)]
+enum Flow {
+    On,
+    Break,
+    Continue,
+}
+
+impl Run<'_> {
+    fn step(&mut self) -> Result<(), String> {
+        self.steps = self.steps.checked_sub(1).ok_or("the template does too much")?;
+        Ok(())
+    }
+
+    fn nodes(&mut self, nodes: &[Node], scope: &mut Scope) -> Result<Flow, String> {
+        let known = scope.variables.len();
+        let mut flow = Flow::On;
+        for node in nodes {
+            flow = self.node(node, scope)?;
+            if flow != Flow::On {
+                break;
+            }
+        }
+        scope.variables.truncate(known);
+        Ok(flow)
+    }
+
+    fn node(&mut self, node: &Node, scope: &mut Scope) -> Result<Flow, String> {
+        self.step()?;
+        match node {
+            Node::Text(text) => self.write(text)?,
+            Node::Print(pipeline) => {
+                let value = self.pipeline(pipeline, scope)?;
+                if pipeline.variables.is_empty() {
+                    let text = functions::shown(&value);
+                    self.write(&text)?;
+                }
+            }
+            Node::Break => return Ok(Flow::Break),
+            Node::Continue => return Ok(Flow::Continue),
+            Node::If { arms, otherwise } => return self.arms(arms, otherwise, false, scope),
+            Node::With { arms, otherwise } => return self.arms(arms, otherwise, true, scope),
+            Node::Range { pipeline, body, otherwise } => self.range(pipeline, body, otherwise, scope)?,
+            Node::Template { name, argument } => {
+                let dot = match argument {
+                    Some(argument) => self.pipeline(argument, scope)?,
+                    None => Value::Null,
+                };
+                let body = self.template.defined.get(name).ok_or("a template is not defined")?;
+                self.calls += 1;
+                if self.calls > CALLS_MAX {
+                    return Err(format!("templates call each other more than {CALLS_MAX} deep"));
+                }
+                self.nodes(body, &mut Scope { root: dot.clone(), dot, variables: Vec::new() })?;
+                self.calls -= 1;
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), String> {
+        if self.text.len() + text.len() > TEXT_MAX {
+            return Err(format!("the template gives more than {TEXT_MAX} bytes"));
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    fn arms(
+        &mut self,
+        arms: &[(Pipeline, Vec<Node>)],
+        otherwise: &[Node],
+        with: bool,
+        scope: &mut Scope,
+    ) -> Result<Flow, String> {
+        let known = scope.variables.len();
+        let mut chosen = None;
+        for (condition, body) in arms {
+            let value = self.pipeline(condition, scope)?;
+            if functions::truth(&value) {
+                chosen = Some((value, body));
+                break;
+            }
+        }
+        let flow = match chosen {
+            Some((value, body)) if with => {
+                let dot = std::mem::replace(&mut scope.dot, value);
+                let flow = self.nodes(body, scope);
+                scope.dot = dot;
+                flow
+            }
+            Some((_, body)) => self.nodes(body, scope),
+            None => self.nodes(otherwise, scope),
+        };
+        scope.variables.truncate(known);
+        flow
+    }
+
+    fn range(
+        &mut self,
+        pipeline: &Pipeline,
+        body: &[Node],
+        otherwise: &[Node],
+        scope: &mut Scope,
+    ) -> Result<(), String> {
+        let known = scope.variables.len();
+        let silent = Pipeline { variables: Vec::new(), ..pipeline.clone() };
+        let items: Vec<(Value, Value)> = match self.pipeline(&silent, scope)? {
+            Value::Array(items) => items.into_iter().enumerate().map(|(place, item)| (place.into(), item)).collect(),
+            Value::Object(fields) => {
+                let mut fields: Vec<_> = fields.into_iter().map(|(name, item)| (Value::from(name), item)).collect();
+                fields.sort_by(|one, other| one.0.as_str().cmp(&other.0.as_str()));
+                fields
+            }
+            Value::Number(count) => {
+                let count = count.as_i64().unwrap_or(0).clamp(0, STEPS_MAX as i64);
+                (0..count).map(|place| (place.into(), place.into())).collect()
+            }
+            Value::Null => Vec::new(),
+            _ => return Err("range wants a list or a map".into()),
+        };
+        if items.is_empty() {
+            self.nodes(otherwise, scope)?;
+            return Ok(());
+        }
+        for (place, item) in items {
+            self.step()?;
+            match pipeline.variables.as_slice() {
+                [one] => scope.variables.push((one.clone(), item.clone())),
+                [one, other] => {
+                    scope.variables.push((one.clone(), place));
+                    scope.variables.push((other.clone(), item.clone()));
+                }
+                _ => {}
+            }
+            let dot = std::mem::replace(&mut scope.dot, item);
+            let flow = self.nodes(body, scope);
+            scope.dot = dot;
+            scope.variables.truncate(known);
+            if flow? == Flow::Break {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pipeline(&mut self, pipeline: &Pipeline, scope: &mut Scope) -> Result<Value, String> {
+        let mut value = None;
+        for command in &pipeline.commands {
+            self.step()?;
+            value = Some(match command {
+                Command::Value(operand) => self.operand(operand, scope)?,
+                Command::Call(function, operands) => self.call(*function, operands, value, scope)?,
+            });
+        }
+        let value = value.unwrap_or_default();
+        for name in &pipeline.variables {
+            if pipeline.assigns {
+                let known = scope.variables.iter_mut().rev().find(|(known, _)| known == name);
+                known.ok_or_else(|| format!("${name} is not there"))?.1 = value.clone();
+            } else {
+                scope.variables.push((name.clone(), value.clone()));
+            }
+        }
+        Ok(value)
+    }
+
+    fn call(
+        &mut self,
+        function: Function,
+        operands: &[Operand],
+        last: Option<Value>,
+        scope: &mut Scope,
+    ) -> Result<Value, String> {
+        // What `and` and `or` have decided by one operand, the others are not asked for.
+        if let Some(decides) = functions::decides(function) {
+            let mut value = Value::Null;
+            for operand in operands {
+                value = self.operand(operand, scope)?;
+                if functions::truth(&value) == decides {
+                    return Ok(value);
+                }
+            }
+            return Ok(last.unwrap_or(value));
+        }
+        let mut arguments = Vec::with_capacity(operands.len() + 1);
+        for operand in operands {
+            arguments.push(self.operand(operand, scope)?);
+        }
+        arguments.extend(last);
+        functions::call(function, arguments, self.surroundings)
+            .map_err(|why| format!("{}: {why}", functions::name(function)))
+    }
+
+    fn operand(&mut self, operand: &Operand, scope: &mut Scope) -> Result<Value, String> {
+        self.step()?;
+        Ok(match operand {
+            Operand::Literal(value) => value.clone(),
+            Operand::Dot(path) => field(&scope.dot, path).clone(),
+            Operand::Variable(name, path) if name.is_empty() => field(&scope.root, path).clone(),
+            Operand::Variable(name, path) => {
+                let known = scope.variables.iter().rev().find(|(known, _)| known == name);
+                field(&known.ok_or_else(|| format!("${name} is not there"))?.1, path).clone()
+            }
+            Operand::Function(function) => self.call(*function, &[], None, scope)?,
+            Operand::Nested(pipeline, path) => {
+                let known = scope.variables.len();
+                let value = self.pipeline(pipeline, scope)?;
+                scope.variables.truncate(known);
+                field(&value, path).clone()
+            }
+        })
+    }
+}
+
+/// What stands at a path; nothing, where it leads nowhere.
+fn field<'v>(value: &'v Value, path: &[String]) -> &'v Value {
+    path.iter().fold(value, |value, name| value.get(name).unwrap_or(&Value::Null))
+}
+
+/// Adds to a text, within bounds.
+pub fn repeated(text: &str, count: usize) -> Result<String, String> {
+    if text.len().saturating_mul(count) > TEXT_MAX {
+        return Err(format!("more than {TEXT_MAX} bytes"));
+    }
+    let mut repeated = String::new();
+    for _ in 0..count {
+        let _ = repeated.write_str(text);
+    }
+    Ok(repeated)
+}

@@ -1,0 +1,260 @@
+//! Simulated nodes in a cluster in memory, with the rules of the real one.
+
+use crate::{Nodes, Pods, Reports, Template};
+use holdfast_world::trial::Trial;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn cluster(count: u32) -> Trial {
+    let mut trial = Trial::new();
+    trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}));
+    trial.create(crate::stage::definition());
+    let template = Arc::new(Template::default());
+    trial.step();
+    let mut trial = trial.with(Nodes::new(template.clone(), count)).with(Pods::new(template)).with(Reports);
+    trial.run();
+    trial
+}
+
+fn pod(name: &str, labels: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels},
+        "spec": {"nodeName": "node-0", "containers": [{"name": "c", "image": "i"}]}})
+}
+
+fn stage(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": name}, "spec": spec})
+}
+
+fn phase(trial: &Trial, name: &str) -> String {
+    trial.get("pods", name)["status"]["phase"].as_str().unwrap_or("gone").to_owned()
+}
+
+#[test]
+fn nodes_register_and_renew_their_leases() {
+    let mut trial = cluster(3);
+    assert_eq!(trial.names("nodes"), ["node-0", "node-1", "node-2"]);
+    let node = trial.get("nodes", "node-1");
+    assert_eq!(node["status"]["conditions"][3]["status"], "True", "{node}");
+    let renewed = |trial: &Trial| -> Vec<String> {
+        let leases = trial.list("leases.coordination.k8s.io");
+        leases.iter().map(|lease| lease["spec"]["renewTime"].as_str().expect("a time").to_owned()).collect()
+    };
+    let mut before = renewed(&trial);
+    assert_eq!(before.len(), 3);
+    for _ in 0..5 {
+        trial.run_for(11);
+        let after = renewed(&trial);
+        assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{before:?} {after:?}");
+        before = after;
+    }
+    let beat = |trial: &Trial| trial.get("nodes", "node-1")["status"]["conditions"][3].clone();
+    let first = beat(&trial);
+    trial.run_for(300);
+    assert_ne!(beat(&trial)["lastHeartbeatTime"], first["lastHeartbeatTime"]);
+    assert_eq!(beat(&trial)["lastTransitionTime"], first["lastTransitionTime"]);
+    // A node that is deleted stays away, and its name may come back as another.
+    trial.delete("nodes", "node-1");
+    trial.run_for(60);
+    assert_eq!(trial.names("nodes"), ["node-0", "node-2"]);
+    trial.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "annotations": {"kwok.x-k8s.io/node": "fake"}}}));
+    trial.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "real"}}));
+    trial.run();
+    assert_eq!(trial.get("nodes", "n")["status"]["nodeInfo"]["osImage"], crate::node::OS_IMAGE);
+    assert!(trial.get("nodes", "real")["status"]["nodeInfo"]["osImage"].as_str().unwrap_or_default().is_empty());
+    assert!(trial.take_refused().is_empty());
+}
+
+#[test]
+fn pods_run_and_go() {
+    let mut trial = cluster(1);
+    trial.create(pod("a", json!({})));
+    trial.create(pod("b", json!({})));
+    trial.run();
+    let (a, b) = (trial.get("pods", "a"), trial.get("pods", "b"));
+    assert_eq!((&a["status"]["phase"], &a["status"]["hostIP"]), (&json!("Running"), &json!("172.16.0.1")));
+    assert_eq!((&a["status"]["podIP"], &b["status"]["podIP"]), (&json!("10.128.0.1"), &json!("10.128.0.2")));
+    trial.delete("pods", "a");
+    trial.run();
+    assert_eq!(trial.names("pods"), ["b"]);
+    // A finalizer holds it; nobody tries again and again.
+    trial.patch("pods", "b", json!({"metadata": {"finalizers": ["x/y"]}}));
+    trial.delete("pods", "b");
+    trial.run();
+    assert_eq!(phase(&trial, "b"), "Failed");
+    trial.patch("pods", "b", json!({"metadata": {"finalizers": null}}));
+    assert!(trial.names("pods").is_empty());
+    assert!(trial.take_refused().is_empty());
+}
+
+#[test]
+fn a_restart_of_the_simulation_changes_nothing() {
+    let mut trial = cluster(1);
+    trial.create(pod("a", json!({})));
+    trial.run();
+    let before = trial.get("pods", "a");
+    let template = Arc::new(Template::default());
+    trial.restart(Pods::new(template.clone()));
+    trial.restart(Nodes::new(template, 1));
+    trial.run_for(15);
+    assert_eq!(trial.get("pods", "a"), before);
+    trial.create(pod("b", json!({})));
+    trial.run();
+    assert_eq!(trial.get("pods", "b")["status"]["podIP"], "10.128.0.2");
+    assert!(trial.take_refused().is_empty());
+}
+
+/// The stages that KWOK's users have for pods, in short.
+fn life() -> Vec<Value> {
+    let absent = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
+    vec![
+        stage(
+            "pod-ready",
+            json!({
+                "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+                "selector": {"matchExpressions": [absent(".metadata.deletionTimestamp"), absent(".status.podIP")]},
+                "delay": {"durationMilliseconds": 5000, "durationFrom": {"expressionFrom": ".metadata.labels[\"delay\"]"}},
+                "next": {
+                    "event": {"type": "Normal", "reason": "Created", "message": "Created container"},
+                    "statusTemplate": "{{ $now := Now }}\nphase: Running\npodIP: {{ PodIPWith .spec.nodeName false .metadata.uid \"\" \"\" | Quote }}\nhostIP: {{ NodeIPWith .spec.nodeName | Quote }}\nstartTime: {{ $now | Quote }}\nconditions:\n- type: Ready\n  status: \"True\"\n  lastTransitionTime: {{ $now | Quote }}\ncontainerStatuses:\n{{ range .spec.containers }}\n- name: {{ .name | Quote }}\n  image: {{ .image | Quote }}\n  imageID: \"\"\n  ready: true\n  restartCount: 0\n  state:\n    running:\n      startedAt: {{ $now | Quote }}\n{{ end }}\n",
+                },
+            }),
+        ),
+        stage(
+            "pod-delete",
+            json!({
+                "resourceRef": {"kind": "Pod"},
+                "selector": {"matchExpressions": [{"key": ".metadata.deletionTimestamp", "operator": "Exists"}]},
+                "next": {"finalizers": {"empty": true}, "delete": true},
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn stages_tell_the_life_of_pods() {
+    let mut trial = cluster(1);
+    life().into_iter().for_each(|stage| drop(trial.create(stage)));
+    trial.create(pod("a", json!({})));
+    trial.create(pod("b", json!({"delay": "60s"})));
+    trial.run_for(4);
+    assert_eq!(phase(&trial, "a"), "Pending");
+    trial.run_for(2);
+    assert_eq!((phase(&trial, "a").as_str(), phase(&trial, "b").as_str()), ("Running", "Pending"));
+    let a = trial.get("pods", "a");
+    assert_eq!((&a["status"]["podIP"], &a["status"]["hostIP"]), (&json!("10.128.0.1"), &json!("172.16.0.1")));
+    // The stages have no more to say, and the kubelet leaves it as it is.
+    assert!(a["status"]["containerStatuses"][0].get("containerID").is_none(), "{a}");
+    trial.run_for(60);
+    assert_eq!(phase(&trial, "b"), "Running");
+    let events = trial.list("events");
+    assert_eq!(events.len(), 2, "{events:?}");
+    trial.patch("pods", "a", json!({"metadata": {"finalizers": ["x/y"]}}));
+    trial.delete("pods", "a");
+    trial.run_for(2);
+    assert_eq!(trial.names("pods"), ["b"]);
+    // Without its memory it still knows whose the pod is.
+    trial.restart(Pods::new(Arc::new(Template::default())));
+    trial.run_for(10);
+    assert!(trial.get("pods", "b")["status"]["containerStatuses"][0].get("containerID").is_none());
+    assert!(trial.take_refused().is_empty());
+}
+
+#[test]
+fn a_stage_of_some_pods_leaves_the_others_to_their_kubelets() {
+    let mut trial = cluster(1);
+    trial.create(stage("fail-later", json!({
+        "resourceRef": {"kind": "Pod"},
+        "selector": {"matchLabels": {"chaos": "yes"}, "matchExpressions": [
+            {"key": ".status.conditions.[] | select( .type == \"Ready\" ) | .status", "operator": "In", "values": ["True"]}]},
+        "delay": {"durationMilliseconds": 30000},
+        "next": {"patches": [{"subresource": "status", "root": "status", "type": "merge", "template": "phase: Failed\nreason: Chaos\n"}]},
+    })));
+    trial.create(pod("a", json!({"chaos": "yes"})));
+    trial.create(pod("b", json!({})));
+    trial.run_for(29);
+    assert_eq!((phase(&trial, "a").as_str(), phase(&trial, "b").as_str()), ("Running", "Running"));
+    trial.run_for(2);
+    assert_eq!((phase(&trial, "a").as_str(), phase(&trial, "b").as_str()), ("Failed", "Running"));
+    trial.delete("pods", "a");
+    trial.run();
+    assert_eq!(trial.names("pods"), ["b"]);
+}
+
+#[test]
+fn a_stage_that_always_matches_does_not_spin() {
+    let mut trial = cluster(1);
+    trial.create(stage(
+        "again",
+        json!({
+            "resourceRef": {"kind": "Pod"}, "selector": {},
+            "next": {"statusTemplate": "message: {{ Now | Quote }}\n"},
+        }),
+    ));
+    trial.create(pod("a", json!({})));
+    trial.run_for(10);
+    let first = trial.get("pods", "a")["metadata"]["resourceVersion"].clone();
+    trial.run_for(10);
+    assert_ne!(trial.get("pods", "a")["metadata"]["resourceVersion"], first);
+    let count =
+        trial.get("pods", "a")["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+    let first = first.as_str().and_then(|text| text.parse::<u64>().ok());
+    assert!(count.zip(first).is_some_and(|(count, first)| count - first <= 15), "{first:?} {count:?}");
+}
+
+#[test]
+fn stages_that_are_not_understood_say_so() {
+    let mut trial = cluster(1);
+    trial.create(stage("good", life()[0]["spec"].clone()));
+    let rows = [
+        (
+            "function",
+            json!({"resourceRef": {"kind": "Pod"}, "next": {"statusTemplate": "{{ getHostByName \"x\" }}"}}),
+            "\"getHostByName\" is not supported",
+        ),
+        (
+            "query",
+            json!({"resourceRef": {"kind": "Pod"}, "selector": {"matchExpressions": [{"key": ".a | input", "operator": "Exists"}]}, "next": {}}),
+            "matchExpressions[0]: the function input/0",
+        ),
+        (
+            "kind",
+            json!({"resourceRef": {"apiGroup": "apps/v1", "kind": "Deployment"}, "next": {}}),
+            "only Pods and Nodes",
+        ),
+        ("none", json!({"next": {}}), "resourceRef"),
+    ];
+    for (name, spec, _) in &rows {
+        trial.create(stage(name, spec.clone()));
+    }
+    trial.run();
+    let condition =
+        |trial: &Trial, name: &str| trial.get("stages.kwok.x-k8s.io", name)["status"]["conditions"][0].clone();
+    assert_eq!(condition(&trial, "good")["status"], "True");
+    for (name, _, complaint) in &rows {
+        let condition = condition(&trial, name);
+        assert_eq!(condition["status"], "False", "{name}");
+        assert!(
+            condition["message"].as_str().is_some_and(|message| message.contains(complaint)),
+            "{name}: {condition}"
+        );
+    }
+    assert_eq!(trial.take_notes().len(), rows.len());
+    trial.patch("stages.kwok.x-k8s.io", "kind", json!({"spec": {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}}}));
+    trial.run();
+    assert_eq!(condition(&trial, "kind")["status"], "True");
+}
+
+#[test]
+fn stages_of_nodes_take_their_status_over() {
+    let mut trial = cluster(0);
+    trial.create(stage("node-initialize", json!({
+        "resourceRef": {"kind": "Node"},
+        "selector": {"matchExpressions": [{"key": ".status.conditions.[] | select( .type == \"Ready\" ) | .status", "operator": "NotIn", "values": ["True"]}]},
+        "next": {"statusTemplate": "{{ $now := Now }}\nconditions:\n{{ range NodeConditions }}\n- type: {{ .type | Quote }}\n  status: {{ .status | Quote }}\n  reason: {{ .reason | Quote }}\n  message: {{ .message | Quote }}\n  lastHeartbeatTime: {{ $now | Quote }}\n{{ end }}\naddresses:\n{{ with .status.addresses }}\n{{ YAML . 1 }}\n{{ else }}\n{{ with NodeIP }}\n- address: {{ . | Quote }}\n  type: InternalIP\n{{ end }}\n{{ end }}\nallocatable:\n{{ with .status.allocatable }}\n{{ YAML . 1 }}\n{{ else }}\n  cpu: 1k\n  pods: 1M\n{{ end }}\n"},
+    })));
+    trial.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "annotations": {"kwok.x-k8s.io/node": "fake"}}}));
+    trial.run_for(30);
+    let node = trial.get("nodes", "n");
+    assert_eq!(node["status"]["allocatable"]["cpu"], "1k", "{node}");
+    assert_eq!(trial.list("leases.coordination.k8s.io").len(), 1);
+}

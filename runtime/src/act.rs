@@ -1,0 +1,19 @@
+//! Doing what plans say.
+
+use async_trait::async_trait;
+use holdfast_world::{Action, Actor, Came, Refusal};
+
+/// Carries out actions on a cluster.
+#[async_trait]
+pub trait Act: Send + Sync + 'static {
+    /// One action in the name of an actor.
+    async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal>;
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// The name of the object, which the server may have made.
+    pub name: String,
+    pub came: Came,
+}

@@ -1,0 +1,20 @@
+//! Runs controllers: hands news to a [`Driver`](holdfast_world::Driver), has its plans carried out, and writes the Events
+//! that they tell.
+//!
+//! What is to be done and when is decided in `holdfast_world`, which knows no clock. Here are tokio, the time, and two
+//! traits: a [`Feed`] brings news of the cluster, [`Act`] carries out actions. A server in the same process has them over
+//! its own log and its own door; anywhere else they are [`remote`].
+//!
+//! Nothing here asks again and again whether there is something to do: a cluster in which nothing happens costs nothing.
+
+pub mod act;
+pub mod feed;
+pub mod metrics;
+mod recorder;
+mod run;
+mod writer;
+
+pub use act::{Act, Done};
+pub use feed::{Feed, News};
+pub use metrics::Metrics;
+pub use run::{Clock, Runtime, System};

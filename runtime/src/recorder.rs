@@ -1,0 +1,268 @@
+//! What becomes of notes: Events as client-go's recorder writes them, equal ones counted, many alike combined, and a
+//! flood cut off. Pure: it says which write a note comes to.
+
+use holdfast_world::{Note, Time};
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+
+/// From this many different messages of one kind on, one Event stands for all.
+const SIMILAR_MAX: usize = 10;
+/// When nothing alike came for so long, counting begins anew.
+const SIMILAR_MS: i64 = 600_000;
+/// How many Events about one object a source may write at once, and how long it waits for one more.
+const BURST: i64 = 25;
+const REFILL_MS: i64 = 300_000;
+/// How many of each thing are remembered.
+const REMEMBERED_MAX: usize = 4096;
+const COMBINED: &str = "(combined from similar events): ";
+
+/// The write that a note comes to.
+#[derive(Debug, PartialEq)]
+pub struct Writing {
+    pub namespace: String,
+    pub name: String,
+    /// The whole Event, for where there is none of this name.
+    pub event: Value,
+    /// What changes, where the Event should be there already.
+    pub patch: Option<Value>,
+}
+
+#[derive(Default)]
+pub struct Recorder {
+    similar: Memory<About, Similar>,
+    written: Memory<(About, String), Known>,
+    floods: Memory<Source, Bucket>,
+    /// Tells apart Events of one moment.
+    count: i64,
+}
+
+/// Who tells of which object.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Source {
+    component: &'static str,
+    api_version: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    uid: String,
+    warning: bool,
+}
+
+/// And for which reason.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct About {
+    source: Source,
+    reason: &'static str,
+}
+
+struct Similar {
+    messages: BTreeSet<String>,
+    last: Time,
+}
+
+#[derive(Clone)]
+struct Known {
+    name: String,
+    count: i64,
+    first: Time,
+}
+
+struct Bucket {
+    tokens: i64,
+    since: Time,
+}
+
+impl Recorder {
+    /// The Event to write for a note, unless there have been too many.
+    pub fn record(&mut self, component: &'static str, note: &Note, now: Time) -> Option<Writing> {
+        let source = Source {
+            component,
+            api_version: note.resource.api_version(),
+            kind: note.resource.kind().to_owned(),
+            namespace: note.key.namespace.to_string(),
+            name: note.key.name.to_string(),
+            uid: note.uid.to_string(),
+            warning: note.warning,
+        };
+        let about = About { source: source.clone(), reason: note.reason };
+        let (message, known_by) = self.combine(&about, &note.message, now);
+        let known = self.observe((about, known_by), note, now);
+        self.admit(source, now).then(|| writing(component, note, &message, &known, now))
+    }
+
+    /// The message to write, and what it is counted under: many alike are counted together.
+    fn combine(&mut self, about: &About, message: &str, now: Time) -> (String, String) {
+        let similar = self.similar.entry(about, || Similar { messages: BTreeSet::new(), last: now });
+        if now.millis_since(similar.last) > SIMILAR_MS {
+            similar.messages.clear();
+        }
+        similar.last = now;
+        similar.messages.insert(message.to_owned());
+        if similar.messages.len() < SIMILAR_MAX {
+            return (message.to_owned(), message.to_owned());
+        }
+        similar.messages.pop_first();
+        (format!("{COMBINED}{message}"), String::new())
+    }
+
+    fn observe(&mut self, known_by: (About, String), note: &Note, now: Time) -> Known {
+        self.count += 1;
+        let nanos = now.0.as_nanosecond().saturating_add(i128::from(self.count % 1_000_000));
+        let name = || format!("{}.{:x}", note.key.name, nanos);
+        let known = self.written.entry(&known_by, || Known { name: name(), count: 0, first: now });
+        known.count += 1;
+        known.clone()
+    }
+
+    /// Whether the source may write one more about the object.
+    fn admit(&mut self, source: Source, now: Time) -> bool {
+        let bucket = self.floods.entry(&source, || Bucket { tokens: BURST, since: now });
+        let refilled = (now.millis_since(bucket.since) / REFILL_MS).max(0);
+        if refilled > 0 {
+            bucket.tokens = bucket.tokens.saturating_add(refilled).min(BURST);
+            bucket.since = bucket.since.plus_millis(refilled * REFILL_MS);
+        }
+        let admitted = bucket.tokens > 0;
+        bucket.tokens -= i64::from(admitted);
+        admitted
+    }
+}
+
+fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time) -> Writing {
+    // Events about what has no namespace are in this one.
+    let namespace = if note.key.namespace.is_empty() { "default" } else { &note.key.namespace };
+    let mut involved = json!({
+        "kind": note.resource.kind(),
+        "name": &*note.key.name,
+        "uid": &*note.uid,
+        "apiVersion": note.resource.api_version(),
+        "resourceVersion": &*note.version,
+    });
+    if !note.key.namespace.is_empty() {
+        involved["namespace"] = (*note.key.namespace).into();
+    }
+    let last = now.to_string();
+    let event = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": known.name, "namespace": namespace},
+        "involvedObject": involved,
+        "reason": note.reason,
+        "message": message,
+        "source": {"component": component},
+        "firstTimestamp": known.first.to_string(),
+        "lastTimestamp": last,
+        "count": known.count,
+        "type": if note.warning { "Warning" } else { "Normal" },
+        "reportingComponent": component,
+        "reportingInstance": "",
+    });
+    let patch = (known.count > 1).then(|| json!({"count": known.count, "lastTimestamp": last, "message": message}));
+    Writing { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
+}
+
+/// What is remembered of the things that came last.
+struct Memory<K, V> {
+    values: HashMap<K, (V, u64)>,
+    /// With each, when it was used; entries that were used since are left out when they come up.
+    used: VecDeque<(K, u64)>,
+    clock: u64,
+}
+
+impl<K, V> Default for Memory<K, V> {
+    fn default() -> Memory<K, V> {
+        Memory { values: HashMap::new(), used: VecDeque::new(), clock: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Memory<K, V> {
+    fn entry(&mut self, key: &K, new: impl FnOnce() -> V) -> &mut V {
+        self.clock += 1;
+        let clock = self.clock;
+        self.used.push_back((key.clone(), clock));
+        while self.values.len() >= REMEMBERED_MAX || self.used.len() > 2 * REMEMBERED_MAX {
+            let Some((oldest, used)) = self.used.pop_front() else { break };
+            if oldest != *key && self.values.get(&oldest).is_some_and(|(_, last)| *last == used) {
+                self.values.remove(&oldest);
+            }
+        }
+        let (value, used) = self.values.entry(key.clone()).or_insert_with(|| (new(), clock));
+        *used = clock;
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::{Key, Resource};
+
+    fn note(name: &str, message: &str) -> Note {
+        Note {
+            resource: Resource::new("apps", "v1", "replicasets", "ReplicaSet", true),
+            key: Key::new("shop", name),
+            uid: "u1".into(),
+            version: "7".into(),
+            warning: false,
+            reason: "SuccessfulCreate",
+            message: message.to_owned(),
+        }
+    }
+
+    fn at(second: i64) -> Time {
+        Time::from_second(1_795_255_200 + second)
+    }
+
+    #[test]
+    fn equal_notes_are_counted() {
+        let mut recorder = Recorder::default();
+        let first = recorder.record("replicaset-controller", &note("web", "Created"), at(0)).expect("an Event");
+        assert_eq!((first.event["count"].as_i64(), &first.patch), (Some(1), &None));
+        assert_eq!(first.event["involvedObject"]["resourceVersion"], "7");
+        let second = recorder.record("replicaset-controller", &note("web", "Created"), at(5)).expect("an Event");
+        assert_eq!(second.name, first.name);
+        let patch = json!({"count": 2, "lastTimestamp": at(5).to_string(), "message": "Created"});
+        assert_eq!(second.patch, Some(patch));
+        assert_eq!(second.event["firstTimestamp"], at(0).to_string());
+        let other = recorder.record("replicaset-controller", &note("web", "Deleted"), at(5)).expect("an Event");
+        assert_ne!(other.name, first.name);
+    }
+
+    #[test]
+    fn many_alike_are_combined() {
+        let mut recorder = Recorder::default();
+        let messages: Vec<String> = (0..12)
+            .filter_map(|number| recorder.record("c", &note("web", &format!("Created pod: {number}")), at(0)))
+            .map(|writing| format!("{} {}", writing.event["count"], writing.event["message"].as_str().expect("text")))
+            .collect();
+        assert_eq!(messages[8], "1 Created pod: 8");
+        assert_eq!(messages[9], "1 (combined from similar events): Created pod: 9");
+        assert_eq!(messages[11], "3 (combined from similar events): Created pod: 11");
+        let later = recorder.record("c", &note("web", "Created pod: 12"), at(601)).expect("an Event");
+        assert_eq!(later.event["message"], "Created pod: 12");
+    }
+
+    #[test]
+    fn a_flood_is_cut_off_and_trickles_on() {
+        let mut recorder = Recorder::default();
+        let mut written = |count: usize, second: i64| {
+            let note = |_: &usize| recorder.record("c", &note("web", "again"), at(second)).is_some();
+            (0..count).filter(note).count()
+        };
+        assert_eq!(written(40, 0), 25);
+        assert_eq!(written(5, 299), 0);
+        assert_eq!(written(5, 600), 2);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut memory: Memory<usize, usize> = Memory::default();
+        for number in 0..3 * REMEMBERED_MAX {
+            *memory.entry(&number, || 0) += 1;
+            *memory.entry(&0, || 0) += 1;
+        }
+        assert!(memory.values.len() <= REMEMBERED_MAX && memory.used.len() <= 2 * REMEMBERED_MAX + 1);
+        assert_eq!(*memory.entry(&0, || 0), 3 * REMEMBERED_MAX + 1, "what is used stays");
+    }
+}

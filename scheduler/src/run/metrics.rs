@@ -1,0 +1,221 @@
+//! What a scheduler counts and measures, under the names that kube-scheduler gives it.
+
+use crate::object::Kind;
+use crate::scheduler::{Observed, Scheduler};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Tried {
+    profile: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InQueue {
+    queue: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Came {
+    queue: &'static str,
+    event: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusedBy {
+    plugin: &'static str,
+    profile: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct About {
+    event: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Attempts {
+    attempts: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cached {
+    r#type: &'static str,
+}
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+pub struct Metrics {
+    attempts: Family<Tried, Counter>,
+    attempt_seconds: Histograms<Tried>,
+    algorithm_seconds: Histogram,
+    pending: Family<InQueue, Gauge>,
+    incoming: Family<Came, Counter>,
+    pod_attempts: Histogram,
+    pod_seconds: Histograms<Attempts>,
+    refused: Family<RefusedBy, Counter>,
+    victims: Histogram,
+    preemptions: Counter,
+    evictions: Family<Ended, Counter>,
+    eviction_seconds: Histograms<Ended>,
+    permit_seconds: Histograms<Ended>,
+    event_seconds: Histograms<About>,
+    cache: Family<Cached, Gauge>,
+}
+
+fn attempt_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+fn pod_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.01, 2.0, 20))
+}
+
+fn event_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.0001, 2.0, 12))
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            attempts: Family::default(),
+            attempt_seconds: Family::new_with_constructor(attempt_buckets),
+            algorithm_seconds: attempt_buckets(),
+            pending: Family::default(),
+            incoming: Family::default(),
+            pod_attempts: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
+            pod_seconds: Family::new_with_constructor(pod_buckets),
+            refused: Family::default(),
+            victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
+            preemptions: Counter::default(),
+            evictions: Family::default(),
+            eviction_seconds: Family::new_with_constructor(pod_buckets),
+            permit_seconds: Family::new_with_constructor(attempt_buckets),
+            event_seconds: Family::new_with_constructor(event_buckets),
+            cache: Family::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Has a registry tell all of it. Counters get their `_total` from the registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let own = registry.sub_registry_with_prefix("scheduler");
+        own.register("schedule_attempts", "Attempts to schedule pods, by result", self.attempts.clone());
+        own.register(
+            "scheduling_attempt_duration_seconds",
+            "How long attempts took, binding included",
+            self.attempt_seconds.clone(),
+        );
+        own.register(
+            "scheduling_algorithm_duration_seconds",
+            "How long it took to find a place",
+            self.algorithm_seconds.clone(),
+        );
+        own.register("pending_pods", "Pods that wait, by queue", self.pending.clone());
+        own.register("queue_incoming_pods", "Pods that came to a queue, by event", self.incoming.clone());
+        own.register("pod_scheduling_attempts", "Attempts until a pod was scheduled", self.pod_attempts.clone());
+        own.register(
+            "pod_scheduling_sli_duration_seconds",
+            "Time from the first attempt until a pod was scheduled",
+            self.pod_seconds.clone(),
+        );
+        own.register("unschedulable_pods", "Attempts that a plug-in refused", self.refused.clone());
+        own.register("preemption_victims", "Pods that go for another", self.victims.clone());
+        own.register("preemption_attempts", "Preemptions so far", self.preemptions.clone());
+        own.register("preemption_goroutines_execution", "Evictions, by result", self.evictions.clone());
+        own.register("preemption_goroutines_duration_seconds", "How long evictions took", self.eviction_seconds.clone());
+        own.register("permit_wait_duration_seconds", "How long pods waited for their gang", self.permit_seconds.clone());
+        own.register("event_handling_duration_seconds", "How long it took to take a change in", self.event_seconds.clone());
+        own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
+    }
+
+    pub(super) fn observe(&self, observed: &Observed) {
+        match observed {
+            Observed::Attempt { profile, result, began, ended } => {
+                let tried = Tried { profile: profile.to_string(), result };
+                self.attempts.get_or_create(&tried).inc();
+                self.attempt_seconds.get_or_create(&tried).observe(seconds(ended - began));
+            }
+            Observed::Bound { attempts, first_tried, at } => {
+                self.pod_attempts.observe(f64::from(*attempts));
+                let attempts = if *attempts < 15 { attempts.to_string() } else { "15+".to_owned() };
+                self.pod_seconds.get_or_create(&Attempts { attempts }).observe(seconds(at - first_tried));
+            }
+            Observed::Refused { profile, plugins } => {
+                for plugin in plugins {
+                    self.refused.get_or_create(&RefusedBy { plugin, profile: profile.to_string() }).inc();
+                }
+            }
+            Observed::Preemption { victims } => {
+                self.preemptions.inc();
+                self.victims.observe(*victims as f64);
+            }
+            Observed::Evicted { success, began, ended } => {
+                let result = Ended { result: if *success { "success" } else { "error" } };
+                self.evictions.get_or_create(&result).inc();
+                self.eviction_seconds.get_or_create(&result).observe(seconds(ended - began));
+            }
+            Observed::Waited { result, began, ended } => {
+                self.permit_seconds.get_or_create(&Ended { result }).observe(seconds(ended - began));
+            }
+        }
+    }
+
+    pub(super) fn planned(&self, took: Duration) {
+        self.algorithm_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn handled(&self, kind: Kind, took: Duration) {
+        let event = match kind {
+            Kind::Pod => "Pod",
+            Kind::Node => "Node",
+            _ => "Other",
+        };
+        self.event_seconds.get_or_create(&About { event }).observe(took.as_secs_f64());
+    }
+
+    pub(super) fn lengths(&self, scheduler: &Scheduler) {
+        let lengths = scheduler.lengths();
+        let queues = [
+            ("active", lengths.active),
+            ("backoff", lengths.backoff),
+            ("unschedulable", lengths.unschedulable),
+            ("gated", lengths.gated),
+        ];
+        for (queue, pods) in queues {
+            self.pending.get_or_create(&InQueue { queue }).set(gauge(pods));
+        }
+        for (queue, event, count) in scheduler.incoming() {
+            let counter = self.incoming.get_or_create(&Came { queue, event });
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        let snapshot = scheduler.snapshot();
+        let sizes = [
+            ("nodes", snapshot.node_count()),
+            ("pods", snapshot.pod_count()),
+            ("assumed_pods", snapshot.assumed_count()),
+        ];
+        for (r#type, size) in sizes {
+            self.cache.get_or_create(&Cached { r#type }).set(gauge(size));
+        }
+    }
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn seconds(nanoseconds: i128) -> f64 {
+    nanoseconds as f64 / 1e9
+}

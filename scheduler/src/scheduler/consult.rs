@@ -1,0 +1,334 @@
+//! Extenders: servers that are asked about nodes for a pod.
+//!
+//! A consultation goes through stages, with one or more questions open in each: filters one after the other on the nodes
+//! that are left, scores all at once, and, where no node is left, preemption one after the other. Each stage ends in a
+//! plan that knows what was said. Meanwhile no other pod is tried.
+
+use super::order::{Answer, Ask, Purpose};
+use super::{Scheduler, Trying};
+use crate::configuration::extender::Extender;
+use crate::object::pod::Pod;
+use crate::object::{Key, Kind, Text};
+use crate::plan::{Nomination, Outcome, Outside, Plan, SCHEDULER_ERROR, Unschedulable, plan_with};
+use crate::plugins::default_preemption::Candidate;
+use crate::queue::Time;
+use crate::status::{Code, Refusal};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// The name under which extenders refuse nodes. Every event gives hope to pods that they refused.
+pub const NAME: &str = "Extender";
+/// Extenders score nodes from 0 to 10, plug-ins from 0 to 100.
+const SCALE: i64 = 10;
+const SCORE_MAX: i64 = 10;
+
+pub(super) struct Consultation {
+    trying: Trying,
+    outside: Outside,
+    /// Extenders that are yet to be asked in this stage.
+    next: VecDeque<usize>,
+    /// Questions without an answer, and to whom each went.
+    open: BTreeMap<u64, usize>,
+    stage: Stage,
+}
+
+enum Stage {
+    Filter(Vec<Text>),
+    Score,
+    Preempt { candidates: Vec<Candidate>, plan: Box<Plan> },
+}
+
+impl Scheduler {
+    fn extenders_for(&self, pod: &Pod, verb: fn(&Extender) -> &str) -> Vec<usize> {
+        let all = self.configuration.extenders.iter().enumerate();
+        all.filter(|(_, one)| !verb(one).is_empty() && one.is_interested_in(pod)).map(|(number, _)| number).collect()
+    }
+
+    /// Whether an extender has a say in where the pod goes.
+    pub(super) fn wants_consultation(&self, pod: &Pod) -> bool {
+        let mut all = self.configuration.extenders.iter();
+        let asks = |one: &Extender| !(one.filter_verb.is_empty() && one.prioritize_verb.is_empty() && one.preempt_verb.is_empty());
+        all.any(|one| asks(one) && one.is_interested_in(pod))
+    }
+
+    /// The extender that binds the pod, if one does.
+    pub(super) fn binder(&self, pod: &Pod) -> Option<usize> {
+        self.extenders_for(pod, |one| &one.bind_verb).first().copied()
+    }
+
+    /// Keeps objects that extenders want to see whole.
+    pub(super) fn keep_document(&mut self, kind: Kind, key: &Key, object: Option<&Value>) {
+        let extenders = &self.configuration.extenders;
+        if extenders.is_empty() || !matches!(kind, Kind::Pod | Kind::Node) {
+            return;
+        }
+        let whole_nodes = extenders.iter().any(|one| !one.node_cache_capable);
+        if kind == Kind::Node && !whole_nodes {
+            return;
+        }
+        match object {
+            Some(object) => self.documents.insert((kind, key.clone()), Arc::new(object.clone())),
+            None => self.documents.remove(&(kind, key.clone())),
+        };
+    }
+
+    fn document(&self, kind: Kind, key: &Key) -> Value {
+        self.documents.get(&(kind, key.clone())).map_or(Value::Null, |object| Value::clone(object))
+    }
+
+    pub(super) fn consult(&mut self, trying: Trying, now: Time) {
+        let plan = self.plan_with(&trying, &Outside::default());
+        let feasible = plan.explanation.feasible.clone();
+        let next = self.extenders_for(&trying.pod, |one| &one.filter_verb).into();
+        let stage = Stage::Filter(feasible);
+        self.consultation =
+            Some(Consultation { trying, outside: Outside::default(), next, open: BTreeMap::new(), stage });
+        self.consult_on(now);
+    }
+
+    fn plan_with(&self, trying: &Trying, outside: &Outside) -> Plan {
+        plan_with(&self.snapshot, self.profile(trying.profile), &trying.pod, outside)
+    }
+
+    /// Asks the next question, or goes to the next stage.
+    fn consult_on(&mut self, now: Time) {
+        let Some(mut consultation) = self.consultation.take() else { return };
+        if !consultation.open.is_empty() {
+            self.consultation = Some(consultation);
+            return;
+        }
+        match &consultation.stage {
+            Stage::Filter(nodes) => {
+                let next = if nodes.is_empty() { None } else { consultation.next.pop_front() };
+                match next {
+                    Some(extender) => {
+                        let body = self.arguments(extender, &consultation.trying.pod, nodes);
+                        let verb = self.configuration.extenders[extender].filter_verb.clone();
+                        self.question(&mut consultation, extender, verb, body);
+                    }
+                    None => return self.filtered(consultation, now),
+                }
+            }
+            Stage::Score => {
+                let plan = self.plan_with(&consultation.trying, &consultation.outside);
+                return self.carry_out(consultation.trying, plan, now);
+            }
+            Stage::Preempt { candidates, .. } => {
+                let next = if candidates.is_empty() { None } else { consultation.next.pop_front() };
+                match next {
+                    Some(extender) => {
+                        let body = self.preemption_arguments(extender, &consultation.trying.pod, candidates);
+                        let verb = self.configuration.extenders[extender].preempt_verb.clone();
+                        self.question(&mut consultation, extender, verb, body);
+                    }
+                    None => return self.trimmed(consultation, now),
+                }
+            }
+        }
+        self.consultation = Some(consultation);
+    }
+
+    fn question(&mut self, consultation: &mut Consultation, extender: usize, verb: String, body: Value) {
+        let number = self.ask(Ask::Extender { extender, verb, body }, Purpose::Consultation);
+        consultation.open.insert(number, extender);
+    }
+
+    /// All were asked which nodes will do.
+    fn filtered(&mut self, mut consultation: Consultation, now: Time) {
+        let Stage::Filter(left) = &consultation.stage else { return };
+        let left = left.clone();
+        consultation.outside.left = Some(left.iter().cloned().collect());
+        let pod = consultation.trying.pod.clone();
+        if left.len() > 1 {
+            for extender in self.extenders_for(&pod, |one| &one.prioritize_verb) {
+                let body = self.arguments(extender, &pod, &left);
+                let verb = self.configuration.extenders[extender].prioritize_verb.clone();
+                self.question(&mut consultation, extender, verb, body);
+            }
+        }
+        consultation.stage = Stage::Score;
+        if !consultation.open.is_empty() {
+            self.consultation = Some(consultation);
+            return;
+        }
+        let plan = self.plan_with(&consultation.trying, &consultation.outside);
+        let candidates = plan.explanation.preemption.as_ref().map(|preemption| preemption.candidates.clone());
+        let next: VecDeque<usize> = self.extenders_for(&pod, |one| &one.preempt_verb).into();
+        match candidates.filter(|candidates| !candidates.is_empty() && !next.is_empty()) {
+            Some(candidates) if matches!(plan.outcome, Outcome::Unschedulable(_)) => {
+                consultation.next = next;
+                consultation.stage = Stage::Preempt { candidates, plan: plan.into() };
+                self.consultation = Some(consultation);
+                self.consult_on(now);
+            }
+            _ => self.carry_out(consultation.trying, plan, now),
+        }
+    }
+
+    /// All were asked about the pods that would go.
+    fn trimmed(&mut self, mut consultation: Consultation, now: Time) {
+        let Stage::Preempt { candidates, .. } = consultation.stage else { return };
+        consultation.outside.candidates = Some(candidates);
+        let plan = self.plan_with(&consultation.trying, &consultation.outside);
+        self.carry_out(consultation.trying, plan, now);
+    }
+
+    pub(super) fn consulted(&mut self, number: u64, answer: Answer, now: Time) {
+        let Some(mut consultation) = self.consultation.take() else { return };
+        let Some(number) = consultation.open.remove(&number) else {
+            self.consultation = Some(consultation);
+            return;
+        };
+        let configuration = self.configuration.clone();
+        let extender = &configuration.extenders[number];
+        let told = match answer {
+            Answer::Done(body) => self.take_in(&mut consultation, extender, &body),
+            Answer::Failed(why) => Err(why),
+            Answer::Refused(refusal) => Err(refusal.message),
+        };
+        match told {
+            // Who only scores is not missed.
+            Err(why) if !extender.ignorable && !matches!(consultation.stage, Stage::Score) => {
+                self.consultation_failed(consultation, why, now);
+            }
+            _ => {
+                self.consultation = Some(consultation);
+                self.consult_on(now);
+            }
+        }
+    }
+
+    fn consultation_failed(&mut self, consultation: Consultation, why: String, now: Time) {
+        let refused = Unschedulable {
+            reason: SCHEDULER_ERROR,
+            message: why,
+            rejectors: Vec::new(),
+            nomination: Nomination::Clear,
+            victims: None,
+            deallocate: None,
+        };
+        match consultation.stage {
+            // The pod has no place, which is told; but nobody goes for it.
+            Stage::Preempt { plan, .. } => match plan.outcome {
+                Outcome::Unschedulable(own) => {
+                    let own = Unschedulable { victims: None, nomination: Nomination::Keep, ..own };
+                    let message = format!("{} preemption: {}", own.message.trim_end(), refused.message);
+                    self.refuse(consultation.trying, Unschedulable { message, ..own }, now);
+                }
+                Outcome::Bind { .. } => self.carry_out(consultation.trying, *plan, now),
+            },
+            _ => self.refuse(consultation.trying, refused, now),
+        }
+    }
+
+    fn take_in(&self, consultation: &mut Consultation, extender: &Extender, body: &Value) -> Result<(), String> {
+        match &mut consultation.stage {
+            Stage::Filter(nodes) => *nodes = filter_result(nodes, body, &mut consultation.outside)?,
+            Stage::Score => score_result(extender, body, &mut consultation.outside),
+            Stage::Preempt { candidates, .. } => *candidates = preempt_result(candidates, body)?,
+        }
+        Ok(())
+    }
+
+    fn arguments(&self, extender: usize, pod: &Pod, nodes: &[Text]) -> Value {
+        let pod = self.document(Kind::Pod, &pod.key);
+        if self.configuration.extenders[extender].node_cache_capable {
+            let names: Vec<&str> = nodes.iter().map(|name| &**name).collect();
+            return json!({"Pod": pod, "Nodes": null, "NodeNames": names});
+        }
+        let items: Vec<Value> = nodes.iter().map(|name| self.document(Kind::Node, &Key::cluster(name))).collect();
+        json!({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": null})
+    }
+
+    fn preemption_arguments(&self, extender: usize, pod: &Pod, candidates: &[Candidate]) -> Value {
+        let by_uid = self.configuration.extenders[extender].node_cache_capable;
+        let victims = candidates.iter().map(|one| {
+            let pods: Vec<Value> = match by_uid {
+                true => one.victims.iter().map(|pod| json!({"UID": &*pod.uid})).collect(),
+                false => one.victims.iter().map(|pod| self.document(Kind::Pod, &pod.key)).collect(),
+            };
+            (one.node.to_string(), json!({"Pods": pods, "NumPDBViolations": one.violations}))
+        });
+        let victims = Value::Object(victims.collect());
+        let pod = self.document(Kind::Pod, &pod.key);
+        match by_uid {
+            true => json!({"Pod": pod, "NodeNameToVictims": null, "NodeNameToMetaVictims": victims}),
+            false => json!({"Pod": pod, "NodeNameToVictims": victims, "NodeNameToMetaVictims": null}),
+        }
+    }
+}
+
+/// A field by its name, whatever the case of its letters: Go's decoder does not mind it.
+fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
+    let found = object.as_object().and_then(|fields| fields.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)));
+    found.map_or(&Value::Null, |(_, value)| value)
+}
+
+/// The nodes that are left, in their order.
+fn filter_result(nodes: &[Text], body: &Value, outside: &mut Outside) -> Result<Vec<Text>, String> {
+    if let Some(error) = field(body, "error").as_str().filter(|error| !error.is_empty()) {
+        return Err(error.to_owned());
+    }
+    let mut refuse = |list: &str, code: Code| {
+        for (name, reason) in field(body, list).as_object().into_iter().flatten() {
+            let reason = reason.as_str().unwrap_or_default().to_owned();
+            outside.refused.insert(name.as_str().into(), Refusal::new(code, NAME, reason));
+        }
+    };
+    refuse("failedNodes", Code::Unschedulable);
+    refuse("failedAndUnresolvableNodes", Code::UnschedulableAndUnresolvable);
+    let names = match (field(body, "nodeNames"), field(field(body, "nodes"), "items")) {
+        (Value::Array(names), _) => names.iter().filter_map(Value::as_str).collect::<BTreeSet<_>>(),
+        (_, Value::Array(items)) => items.iter().filter_map(|one| one["metadata"]["name"].as_str()).collect(),
+        _ => BTreeSet::new(),
+    };
+    Ok(nodes.iter().filter(|name| names.contains(&***name)).cloned().collect())
+}
+
+fn score_result(extender: &Extender, body: &Value, outside: &mut Outside) {
+    for one in body.as_array().into_iter().flatten() {
+        let (Some(node), Some(score)) = (field(one, "host").as_str(), field(one, "score").as_i64()) else { continue };
+        let score = score.clamp(0, SCORE_MAX).saturating_mul(SCALE).saturating_mul(extender.weight);
+        let sum = outside.scores.entry(node.into()).or_default();
+        *sum = sum.saturating_add(score);
+    }
+}
+
+/// The candidates that are left, each with the victims that it is to have.
+fn preempt_result(candidates: &[Candidate], body: &Value) -> Result<Vec<Candidate>, String> {
+    let left = field(body, "nodeNameToMetaVictims").as_object();
+    let mut result = Vec::new();
+    for (node, victims) in left.into_iter().flatten() {
+        let Some(own) = candidates.iter().find(|one| *one.node == **node) else { continue };
+        let mut pods = Vec::new();
+        for uid in field(victims, "pods").as_array().into_iter().flatten().filter_map(|one| field(one, "uid").as_str()) {
+            match own.victims.iter().find(|pod| *pod.uid == *uid) {
+                Some(pod) => pods.push(pod.clone()),
+                None => return Err(format!("extender names a victim {uid} that is not on node \"{node}\"")),
+            }
+        }
+        let violations = field(victims, "numPDBViolations").as_u64().and_then(|count| usize::try_from(count).ok());
+        let violations = violations.unwrap_or(own.violations);
+        result.push(Candidate { node: own.node.clone(), victims: pods, violations });
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_extenders_say_is_read_whatever_its_case() {
+        let nodes: Vec<Text> = ["a", "b", "c"].map(Text::from).into();
+        let mut outside = Outside::default();
+        let body = json!({"nodenames": ["c", "a", "x"], "FailedNodes": {"b": "no"}});
+        assert_eq!(filter_result(&nodes, &body, &mut outside).unwrap(), ["a".into(), "c".into()]);
+        assert_eq!(outside.refused["b"].reasons, ["no"]);
+        let extender = Extender { weight: 2, ..Extender::default() };
+        score_result(&extender, &json!([{"Host": "a", "Score": 3}, {"host": "a", "score": 99}]), &mut outside);
+        assert_eq!(outside.scores["a"], 60 + 200);
+        assert_eq!(filter_result(&nodes, &json!({"Error": "down"}), &mut outside), Err("down".into()));
+    }
+}

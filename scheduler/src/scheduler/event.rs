@@ -1,0 +1,161 @@
+//! Events: what people are told. What is told again within a while becomes a count.
+
+use super::Scheduler;
+use super::order::{EVENTS, Purpose};
+use crate::object::pod::Pod;
+use crate::object::{Key, Text};
+use crate::queue::{SECOND, Time};
+use holdfast_world::{Action, Verb};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// The longest note that the API takes, and what stands at the end of one that was longer.
+const NOTE_BYTES_MAX: usize = 1024;
+const CUT: &str = " ...";
+/// What is told again within this time counts as the same.
+const SERIES: Time = 360 * SECOND;
+/// How many Events are remembered.
+const REMEMBERED: usize = 4096;
+
+/// What was told of late, by pod, reason and note.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    told: HashMap<(Text, &'static str, String), Told>,
+    /// The same by when it was told last.
+    by_time: BTreeMap<(Time, u64), (Text, &'static str, String)>,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Told {
+    key: Key,
+    count: u64,
+    at: (Time, u64),
+}
+
+/// What an Event says.
+pub(super) struct Saying<'a> {
+    pub pod: &'a Pod,
+    pub warning: bool,
+    pub reason: &'static str,
+    pub action: &'static str,
+    pub note: String,
+    pub related: Option<&'a Pod>,
+    pub reporter: Text,
+}
+
+impl Scheduler {
+    pub(super) fn tell_failure(&mut self, pod: &Pod, profile: usize, message: &str, now: Time) {
+        let reporter = self.profile(profile).scheduler_name.clone();
+        let (reason, action) = ("FailedScheduling", "Scheduling");
+        self.tell(Saying { pod, warning: true, reason, action, note: message.to_owned(), related: None, reporter }, now);
+    }
+
+    pub(super) fn tell(&mut self, mut saying: Saying<'_>, now: Time) {
+        cut(&mut saying.note);
+        // A pod is bound once: nothing is to be remembered of that.
+        let action = match saying.reason {
+            "Scheduled" => {
+                self.events.number += 1;
+                create(&event_key(&saying.pod.key, now, self.events.number), &saying, now)
+            }
+            _ => self.events.note(&saying, now),
+        };
+        self.order(action, Purpose::Nothing);
+    }
+}
+
+impl Events {
+    fn note(&mut self, saying: &Saying<'_>, now: Time) -> Action {
+        self.forget(now);
+        self.number += 1;
+        let what = (saying.pod.uid.clone(), saying.reason, saying.note.clone());
+        let at = (now, self.number);
+        if let Some(told) = self.told.get_mut(&what) {
+            self.by_time.remove(&told.at);
+            told.count += 1;
+            told.at = at;
+            let series = json!({"series": {"count": told.count, "lastObservedTime": micros(now)}});
+            let action = Action::new(&EVENTS, told.key.clone(), Verb::MergePatch(series));
+            self.by_time.insert(at, what);
+            return action;
+        }
+        let key = event_key(&saying.pod.key, now, self.number);
+        self.told.insert(what.clone(), Told { key: key.clone(), count: 1, at });
+        self.by_time.insert(at, what);
+        create(&key, saying, now)
+    }
+
+    fn forget(&mut self, now: Time) {
+        while let Some(first) = self.by_time.first_entry() {
+            if first.key().0 > now - SERIES && self.told.len() < REMEMBERED {
+                return;
+            }
+            self.told.remove(&first.remove());
+        }
+    }
+}
+
+/// A name that no other Event of the pod has.
+fn event_key(pod: &Key, now: Time, number: u64) -> Key {
+    let moment = now.wrapping_add(number.into()) & i128::from(u64::MAX);
+    Key { namespace: pod.namespace.clone(), name: format!("{}.{moment:016x}", pod.name).into() }
+}
+
+fn create(key: &Key, saying: &Saying<'_>, now: Time) -> Action {
+    let mut event = json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": &*key.namespace, "name": &*key.name},
+        "eventTime": micros(now),
+        "type": if saying.warning { "Warning" } else { "Normal" },
+        "reason": saying.reason,
+        "action": saying.action,
+        "note": saying.note,
+        "regarding": reference(saying.pod),
+        "reportingController": &*saying.reporter,
+        "reportingInstance": &*saying.reporter,
+    });
+    if let Some(related) = saying.related {
+        event["related"] = reference(related);
+    }
+    Action::new(&EVENTS, key.clone(), Verb::Create(event))
+}
+
+fn reference(pod: &Pod) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": &*pod.key.namespace,
+        "name": &*pod.key.name,
+        "uid": &*pod.uid,
+    })
+}
+
+fn cut(note: &mut String) {
+    if note.len() > NOTE_BYTES_MAX {
+        let mut end = NOTE_BYTES_MAX - CUT.len();
+        while !note.is_char_boundary(end) {
+            end -= 1;
+        }
+        note.truncate(end);
+        note.push_str(CUT);
+    }
+}
+
+fn micros(now: Time) -> String {
+    holdfast_world::Time(Timestamp::from_nanosecond(now).unwrap_or_default()).micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        let mut note = "ä".repeat(600);
+        cut(&mut note);
+        assert!(note.len() <= NOTE_BYTES_MAX && note.ends_with(CUT), "{}", note.len());
+    }
+}

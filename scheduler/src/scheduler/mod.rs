@@ -1,0 +1,253 @@
+//! A scheduler at work, still without clock, thread or socket.
+//!
+//! It is told of changes ([`Scheduler::see`]), of answers ([`Scheduler::answer`]) and of the time, plans one pod with
+//! each [`Scheduler::turn`], and says what is to be asked of others ([`Scheduler::orders`]). Whoever drives it carries
+//! orders out in any order and at any time, or never: a scheduler that starts anew comes to the same end.
+//!
+//! A pod that got a place is on its *way* ([`way`]) until its own events say that it lies there. Pods that must go for
+//! others are *evicted* ([`evict`]); what pods are told stands in [`status`] and [`event`]; servers that have a say in
+//! where pods go are *consulted* ([`consult`]).
+
+mod consult;
+mod event;
+mod evict;
+mod order;
+mod prepare;
+mod status;
+#[cfg(test)]
+mod tests;
+mod way;
+
+use crate::configuration::Configuration;
+use crate::object::pod::Pod;
+use crate::object::{Key, Kind, Text};
+use crate::plan::{Nomination, Outcome, Plan, SCHEDULER_ERROR, Unschedulable};
+use crate::planner::Planner;
+use crate::profile::Profile;
+use crate::queue::{Attempt, Failure, Lengths, Queue, Time, World};
+use crate::snapshot::Snapshot;
+use consult::Consultation;
+use event::Events;
+use evict::Eviction;
+use order::Purpose;
+pub use order::{Answer, Ask, Order};
+use serde_json::Value;
+use status::Writing;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use way::Way;
+
+pub struct Scheduler {
+    configuration: Arc<Configuration>,
+    snapshot: Snapshot,
+    queue: Queue,
+    planner: Planner,
+    /// Pods that were given a place and do not say so yet.
+    ways: HashMap<Key, Way>,
+    /// Pods on whose way something must happen to another object first, by that object.
+    awaited: HashMap<(Kind, Key), BTreeSet<Key>>,
+    /// When what ways wait for takes too long.
+    deadlines: BTreeSet<(Time, Key)>,
+    writing: HashMap<Key, Writing>,
+    evictions: HashMap<Key, Eviction>,
+    consultation: Option<Consultation>,
+    /// The objects themselves, where extenders want to see them.
+    documents: HashMap<(Kind, Key), Arc<Value>>,
+    events: Events,
+    next_order: u64,
+    purposes: HashMap<u64, Purpose>,
+    orders: Vec<Order>,
+    observed: Vec<Observed>,
+}
+
+/// What happened, for metrics. Times are nanoseconds, durations between them the watcher's business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observed {
+    /// A pod was tried: `scheduled`, `unschedulable` or `error`.
+    Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
+    /// A pod lies where it was placed.
+    Bound { attempts: u32, first_tried: Time, at: Time },
+    /// Plug-ins refused a pod.
+    Refused { profile: Text, plugins: Vec<&'static str> },
+    /// Pods go for another one.
+    Preemption { victims: usize },
+    /// An eviction is over, and how.
+    Evicted { success: bool, began: Time, ended: Time },
+    /// A pod that waited for others of its gang waits no more.
+    Waited { result: &'static str, began: Time, ended: Time },
+}
+
+/// A pod that is being tried.
+#[derive(Debug, Clone)]
+struct Trying {
+    pod: Arc<Pod>,
+    profile: usize,
+    attempt: Attempt,
+    began: Time,
+}
+
+impl Scheduler {
+    pub fn new(configuration: Arc<Configuration>) -> Scheduler {
+        Scheduler {
+            queue: Queue::new(&configuration),
+            configuration,
+            snapshot: Snapshot::new(),
+            planner: Planner::new(),
+            ways: HashMap::new(),
+            awaited: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            writing: HashMap::new(),
+            evictions: HashMap::new(),
+            consultation: None,
+            documents: HashMap::new(),
+            events: Events::default(),
+            next_order: 0,
+            purposes: HashMap::new(),
+            orders: Vec::new(),
+            observed: Vec::new(),
+        }
+    }
+
+    /// Takes in what an object is now; `None`: it is gone.
+    pub fn see(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) {
+        self.keep_document(kind, key, object);
+        let Some(event) = self.snapshot.apply(kind, key, object) else { return };
+        if kind == Kind::Pod {
+            self.keep_nomination(key);
+            self.own_way(key, now);
+        }
+        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        self.queue.event(world, event, now);
+        self.awaited_changed(kind, key, now);
+    }
+
+    /// Does what is due, and tries the next pod. `false`: there is none to be tried now.
+    pub fn turn(&mut self, now: Time) -> bool {
+        self.queue.tick(now);
+        self.overdue(now);
+        if self.consultation.is_some() {
+            // One pod after the other: where this one goes decides about the next.
+            return false;
+        }
+        let Some((key, attempt)) = self.queue.pop(now) else { return false };
+        self.attempt(&key, attempt, now);
+        true
+    }
+
+    /// What is to be asked of others now.
+    pub fn orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// What happened since this was asked last.
+    pub fn observed(&mut self) -> Vec<Observed> {
+        std::mem::take(&mut self.observed)
+    }
+
+    /// When [`Scheduler::turn`] has something to do though nothing happens.
+    pub fn wakes_at(&self) -> Option<Time> {
+        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        self.queue.wakes_at().into_iter().chain(deadline).min()
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    pub fn lengths(&self) -> Lengths {
+        self.queue.lengths()
+    }
+
+    /// How many pods came to each part of the queue, by what brought them there.
+    pub fn incoming(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        self.queue.incoming()
+    }
+
+    pub fn configuration(&self) -> &Arc<Configuration> {
+        &self.configuration
+    }
+
+    /// How many orders have no answer yet.
+    pub fn unanswered(&self) -> usize {
+        self.purposes.len()
+    }
+
+    fn profile(&self, number: usize) -> &Profile {
+        &self.configuration.profiles[number]
+    }
+
+    fn attempt(&mut self, key: &Key, attempt: Attempt, now: Time) {
+        let Some(pod) = self.snapshot.pod(key).cloned() else { return self.queue.done(key) };
+        let name = &pod.template.scheduler_name;
+        let Some(profile) = self.configuration.profiles.iter().position(|one| one.scheduler_name == *name) else {
+            return self.queue.done(key);
+        };
+        if pod.deleting {
+            self.tell_failure(&pod, profile, &format!("skip schedule deleting pod: {key}"), now);
+            return self.queue.done(key);
+        }
+        let trying = Trying { pod, profile, attempt, began: now };
+        if self.wants_consultation(&trying.pod) {
+            return self.consult(trying, now);
+        }
+        let configuration = self.configuration.clone();
+        let plan = self.planner.plan(&self.snapshot, (profile, &configuration.profiles[profile]), &trying.pod);
+        self.carry_out(trying, plan, now);
+    }
+
+    fn carry_out(&mut self, trying: Trying, plan: Plan, now: Time) {
+        match plan.outcome {
+            Outcome::Bind { node, promise } => self.set_out(trying, node, promise, now),
+            Outcome::Unschedulable(why) => self.refuse(trying, why, now),
+        }
+    }
+
+    /// There is no place for the pod: it waits, is told why, and others may have to go for it.
+    fn refuse(&mut self, trying: Trying, why: Unschedulable, now: Time) {
+        let Trying { pod, profile, began, .. } = trying;
+        self.observe_attempt(profile, if why.reason == SCHEDULER_ERROR { "error" } else { "unschedulable" }, began, now);
+        if !why.rejectors.is_empty() {
+            let profile = self.profile(profile).scheduler_name.clone();
+            self.observed.push(Observed::Refused { profile, plugins: why.rejectors.clone() });
+        }
+        self.tell_failure(&pod, profile, &why.message, now);
+        self.write_status(&pod, Some((why.reason, why.message)), why.nomination, now);
+        if let Some(claim) = &why.deallocate {
+            self.deallocate(claim);
+        }
+        match why.victims {
+            Some(victims) => self.evict(&pod, profile, victims, why.rejectors, now),
+            None => self.requeue(&pod.key, failure(why.rejectors), now),
+        }
+    }
+
+    fn requeue(&mut self, key: &Key, failure: Failure, now: Time) {
+        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        self.queue.failed(world, key, failure, now);
+    }
+
+    fn observe_attempt(&mut self, profile: usize, result: &'static str, began: Time, ended: Time) {
+        let profile = self.profile(profile).scheduler_name.clone();
+        self.observed.push(Observed::Attempt { profile, result, began, ended });
+    }
+
+    /// What the pod's status says of its nomination may be older than what is being written.
+    fn keep_nomination(&mut self, key: &Key) {
+        if let Some(nomination) = self.writing.get(key).and_then(Writing::nomination) {
+            self.snapshot.nominate(key, nomination);
+        }
+    }
+}
+
+fn failure(rejectors: Vec<&'static str>) -> Failure {
+    if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors) }
+}
+
+/// The nomination that a decision asks for, as the pod's status has it; `None` where it stays as it is.
+fn wanted(nomination: Nomination) -> Option<Option<Text>> {
+    match nomination {
+        Nomination::Keep => None,
+        Nomination::Clear => Some(None),
+        Nomination::Set(node) => Some(Some(node)),
+    }
+}

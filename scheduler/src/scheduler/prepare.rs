@@ -1,0 +1,157 @@
+//! What is written down before a pod is bound: which volumes are for which claims, which devices, and who uses them.
+
+use super::Scheduler;
+use super::order::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES};
+use crate::object::device::{Allocation, FINALIZER};
+use crate::object::pod::Pod;
+use crate::object::volume::{BOUND_BY_CONTROLLER, SELECTED_NODE};
+use crate::object::{Key, Text};
+use crate::plugin::Cycle;
+use crate::plugins::{dynamic_resources, volume_binding};
+use crate::snapshot::Snapshot;
+use crate::snapshot::assume::Promise;
+use holdfast_world::{Action, Verb};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+
+/// How far binding a pod's volumes has come.
+pub(super) enum Progress {
+    Waiting,
+    Done,
+    Failed(String),
+}
+
+impl Scheduler {
+    /// What is to be written before the pod can be bound to the node, in the order in which it is written.
+    pub(super) fn preparations(&self, pod: &Pod, node: &Text, promise: &Promise) -> VecDeque<Vec<Action>> {
+        let snapshot = &self.snapshot;
+        let volumes = promise.volumes.iter();
+        let volumes = volumes.filter_map(|(claim, volume)| choose_volume(snapshot, claim, volume.as_ref(), node));
+        let mut steps: VecDeque<Vec<Action>> = VecDeque::new();
+        steps.push_back(volumes.collect());
+        if !pod.template.claims.is_empty() {
+            steps.push_back(promise.devices.iter().filter_map(|(claim, _)| protect(snapshot, claim)).collect());
+            steps.push_back(self.reservations(pod, promise));
+        }
+        steps.retain(|step| !step.is_empty());
+        steps
+    }
+
+    /// Notes in each claim of the pod who uses it, and which devices it got.
+    fn reservations(&self, pod: &Pod, promise: &Promise) -> Vec<Action> {
+        let cycle = Cycle { snapshot: &self.snapshot, pod };
+        let claims = dynamic_resources::own_claims(cycle).flatten();
+        let claims = claims.filter_map(|key| Some((self.snapshot.device_claims.get(&key)?, key)));
+        let reserve = |(claim, key): (&std::sync::Arc<crate::object::device::Claim>, Key)| {
+            let allocation = promise.devices.iter().find(|(one, _)| *one == key).map(|(_, allocation)| allocation);
+            if allocation.is_none() && claim.reserved_for.contains(&pod.uid) {
+                return None;
+            }
+            let user = json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid});
+            let mut status = json!({"reservedFor": [user]});
+            if let Some(allocation) = allocation {
+                status["allocation"] = self.allocation(claim, allocation);
+            }
+            let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
+            Some(Action::new(&DEVICE_CLAIMS, key, Verb::StrategicPatch(patch)).subresource("status"))
+        };
+        claims.filter_map(reserve).collect()
+    }
+
+    fn allocation(&self, claim: &crate::object::device::Claim, allocation: &Allocation) -> Value {
+        let class = |name: &Text| {
+            let key = Key { namespace: "".into(), name: name.clone() };
+            self.snapshot.device_classes.get(&key).cloned()
+        };
+        allocation.encode(claim, class)
+    }
+
+    /// Gives back what was written down for a pod that is not bound after all.
+    pub(super) fn unreserve(&mut self, pod: &Pod, promise: &Promise) {
+        for (key, _) in &promise.devices {
+            let Some(claim) = self.snapshot.device_claims.get(key) else { continue };
+            let gone = json!({"$patch": "delete", "uid": &*pod.uid});
+            let patch = json!({"metadata": {"uid": &*claim.uid}, "status": {"reservedFor": [gone]}});
+            let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)).subresource("status");
+            self.order(action, Purpose::Nothing);
+        }
+    }
+
+    /// Takes its devices from a claim, so that others can be found.
+    pub(super) fn deallocate(&mut self, key: &Key) {
+        let Some(claim) = self.snapshot.device_claims.get(key) else { return };
+        let status = json!({"allocation": null, "reservedFor": null, "devices": null});
+        let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
+        let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::MergePatch(patch)).subresource("status");
+        self.order(action, Purpose::Nothing);
+    }
+
+    /// How far the volumes of a pod on its way are.
+    pub(super) fn progress(&self, key: &Key) -> Progress {
+        let Some(way) = self.ways.get(key) else { return Progress::Done };
+        let mut all = true;
+        for (name, _) in way.trying.pod.volume_claims() {
+            let Some(claim) = self.snapshot.volume_claims.get(&name) else {
+                return Progress::Failed(format!("failed to get PVC {name}: persistentvolumeclaim not found"));
+            };
+            if claim.bound {
+                let volume = Key { namespace: "".into(), name: claim.volume.clone().unwrap_or_default() };
+                match self.snapshot.volumes.get(&volume) {
+                    // The claim's event came before the volume's.
+                    None => all = false,
+                    Some(volume) if !volume_binding::reaches_node(&self.snapshot, volume, &way.node) => {
+                        let volume = &volume.name;
+                        return Progress::Failed(format!(
+                            "pv \"{volume}\" node affinity doesn't match node \"{}\": no matching NodeSelectorTerms",
+                            way.node
+                        ));
+                    }
+                    Some(_) => {}
+                }
+                continue;
+            }
+            all = false;
+            let to_be_made = way.promise.volumes.iter().any(|(one, volume)| *one == name && volume.is_none());
+            if to_be_made && way.selected.contains(&name) && claim.selected_node.as_ref() != Some(&way.node) {
+                return Progress::Failed(format!("provisioning failed for PVC \"{}\"", name.name));
+            }
+        }
+        if all { Progress::Done } else { Progress::Waiting }
+    }
+}
+
+/// Holds a volume for a claim, or has one made for it where the node is.
+fn choose_volume(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
+    let claim = snapshot.volume_claims.get(claim)?;
+    let Some(name) = volume else {
+        if claim.selected_node.as_ref() == Some(node) {
+            return None;
+        }
+        let patch = json!({"metadata": {"uid": &*claim.uid, "annotations": {SELECTED_NODE: &**node}}});
+        return Some(Action::new(&VOLUME_CLAIMS, claim.key.clone(), Verb::MergePatch(patch)));
+    };
+    let key = Key { namespace: "".into(), name: name.clone() };
+    let volume = snapshot.volumes.get(&key)?;
+    if volume.claim.as_ref().is_some_and(|(_, uid)| *uid == claim.uid) {
+        return None;
+    }
+    let reference = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": &*claim.key.namespace,
+        "name": &*claim.key.name,
+        "uid": &*claim.uid,
+        "resourceVersion": &*claim.version,
+    });
+    // Whoever else wants this volume names its version, too: one of both is refused.
+    let metadata = json!({"resourceVersion": &*volume.version, "annotations": {BOUND_BY_CONTROLLER: "yes"}});
+    let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
+    Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
+}
+
+/// A claim with devices is not to go before they are given back.
+fn protect(snapshot: &Snapshot, key: &Key) -> Option<Action> {
+    let claim = snapshot.device_claims.get(key).filter(|claim| !claim.protected)?;
+    let patch = json!({"metadata": {"uid": &*claim.uid, "finalizers": [FINALIZER]}});
+    Some(Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)))
+}

@@ -1,0 +1,352 @@
+//! The way of a pod from the decision for a node to its binding.
+//!
+//! Most pods are bound at once. Some hold their places until others of their gang have theirs, some need volumes or
+//! devices written down for them first; these tell in their status where they are going before anything is done.
+
+use super::event::Saying;
+use super::order::{Ask, Purpose, bind};
+use super::prepare::Progress;
+use super::{Observed, Scheduler, Trying, failure};
+use crate::object::pod::Pod;
+use crate::object::{Key, Kind, Text};
+use crate::plan::{Nomination, SCHEDULER_ERROR, UNSCHEDULABLE};
+use crate::plugin::Point;
+use crate::plugins::{gang_scheduling, marker, volume_binding};
+use crate::queue::{SECOND, Time};
+use crate::snapshot::assume::Promise;
+use crate::snapshot::{Event, Seen};
+use holdfast_world::{Action, Refusal};
+use serde_json::json;
+use std::collections::{BTreeSet, VecDeque};
+
+pub(super) struct Way {
+    pub trying: Trying,
+    pub node: Text,
+    pub promise: Promise,
+    stage: Stage,
+    /// What is still to be written before volumes are waited for; what stands together is written at the same time.
+    steps: VecDeque<Vec<Action>>,
+    /// Claims that were seen with the node that was chosen for them.
+    pub selected: BTreeSet<Key>,
+    /// Whether the pod's own events say that it lies there.
+    seen: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    /// Holds its place for others of its gang, since then.
+    Waits(Time),
+    /// Goes on as soon as its status tells where it goes.
+    Tells,
+    /// These writes are under way.
+    Prepares(BTreeSet<u64>),
+    /// Waits for its volumes.
+    AwaitsVolumes,
+    /// Is bound as soon as nothing is being written to its status.
+    Ready,
+    Binding(u64),
+    /// Is bound, and its own event is yet to come.
+    Bound,
+}
+
+impl Way {
+    /// Whether nothing has been asked of the API server that makes the pod lie there.
+    pub fn can_be_called_back(&self) -> bool {
+        !matches!(self.stage, Stage::Ready | Stage::Binding(_) | Stage::Bound)
+    }
+
+    fn key(&self) -> &Key {
+        &self.trying.pod.key
+    }
+}
+
+/// Why a way ends before its end.
+struct Fall {
+    message: String,
+    rejectors: Vec<&'static str>,
+}
+
+impl Fall {
+    fn error(message: String) -> Fall {
+        Fall { message, rejectors: Vec::new() }
+    }
+
+    fn refused(plugin: &'static str, reason: &str) -> Fall {
+        Fall { message: format!("0/1 nodes are available: 1 {reason}."), rejectors: vec![plugin] }
+    }
+}
+
+impl Scheduler {
+    /// The pod goes to the node.
+    pub(super) fn set_out(&mut self, trying: Trying, node: Text, promise: Promise, now: Time) {
+        let pod = trying.pod.clone();
+        let steps = self.preparations(&pod, &node, &promise);
+        self.snapshot.assume(&pod.key, &node, &promise);
+        let waits = self.profile(trying.profile).has(Point::Permit, gang_scheduling::NAME)
+            && gang_scheduling::must_wait(&self.snapshot, &pod);
+        let awaits_volumes = !promise.volumes.is_empty();
+        let stage = match (waits, steps.is_empty() && !awaits_volumes) {
+            (true, _) => Stage::Waits(now),
+            (false, false) => Stage::Tells,
+            (false, true) => Stage::Ready,
+        };
+        let way = Way { trying, node: node.clone(), promise, stage, steps, selected: BTreeSet::new(), seen: false };
+        let direct = way.stage == Stage::Ready;
+        self.ways.insert(pod.key.clone(), way);
+        if waits {
+            let until = now + Time::from(gang_scheduling::PATIENCE_SECONDS) * SECOND;
+            self.deadlines.insert((until, pod.key.clone()));
+        }
+        if !direct {
+            self.write_status(&pod, None, Nomination::Set(node), now);
+        }
+        if !waits {
+            self.go_on(&pod.key, now);
+            self.let_gang_go(&pod, now);
+        }
+    }
+
+    /// Others of the pod's gang may have waited for it alone.
+    fn let_gang_go(&mut self, pod: &Pod, now: Time) {
+        if pod.template.gang.is_none() {
+            return;
+        }
+        let waits = |way: &&Way| matches!(way.stage, Stage::Waits(_)) && way.trying.pod.template.gang == pod.template.gang;
+        let others: Vec<_> = self.ways.values().filter(waits).map(|way| way.trying.pod.clone()).collect();
+        for other in others.iter().filter(|other| other.key.namespace == pod.key.namespace) {
+            if gang_scheduling::must_wait(&self.snapshot, other) {
+                continue;
+            }
+            let Some(way) = self.ways.get_mut(&other.key) else { continue };
+            if let Stage::Waits(began) = std::mem::replace(&mut way.stage, Stage::Tells) {
+                self.observed.push(Observed::Waited { result: "success", began, ended: now });
+            }
+            self.forget_deadline(&other.key);
+            self.go_on(&other.key, now);
+        }
+    }
+
+    /// Takes the next steps on a way that can be taken now.
+    pub(super) fn go_on(&mut self, key: &Key, now: Time) {
+        loop {
+            let quiet = self.is_quiet(key);
+            let Some(way) = self.ways.get_mut(key) else { return };
+            match &way.stage {
+                Stage::Tells if quiet => {
+                    way.stage = Stage::Prepares(BTreeSet::new());
+                    self.queue.takes_long(key);
+                }
+                Stage::Prepares(open) if open.is_empty() => match way.steps.pop_front() {
+                    Some(step) => self.write_down(key, step),
+                    None => self.await_volumes(key, now),
+                },
+                Stage::AwaitsVolumes => match self.progress(key) {
+                    Progress::Waiting => return,
+                    Progress::Done => {
+                        self.stop_waiting(key);
+                        if let Some(way) = self.ways.get_mut(key) {
+                            way.stage = Stage::Ready;
+                        }
+                    }
+                    Progress::Failed(why) => return self.fall(key, volumes_failed(&why), now),
+                },
+                Stage::Ready if quiet => return self.bind(key),
+                _ => return,
+            }
+        }
+    }
+
+    fn write_down(&mut self, key: &Key, step: Vec<Action>) {
+        let open = step.into_iter().map(|action| self.order(action, Purpose::Way(key.clone()))).collect();
+        if let Some(way) = self.ways.get_mut(key) {
+            way.stage = Stage::Prepares(open);
+        }
+    }
+
+    fn await_volumes(&mut self, key: &Key, now: Time) {
+        let Some(way) = self.ways.get_mut(key) else { return };
+        if way.promise.volumes.is_empty() {
+            way.stage = Stage::Ready;
+            return;
+        }
+        way.stage = Stage::AwaitsVolumes;
+        let (pod, profile) = (way.trying.pod.clone(), way.trying.profile);
+        for (claim, _) in pod.volume_claims() {
+            self.awaited.entry((Kind::PersistentVolumeClaim, claim)).or_default().insert(key.clone());
+        }
+        let plugin = self.profile(profile).plugin(volume_binding::NAME);
+        let patience = plugin.and_then(|plugin| plugin.patience_seconds()).unwrap_or(0);
+        self.deadlines.insert((now.saturating_add(Time::from(patience) * SECOND), key.clone()));
+    }
+
+    /// An object changed for which pods wait on their way.
+    pub(super) fn awaited_changed(&mut self, kind: Kind, object: &Key, now: Time) {
+        let Some(pods) = self.awaited.get(&(kind, object.clone())) else { return };
+        for key in pods.clone() {
+            if let Some(claim) = self.snapshot.volume_claims.get(object)
+                && let Some(way) = self.ways.get_mut(&key)
+                && claim.selected_node.as_ref() == Some(&way.node)
+            {
+                way.selected.insert(object.clone());
+            }
+            self.go_on(&key, now);
+        }
+    }
+
+    fn stop_waiting(&mut self, key: &Key) {
+        self.forget_deadline(key);
+        let Some(way) = self.ways.get(key) else { return };
+        for (claim, _) in way.trying.pod.volume_claims() {
+            let place = (Kind::PersistentVolumeClaim, claim);
+            if let Some(pods) = self.awaited.get_mut(&place) {
+                pods.remove(key);
+                if pods.is_empty() {
+                    self.awaited.remove(&place);
+                }
+            }
+        }
+    }
+
+    fn forget_deadline(&mut self, key: &Key) {
+        self.deadlines.retain(|(_, own)| own != key);
+    }
+
+    fn bind(&mut self, key: &Key) {
+        let Some(way) = self.ways.get(key) else { return };
+        let (pod, node) = (way.trying.pod.clone(), way.node.clone());
+        let ask = match self.binder(&pod) {
+            Some(extender) => {
+                let body = json!({
+                    "PodName": &*pod.key.name, "PodNamespace": &*pod.key.namespace, "PodUID": &*pod.uid, "Node": &*node,
+                });
+                let verb = self.configuration.extenders[extender].bind_verb.clone();
+                Ask::Extender { extender, verb, body }
+            }
+            None => Ask::Api(bind(key, &pod.uid, &node)),
+        };
+        let order = self.ask(ask, Purpose::Way(key.clone()));
+        if let Some(way) = self.ways.get_mut(key) {
+            way.stage = Stage::Binding(order);
+        }
+    }
+
+    pub(super) fn way_answered(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
+        let Some(way) = self.ways.get_mut(key) else { return };
+        match (&mut way.stage, refusal) {
+            (Stage::Binding(order), None) if *order == number => self.bound(key, now),
+            (Stage::Binding(order), Some(refusal)) if *order == number => {
+                let why = format!("running Bind plugin \"{}\": {}", marker::DEFAULT_BINDER, refusal.message);
+                self.fall(key, Fall::error(why), now);
+            }
+            (Stage::Prepares(open), refusal) => match (open.remove(&number), refusal) {
+                (false, _) => {}
+                (true, None) => self.go_on(key, now),
+                (true, Some(refusal)) => self.fall(key, self.preparation_failed(key, &refusal), now),
+            },
+            _ => {}
+        }
+    }
+
+    fn preparation_failed(&self, key: &Key, refusal: &Refusal) -> Fall {
+        let of_volumes = self.ways.get(key).is_some_and(|way| way.trying.pod.template.claims.is_empty());
+        match of_volumes {
+            true => volumes_failed(&refusal.message),
+            false => Fall::error(format!("running PreBind plugin \"DynamicResources\": {}", refusal.message)),
+        }
+    }
+
+    fn bound(&mut self, key: &Key, now: Time) {
+        let Some(way) = self.ways.get_mut(key) else { return };
+        way.stage = Stage::Bound;
+        let (trying, node, seen) = (way.trying.clone(), way.node.clone(), way.seen);
+        let Trying { pod, profile, attempt, began } = trying;
+        self.observe_attempt(profile, "scheduled", began, now);
+        let (attempts, first_tried) = (attempt.attempts, attempt.first_tried);
+        self.observed.push(Observed::Bound { attempts, first_tried, at: now });
+        let note = format!("Successfully assigned {key} to {node}");
+        let reporter = self.profile(profile).scheduler_name.clone();
+        let (reason, action) = ("Scheduled", "Binding");
+        self.tell(Saying { pod: &pod, warning: false, reason, action, note, related: None, reporter }, now);
+        if seen {
+            self.ways.remove(key);
+        }
+    }
+
+    /// The way ends here: the place is free again, and the pod waits for another.
+    fn fall(&mut self, key: &Key, fall: Fall, now: Time) {
+        self.stop_waiting(key);
+        let Some(way) = self.ways.remove(key) else { return };
+        let Way { trying: Trying { profile, began, pod: before, .. }, node, promise, stage, .. } = way;
+        let assumed = self.snapshot.pod(key).filter(|_| self.snapshot.is_assumed(key)).cloned();
+        self.snapshot.forget(key);
+        if !matches!(stage, Stage::Waits(_) | Stage::Tells) {
+            self.unreserve(&before, &promise);
+        }
+        let Some(pod) = self.snapshot.pod(key).filter(|pod| pod.uid == before.uid && pod.node_name.is_none()).cloned()
+        else {
+            return self.queue.done(key);
+        };
+        let (result, reason) = match fall.rejectors.is_empty() {
+            true => ("error", SCHEDULER_ERROR),
+            false => ("unschedulable", UNSCHEDULABLE),
+        };
+        self.observe_attempt(profile, result, began, now);
+        self.tell_failure(&pod, profile, &fall.message, now);
+        self.write_status(&pod, Some((reason, fall.message)), Nomination::Clear, now);
+        self.requeue(key, failure(fall.rejectors), now);
+        // For others it is as if the pod had lain there and gone.
+        if let Some(mut gone) = assumed.map(|pod| Pod::clone(&pod)) {
+            gone.node_name = Some(node);
+            let event = Event { kind: Kind::Pod, key: key.clone(), seen: Seen::Pod(Some(gone.into()), None) };
+            let world = crate::queue::World { snapshot: &self.snapshot, configuration: &self.configuration };
+            self.queue.hear(world, event, now);
+        }
+    }
+
+    /// The pod gives its place to one that matters more before it lies there.
+    pub(super) fn call_back(&mut self, key: &Key, why: &str, now: Time) {
+        self.fall(key, Fall::refused(crate::plugins::default_preemption::NAME, why), now);
+    }
+
+    /// Ends what takes too long.
+    pub(super) fn overdue(&mut self, now: Time) {
+        while let Some((_, key)) = self.deadlines.first().filter(|(at, _)| *at <= now).cloned() {
+            self.deadlines.pop_first();
+            match self.ways.get(&key).map(|way| way.stage.clone()) {
+                Some(Stage::Waits(began)) => {
+                    self.observed.push(Observed::Waited { result: "unschedulable", began, ended: now });
+                    let name = gang_scheduling::NAME;
+                    let why = format!("rejected due to timeout after waiting 5m0s at plugin {name}");
+                    self.fall(&key, Fall::refused(name, &why), now);
+                }
+                Some(Stage::AwaitsVolumes) => {
+                    self.fall(&key, volumes_failed("timed out waiting for the condition"), now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A pod changed that may be on its way: its way ends when it is gone, or lies somewhere.
+    pub(super) fn own_way(&mut self, key: &Key, now: Time) {
+        let Some(way) = self.ways.get_mut(key) else { return };
+        let same = self.snapshot.pod(way.key()).is_some_and(|pod| pod.uid == way.trying.pod.uid);
+        if same && self.snapshot.is_assumed(key) {
+            return;
+        }
+        if same && matches!(way.stage, Stage::Binding(_)) {
+            // The answer is yet to come, and tells whether it was this scheduler who bound it.
+            way.seen = true;
+            return;
+        }
+        self.stop_waiting(key);
+        let Some(way) = self.ways.remove(key) else { return };
+        if !same {
+            self.let_gang_go(&way.trying.pod, now);
+        }
+    }
+}
+
+fn volumes_failed(why: &str) -> Fall {
+    Fall::error(format!("running PreBind plugin \"{}\": binding volumes: {why}", volume_binding::NAME))
+}

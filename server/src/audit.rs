@@ -1,0 +1,360 @@
+//! The options of the audit trail, and the webhook that events may go to.
+
+use crate::apiserver::read;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ArgAction;
+use futures_util::future::BoxFuture;
+use holdfast_audit::backend::{Batches, File, Format, Rotation, Sink, Throttle, Truncation};
+use holdfast_audit::{Auditor, Backend, Event, Mode, Policy};
+use holdfast_chronicle::values::parse_duration;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The only version that events are written in.
+const VERSION: &str = "audit.k8s.io/v1";
+/// How long a webhook may take for one list of events.
+const WEBHOOK_PATIENCE: Duration = Duration::from_secs(30);
+const WEBHOOK_TRIES: u32 = 5;
+const WEBHOOK_FACTOR: f64 = 1.5;
+
+/// Without a policy no request is told of, whatever else is said.
+#[derive(clap::Args, Debug, Clone)]
+pub struct AuditArgs {
+    /// Which requests are told of, and how much: a Policy of audit.k8s.io.
+    #[arg(long, value_name = "FILE")]
+    pub audit_policy_file: Option<PathBuf>,
+
+    /// File that events are written to; - is the standard output.
+    #[arg(long, value_name = "FILE")]
+    pub audit_log_path: Option<String>,
+    /// json, or legacy: a line of text an event.
+    #[arg(long, default_value = "json")]
+    pub audit_log_format: String,
+    /// Days that old files are kept, by the time in their names; 0 for any.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "DAYS")]
+    pub audit_log_maxage: i64,
+    /// Old files that are kept; 0 for all.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "COUNT")]
+    pub audit_log_maxbackup: i64,
+    /// Megabytes after which a new file is begun; 0 is 100.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "MEGABYTES")]
+    pub audit_log_maxsize: i64,
+    /// Old files are compressed with gzip.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub audit_log_compress: bool,
+    /// batch, blocking, or blocking-strict: what cannot be written refuses its request.
+    #[arg(long, default_value = "blocking", value_name = "MODE")]
+    pub audit_log_mode: String,
+    /// Version that events are written in.
+    #[arg(long, default_value = VERSION)]
+    pub audit_log_version: String,
+    /// Events that may wait; more are lost.
+    #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
+    pub audit_log_batch_buffer_size: i64,
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    pub audit_log_batch_max_size: i64,
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
+    pub audit_log_batch_max_wait: Duration,
+    /// Batches are written no faster than the two options that follow say.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub audit_log_batch_throttle_enable: bool,
+    #[arg(long, default_value_t = 0.0)]
+    pub audit_log_batch_throttle_qps: f32,
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub audit_log_batch_throttle_burst: i64,
+    /// Events that are too large go without their objects.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub audit_log_truncate_enabled: bool,
+    #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
+    pub audit_log_truncate_max_batch_size: i64,
+    #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
+    pub audit_log_truncate_max_event_size: i64,
+
+    /// Kubeconfig of the server that events are sent to.
+    #[arg(long, value_name = "FILE")]
+    pub audit_webhook_config_file: Option<PathBuf>,
+    /// How long the first wait between two tries is.
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    pub audit_webhook_initial_backoff: Duration,
+    #[arg(long, default_value = "batch", value_name = "MODE")]
+    pub audit_webhook_mode: String,
+    #[arg(long, default_value = VERSION)]
+    pub audit_webhook_version: String,
+    #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
+    pub audit_webhook_batch_buffer_size: i64,
+    #[arg(long, default_value_t = 400, allow_negative_numbers = true)]
+    pub audit_webhook_batch_max_size: i64,
+    #[arg(long, default_value = "30s", value_parser = parse_duration)]
+    pub audit_webhook_batch_max_wait: Duration,
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub audit_webhook_batch_throttle_enable: bool,
+    #[arg(long, default_value_t = 10.0)]
+    pub audit_webhook_batch_throttle_qps: f32,
+    #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
+    pub audit_webhook_batch_throttle_burst: i64,
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub audit_webhook_truncate_enabled: bool,
+    #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
+    pub audit_webhook_truncate_max_batch_size: i64,
+    #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
+    pub audit_webhook_truncate_max_event_size: i64,
+}
+
+/// The options that both backends have.
+struct Feeding<'a> {
+    backend: &'static str,
+    mode: &'a str,
+    version: &'a str,
+    buffer_size: i64,
+    size_max: i64,
+    wait_max: Duration,
+    throttle: Option<(f32, i64)>,
+    truncation: Option<(i64, i64)>,
+}
+
+impl AuditArgs {
+    /// Who tells of requests, if anybody does. Everything that is wrong with the options is told at once.
+    pub async fn auditor(&self) -> Result<Option<Arc<Auditor>>> {
+        let mut faults = Vec::new();
+        let log = self.log(&mut faults);
+        let webhook = self.webhook(&mut faults).await;
+        let policy = self.policy(&mut faults);
+        if !faults.is_empty() {
+            bail!("{}", faults.join("; "));
+        }
+        let backends: Vec<Backend> = [log, webhook].into_iter().flatten().collect();
+        match policy {
+            Some(policy) if !backends.is_empty() => Ok(Some(Auditor::new(policy, backends))),
+            Some(_) => {
+                tracing::warn!("--audit-policy-file without --audit-log-path or --audit-webhook-config-file tells nobody");
+                Ok(None)
+            }
+            None => {
+                if !backends.is_empty() {
+                    tracing::warn!("no request is told of: --audit-policy-file is not given");
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn policy(&self, faults: &mut Vec<String>) -> Option<Policy> {
+        let file = self.audit_policy_file.as_ref()?;
+        let fault = |why: String| format!("--audit-policy-file: loading {}: {why}", file.display());
+        match read(file).map_err(|error| vec![format!("{error:#}")]).and_then(|text| Policy::read(&text)) {
+            Ok((policy, strange)) => {
+                for field in strange {
+                    tracing::warn!(file = %file.display(), "the audit policy has an {field}, which is passed over");
+                }
+                Some(policy)
+            }
+            Err(found) => {
+                faults.extend(found.into_iter().map(fault));
+                None
+            }
+        }
+    }
+
+    fn log(&self, faults: &mut Vec<String>) -> Option<Backend> {
+        let feeding = Feeding {
+            backend: "log",
+            mode: &self.audit_log_mode,
+            version: &self.audit_log_version,
+            buffer_size: self.audit_log_batch_buffer_size,
+            size_max: self.audit_log_batch_max_size,
+            wait_max: self.audit_log_batch_max_wait,
+            throttle: self
+                .audit_log_batch_throttle_enable
+                .then_some((self.audit_log_batch_throttle_qps, self.audit_log_batch_throttle_burst)),
+            truncation: self
+                .audit_log_truncate_enabled
+                .then_some((self.audit_log_truncate_max_event_size, self.audit_log_truncate_max_batch_size)),
+        };
+        let fed = feeding.check(faults);
+        for (option, value) in [
+            ("maxage", self.audit_log_maxage),
+            ("maxbackup", self.audit_log_maxbackup),
+            ("maxsize", self.audit_log_maxsize),
+        ] {
+            if value < 0 {
+                faults.push(format!("--audit-log-{option} {value} can't be a negative number"));
+            }
+        }
+        let format = match self.audit_log_format.as_str() {
+            "json" => Some(Format::Json),
+            "legacy" => Some(Format::Legacy),
+            other => {
+                faults.push(format!("invalid audit log format {other}, allowed formats are \"legacy,json\""));
+                None
+            }
+        };
+        let (path, (mode, truncation), format) = (self.audit_log_path.as_ref()?, fed?, format?);
+        let megabytes = if self.audit_log_maxsize == 0 { 100 } else { self.audit_log_maxsize };
+        let rotation = Rotation {
+            bytes_max: u64::try_from(megabytes).unwrap_or(0).saturating_mul(1 << 20),
+            days_max: u32::try_from(self.audit_log_maxage).unwrap_or(0),
+            backups_max: usize::try_from(self.audit_log_maxbackup).unwrap_or(0),
+            compress: self.audit_log_compress,
+        };
+        match File::open(path, format, rotation) {
+            Ok(file) => Some(Backend::new(Box::new(file), mode, truncation)),
+            Err(error) => {
+                faults.push(format!("--audit-log-path: ensureLogFile: {path}: {error}"));
+                None
+            }
+        }
+    }
+
+    async fn webhook(&self, faults: &mut Vec<String>) -> Option<Backend> {
+        let feeding = Feeding {
+            backend: "webhook",
+            mode: &self.audit_webhook_mode,
+            version: &self.audit_webhook_version,
+            buffer_size: self.audit_webhook_batch_buffer_size,
+            size_max: self.audit_webhook_batch_max_size,
+            wait_max: self.audit_webhook_batch_max_wait,
+            throttle: self
+                .audit_webhook_batch_throttle_enable
+                .then_some((self.audit_webhook_batch_throttle_qps, self.audit_webhook_batch_throttle_burst)),
+            truncation: self
+                .audit_webhook_truncate_enabled
+                .then_some((self.audit_webhook_truncate_max_event_size, self.audit_webhook_truncate_max_batch_size)),
+        };
+        let (mode, truncation) = feeding.check(faults)?;
+        let file = self.audit_webhook_config_file.as_ref()?;
+        match Webhook::of(file, self.audit_webhook_initial_backoff).await {
+            Ok(webhook) => Some(Backend::new(Box::new(webhook), mode, truncation)),
+            Err(error) => {
+                faults.push(format!("--audit-webhook-config-file: {error:#}"));
+                None
+            }
+        }
+    }
+}
+
+impl Feeding<'_> {
+    fn check(&self, faults: &mut Vec<String>) -> Option<(Mode, Option<Truncation>)> {
+        let (backend, before) = (self.backend, faults.len());
+        if self.version != VERSION {
+            faults.push(format!("--audit-{backend}-version: invalid group version, allowed versions are [{VERSION}]"));
+        }
+        if !["batch", "blocking", "blocking-strict"].contains(&self.mode) {
+            faults.push(format!(
+                "invalid audit {backend} mode {}, allowed modes are \"batch,blocking,blocking-strict\"",
+                self.mode
+            ));
+        }
+        for (what, value) in [("buffer size", self.buffer_size), ("max batch size", self.size_max)] {
+            if self.mode == "batch" && value <= 0 {
+                faults.push(format!("invalid audit batch {backend} {what} {value}, must be a positive number"));
+            }
+        }
+        if let Some((qps, burst)) = self.throttle.filter(|_| self.mode == "batch") {
+            if qps.is_nan() || qps <= 0.0 {
+                faults.push(format!("invalid audit batch {backend} throttle QPS {qps}, must be a positive number"));
+            }
+            if burst <= 0 {
+                faults.push(format!("invalid audit batch {backend} throttle burst {burst}, must be a positive number"));
+            }
+        }
+        if let Some((event, batch)) = self.truncation {
+            if event <= 0 {
+                faults.push(format!("invalid audit truncate {backend} max event size {event}, must be a positive number"));
+            }
+            if batch < event {
+                faults.push(format!(
+                    "invalid audit truncate {backend} max batch size {batch}, must be greater than max event size ({event})"
+                ));
+            }
+        }
+        if faults.len() > before {
+            return None;
+        }
+        let whole = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
+        let batches = Batches {
+            buffer_size: whole(self.buffer_size),
+            size_max: whole(self.size_max),
+            wait_max: self.wait_max,
+            throttle: self
+                .throttle
+                .map(|(qps, burst)| Throttle { qps, burst: u32::try_from(burst).unwrap_or(u32::MAX) }),
+        };
+        let mode = match self.mode {
+            "batch" => Mode::Batch(batches),
+            "blocking" => Mode::Blocking,
+            _ => Mode::BlockingStrict,
+        };
+        let truncation = self.truncation.map(|(event, batch)| Truncation {
+            event_bytes_max: whole(event),
+            batch_bytes_max: whole(batch),
+        });
+        Some((mode, truncation))
+    }
+}
+
+/// A server that lists of events are posted to.
+struct Webhook {
+    client: kube::Client,
+    /// Path and query of the address.
+    path: String,
+    first_wait: Duration,
+}
+
+impl Webhook {
+    async fn of(file: &PathBuf, first_wait: Duration) -> Result<Webhook> {
+        let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("read {}", file.display()))?;
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let path = config.cluster_url.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let authority = config.cluster_url.authority().ok_or_else(|| anyhow!("the address of the server has no host"))?;
+        let scheme = config.cluster_url.scheme_str().unwrap_or("https");
+        config.cluster_url = format!("{scheme}://{authority}/").parse()?;
+        (config.read_timeout, config.write_timeout) = (Some(WEBHOOK_PATIENCE), Some(WEBHOOK_PATIENCE));
+        Ok(Webhook { client: kube::Client::try_from(config)?, path, first_wait })
+    }
+
+    async fn post(&self, body: &[u8]) -> Result<(), String> {
+        let request = http::Request::post(&self.path).header(http::header::CONTENT_TYPE, "application/json");
+        let request = request.body(body.to_vec()).map_err(|error| error.to_string())?;
+        let answer = tokio::time::timeout(WEBHOOK_PATIENCE, self.client.send(request.map(Into::into))).await;
+        let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
+        match answer.status() {
+            status if status.is_success() => Ok(()),
+            status => Err(format!("the webhook answered {status}")),
+        }
+    }
+}
+
+impl Sink for Webhook {
+    fn name(&self) -> &'static str {
+        "webhook"
+    }
+
+    fn keep<'a>(&'a self, events: &'a [Arc<Event>]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let mut body = format!("{{\"kind\":\"EventList\",\"apiVersion\":\"{VERSION}\",\"metadata\":{{}},\"items\":[");
+            for (index, event) in events.iter().enumerate() {
+                if index > 0 {
+                    body.push(',');
+                }
+                body.push_str(std::str::from_utf8(&event.json_line()).unwrap_or_default().trim_end());
+            }
+            body.push_str("]}");
+            let mut wait = self.first_wait;
+            for _ in 1..WEBHOOK_TRIES {
+                match self.post(body.as_bytes()).await {
+                    Ok(()) => return Ok(()),
+                    Err(why) => tracing::debug!(why, "audit events are sent again"),
+                }
+                tokio::time::sleep(wait).await;
+                wait = wait.mul_f64(WEBHOOK_FACTOR);
+            }
+            self.post(body.as_bytes()).await
+        })
+    }
+
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,135 @@
+//! What only the transport knows of a request that is told of: where it comes from, and what the client gets.
+
+use crate::lists;
+use crate::respond::{self, Encoding, Response, Shape};
+use crate::status::{self, Status};
+use crate::transport::Transport;
+use holdfast_audit::{Ended, Trail};
+use holdfast_core::Refusal;
+use holdfast_core::list::Page;
+use holdfast_service::{Listed, Reply, Source};
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::net::{IpAddr, SocketAddr};
+
+/// Where a request comes from.
+pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<SocketAddr>) -> Source {
+    let uri = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let address = |text: &str| text.trim().parse::<IpAddr>().ok();
+    let mut addresses: Vec<IpAddr> =
+        text("x-forwarded-for").into_iter().flat_map(|list| list.split(',').filter_map(address)).collect();
+    if addresses.is_empty() {
+        addresses.extend(text("x-real-ip").and_then(address));
+    }
+    let peer = client.map(|client| client.ip().to_canonical());
+    addresses.extend(peer.filter(|peer| addresses.last() != Some(peer)));
+    let addresses = addresses.iter().map(IpAddr::to_string).collect();
+    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
+    Source { received: Timestamp::now(), uri, addresses, agent }
+}
+
+/// What is told of a request whose user nobody knows.
+pub fn unauthenticated(refusal: &Refusal, headers: &HeaderMap) -> Value {
+    let mut status = Status::from(refusal).document;
+    let attempted = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
+        let scheme = value.split_whitespace().next()?.to_ascii_lowercase();
+        matches!(scheme.as_str(), "bearer" | "basic").then_some(scheme)
+    });
+    let told = match attempted {
+        Some(scheme) => format!("Authentication failed, attempted: {scheme}"),
+        None => "Authentication failed, no credentials provided".to_owned(),
+    };
+    status["message"] = told.into();
+    status
+}
+
+/// Tells how a request ended, as far as its reply says it; gives the trail back where only the answer does.
+pub async fn tell(
+    transport: &Transport,
+    mut trail: Box<Trail>,
+    reply: &mut Result<Reply, Refusal>,
+    shape: Shape,
+) -> Option<Box<Trail>> {
+    let ended = match reply {
+        Ok(Reply::Granted(_)) => return Some(trail),
+        Ok(Reply::Watch(watched)) => {
+            trail.start(200).await;
+            watched.trail = Some(trail);
+            return None;
+        }
+        Ok(Reply::Deleted { subject, uid }) => {
+            let status = Value::Object(status::deleted(subject, uid));
+            Ended { code: 200, object: Some(status.clone()), status: Some(status) }
+        }
+        Ok(reply) => {
+            let code = reply.code();
+            let object = match trail.wants_response().then(|| shown(transport, reply, shape)).flatten() {
+                Some(Shown::Document(document)) => Some(document),
+                Some(Shown::Answer(answer)) => read(answer).await,
+                None => None,
+            };
+            Ended { code, status: None, object }
+        }
+        Err(refusal) => {
+            let Status { code, document, .. } = Status::from(&*refusal);
+            Ended { code, status: Some(document.clone()), object: Some(document) }
+        }
+    };
+    trail.end(ended).await;
+    None
+}
+
+/// What the client gets: a document, or an answer whose body is one.
+enum Shown {
+    Document(Value),
+    Answer(Response),
+}
+
+fn shown(transport: &Transport, reply: &Reply, shape: Shape) -> Option<Shown> {
+    let shape = Shape { encoding: Encoding::Json, pretty: false, gzip: false, ..shape };
+    let (code, now) = (reply.code(), transport.engine().stamp().seconds());
+    Some(Shown::Answer(match reply {
+        Reply::Object(object) => respond::object(&object.kind, object.version, &object.entry, code, shape, now),
+        Reply::List(Listed { kind, version, page, continue_token, .. }) => {
+            let (offset, remaining) = (page.offset, page.remaining);
+            let page = Page { offset, entries: page.entries.clone(), next: None, remaining };
+            let head = lists::Head { continue_token: continue_token.clone(), self_link: String::new() };
+            lists::list(kind, *version, page, &head, shape, now)
+        }
+        Reply::Draft(draft) => respond::draft(draft, code, shape, now),
+        Reply::Document { document, .. } => return Some(Shown::Document(Value::Object(document.clone()))),
+        Reply::Success { .. } => return Some(Shown::Document(Value::Object(status::success(code)))),
+        Reply::Deleted { .. } | Reply::Watch(_) | Reply::Granted(_) => return None,
+    }))
+}
+
+async fn read(answer: Response) -> Option<Value> {
+    let body = answer.into_body().collect().await.ok()?.to_bytes();
+    serde_json::from_slice(&body).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_client_and_of_the_proxies_between() {
+        let peer = Some("[::ffff:10.0.0.9]:1234".parse().expect("an address"));
+        for (headers, expected) in [
+            (vec![], vec!["10.0.0.9"]),
+            (vec![("x-forwarded-for", "1.2.3.4, rubbish,10.0.0.9")], vec!["1.2.3.4", "10.0.0.9"]),
+            (vec![("x-forwarded-for", "1.2.3.4"), ("x-real-ip", "5.6.7.8")], vec!["1.2.3.4", "10.0.0.9"]),
+            (vec![("x-real-ip", "5.6.7.8")], vec!["5.6.7.8", "10.0.0.9"]),
+        ] {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(name, value.parse().expect("a value"));
+            }
+            assert_eq!(source("/a", "b=c", &map, peer).addresses, expected);
+        }
+    }
+}

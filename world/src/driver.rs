@@ -1,0 +1,297 @@
+//! Drives controllers over one world, and knows neither time nor tokio: told what changed, it says which plan is to be
+//! carried out next; told how that went, it knows when the key is planned again.
+//!
+//! A key that was acted on is planned again only when the world has come as far as the writes that were made for it, so
+//! that no controller has to remember what it has just done.
+
+use crate::{BackOff, Change, Controller, Key, Keys, Plan, Queue, Refused, Resource, Stamp, Text, Time, World};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Controllers, and the world that they share.
+#[derive(Default)]
+pub struct Driver {
+    world: World,
+    members: Vec<Member>,
+    /// Who looks at a resource, by the place among the members.
+    lookers: HashMap<Resource, Vec<usize>>,
+    /// Who looks at everything.
+    overseers: Vec<usize>,
+    /// Where the next key is looked for first, so that nobody waits for a member that never rests.
+    turn: usize,
+    /// Changes that came before the world was complete; nothing is planned until then.
+    early: Option<Vec<Change>>,
+}
+
+struct Member {
+    controller: Box<dyn Controller>,
+    queue: Queue,
+    /// How many keys may be planned and acted on at once.
+    workers: usize,
+    /// How many are.
+    working: usize,
+    /// Keys that were acted on and whose writes the world has not shown yet.
+    awaited: BTreeMap<Key, Vec<Written>>,
+}
+
+/// What came of an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub resource: Resource,
+    pub key: Key,
+    pub came: Came,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Came {
+    /// The object has this version now.
+    Version(u64),
+    /// The object is gone; empty where its uid is not known.
+    Gone(Text),
+    /// Nothing that a world shows.
+    Nothing,
+}
+
+/// A plan that is to be carried out.
+#[derive(Debug)]
+pub struct Task {
+    pub member: usize,
+    pub key: Key,
+    pub plan: Plan,
+}
+
+/// How that went.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub written: Vec<Written>,
+    /// Whether an action was refused, so that the key is planned again though nothing changes.
+    pub failed: bool,
+    /// When the plan asked to be made again.
+    pub again: Option<Time>,
+}
+
+impl Driver {
+    /// Drives nobody yet, and waits until it is told that the world is complete.
+    pub fn new() -> Driver {
+        Driver { early: Some(Vec::new()), ..Driver::default() }
+    }
+
+    /// Takes in one more controller, which works on so many keys at once. Called before any object is there.
+    pub fn add(&mut self, controller: Box<dyn Controller>, workers: usize, back_off: BackOff) -> usize {
+        let place = self.members.len();
+        for resource in controller.resources() {
+            self.world.show_resource(&resource);
+            let lookers = self.lookers.entry(resource).or_default();
+            if lookers.last() != Some(&place) {
+                lookers.push(place);
+            }
+        }
+        if controller.sees_everything() {
+            self.overseers.push(place);
+        }
+        controller.indexes(&mut self.world);
+        let queue = Queue::new(back_off);
+        let member = Member { controller, queue, workers: workers.max(1), working: 0, awaited: BTreeMap::new() };
+        self.members.push(member);
+        place
+    }
+
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    pub fn controller(&self, member: usize) -> &dyn Controller {
+        self.members[member].controller.as_ref()
+    }
+
+    pub fn queue(&self, member: usize) -> &Queue {
+        &self.members[member].queue
+    }
+
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Every resource that somebody looks at by name.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.lookers.keys()
+    }
+
+    pub fn sees_everything(&self) -> bool {
+        !self.overseers.is_empty()
+    }
+
+    /// Takes in one version of an object, or its absence.
+    pub fn change(&mut self, resource: &Resource, key: Key, bytes: Option<Bytes>, version: u64, now: Time) {
+        let change = self.world.apply(resource, key, bytes, version, now);
+        self.tell(change);
+    }
+
+    /// Takes in all objects of a resource as they are at a version: what is not among them is gone.
+    pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Bytes, u64)>, version: u64, now: Time) {
+        let changes = self.world.replace(resource, objects, version, now);
+        changes.into_iter().for_each(|change| self.tell(change));
+    }
+
+    /// A resource is no longer there, nor are its objects.
+    pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
+        self.replace(resource, Vec::new(), 0, now);
+        if !self.lookers.contains_key(resource) {
+            self.world.hide(resource);
+        }
+    }
+
+    /// Everything of the resource up to this version is in.
+    pub fn reach(&mut self, resource: &Resource, version: u64) {
+        self.world.reach(resource, version);
+    }
+
+    /// Everything up to this version is in, whatever the resource.
+    pub fn reach_all(&mut self, version: u64) {
+        self.world.reach_all(version);
+    }
+
+    /// The world is complete: plans may be made from here on.
+    pub fn complete(&mut self) {
+        for change in self.early.take().unwrap_or_default() {
+            self.tell(change);
+        }
+        for member in &mut self.members {
+            let mut keys = Keys::default();
+            member.controller.begin(&self.world, &mut keys);
+            keys.0.into_iter().for_each(|key| _ = member.queue.add(key));
+        }
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.early.is_none()
+    }
+
+    fn tell(&mut self, change: Change) {
+        if let Some(early) = &mut self.early {
+            early.push(change);
+            return;
+        }
+        let lookers = self.lookers.get(&change.resource).map_or(&[][..], Vec::as_slice);
+        let named = lookers.iter().copied();
+        let overseers = self.overseers.iter().copied().filter(|place| !lookers.contains(place));
+        for place in named.chain(overseers) {
+            let member = &mut self.members[place];
+            let mut keys = Keys::default();
+            let told = catch_unwind(AssertUnwindSafe(|| {
+                member.controller.concerns(&self.world, &change, &mut keys);
+            }));
+            if told.is_ok() {
+                keys.0.into_iter().for_each(|key| _ = member.queue.add(key));
+            }
+        }
+    }
+
+    /// The next plan to be carried out, if there is one. A panic in a plan fails its key alone.
+    pub fn take(&mut self, mut stamp: impl FnMut() -> Stamp) -> Option<Task> {
+        if self.early.is_some() {
+            return None;
+        }
+        let now = stamp().time;
+        let count = self.members.len();
+        let first = self.turn;
+        for place in (0..count).map(|step| (first + step) % count) {
+            let member = &mut self.members[place];
+            if member.working >= member.workers {
+                continue;
+            }
+            let Some(key) = member.queue.take(now) else { continue };
+            self.turn = (place + 1) % count;
+            member.working += 1;
+            let planned = catch_unwind(AssertUnwindSafe(|| member.controller.plan(&self.world, &key, stamp())));
+            match planned {
+                Ok(plan) => return Some(Task { member: place, key, plan }),
+                Err(_) => self.done(place, key, Outcome { failed: true, ..Outcome::default() }, now),
+            }
+        }
+        None
+    }
+
+    /// Whether a key of this member could be planned at once.
+    pub fn can_take(&self, member: usize) -> bool {
+        let Member { queue, working, workers, .. } = &self.members[member];
+        self.early.is_none() && working < workers && queue.depth() > 0
+    }
+
+    /// What would be planned for a key now. Nothing is to be carried out.
+    pub fn rehearse(&mut self, member: usize, key: &Key, stamp: Stamp) -> Plan {
+        self.members[member].controller.plan(&self.world, key, stamp)
+    }
+
+    /// What the controller says of a step that was refused; nothing where the plan was only stale.
+    pub fn refused(&mut self, member: usize, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        let worse: Vec<Refused> = refused.iter().filter(|refused| !refused.refusal.is_stale()).cloned().collect();
+        if worse.is_empty() {
+            return Plan::default();
+        }
+        let Member { controller, .. } = &mut self.members[member];
+        let world = &self.world;
+        catch_unwind(AssertUnwindSafe(|| controller.refused(world, key, &worse, stamp))).unwrap_or_default()
+    }
+
+    /// A plan was carried out, as far as it could be.
+    pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
+        let world = &self.world;
+        let member = &mut self.members[member];
+        member.working -= 1;
+        match outcome.failed {
+            true => _ = member.queue.fail(key.clone(), now),
+            false => member.queue.forget(&key),
+        }
+        if let Some(time) = outcome.again {
+            member.queue.add_at(key.clone(), time);
+        }
+        let missing: Vec<Written> = outcome.written.into_iter().filter(|written| !written.is_in(world)).collect();
+        match missing.is_empty() {
+            true => member.queue.done(&key),
+            false => _ = member.awaited.insert(key, missing),
+        }
+    }
+
+    /// Lets go of the keys whose writes the world shows by now. Called after each batch of news.
+    pub fn settle(&mut self) {
+        let world = &self.world;
+        for member in &mut self.members {
+            let queue = &mut member.queue;
+            member.awaited.retain(|key, awaited| {
+                awaited.retain(|written| !written.is_in(world));
+                if awaited.is_empty() {
+                    queue.done(key);
+                }
+                !awaited.is_empty()
+            });
+        }
+    }
+
+    /// When the first key wants to be planned again though nothing changes.
+    pub fn next_time(&self) -> Option<Time> {
+        self.members.iter().filter_map(|member| member.queue.next_time()).min()
+    }
+}
+
+impl Written {
+    /// Whether the world has come as far. One that does not show the resource never will.
+    fn is_in(&self, world: &World) -> bool {
+        if !world.shows(&self.resource) {
+            return true;
+        }
+        match &self.came {
+            Came::Version(version) => world.version(&self.resource) >= *version,
+            Came::Gone(uid) => match world.object(&self.resource, &self.key) {
+                Some(object) => !uid.is_empty() && *object.meta.uid != **uid,
+                None => true,
+            },
+            Came::Nothing => true,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The keys of one controller that are to be planned: each once, never two plans of one key at a time, later where
+//! a plan asks for it or its actions were refused.
+//!
+//! Pure: whoever drives it says what time it is.
+
+use crate::{Key, Time};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+/// How long a key that fails waits: doubled each time from the first to the last, as client-go's queues do.
+#[derive(Debug, Clone, Copy)]
+pub struct BackOff {
+    pub first_ms: i64,
+    pub last_ms: i64,
+}
+
+impl Default for BackOff {
+    fn default() -> BackOff {
+        BackOff { first_ms: 5, last_ms: 1_000_000 }
+    }
+}
+
+impl BackOff {
+    /// The wait after so many failures before this one.
+    pub fn after(&self, failures: u32) -> i64 {
+        let factor = 1i64.checked_shl(failures).filter(|factor| *factor > 0).unwrap_or(i64::MAX);
+        self.first_ms.saturating_mul(factor).min(self.last_ms)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Queue {
+    back_off: BackOff,
+    ready: VecDeque<Key>,
+    /// Those in `ready`.
+    waiting: HashSet<Key>,
+    /// Those taken and not yet done; true where the key was added meanwhile.
+    busy: HashMap<Key, bool>,
+    /// At most one time a key.
+    timers: BTreeSet<(Time, Key)>,
+    times: HashMap<Key, Time>,
+    failures: HashMap<Key, u32>,
+    /// How many keys were added, and how many because they had failed.
+    adds: u64,
+    retries: u64,
+}
+
+impl Queue {
+    pub fn new(back_off: BackOff) -> Queue {
+        Queue { back_off, ..Queue::default() }
+    }
+
+    /// The key is to be planned as soon as it can be. True where it was not waiting already.
+    pub fn add(&mut self, key: Key) -> bool {
+        if let Some(again) = self.busy.get_mut(&key) {
+            return !std::mem::replace(again, true);
+        }
+        let added = self.waiting.insert(key.clone());
+        if added {
+            self.adds += 1;
+            self.ready.push_back(key);
+        }
+        added
+    }
+
+    /// The key is to be planned at that time, or at an earlier one that it waits for already.
+    pub fn add_at(&mut self, key: Key, time: Time) {
+        if let Some(known) = self.times.get(&key) {
+            if *known <= time {
+                return;
+            }
+            self.timers.remove(&(*known, key.clone()));
+        }
+        self.times.insert(key.clone(), time);
+        self.timers.insert((time, key));
+    }
+
+    /// The key failed: it is planned again, later each time. Answers how often it had failed before.
+    pub fn fail(&mut self, key: Key, now: Time) -> u32 {
+        self.retries += 1;
+        let failures = self.failures.entry(key.clone()).or_default();
+        let before = *failures;
+        *failures = failures.saturating_add(1);
+        self.add_at(key, now.plus_millis(self.back_off.after(before)));
+        before
+    }
+
+    /// The key went well: it has failed no time.
+    pub fn forget(&mut self, key: &Key) {
+        self.failures.remove(key);
+    }
+
+    /// The next key to be planned; it is busy until [`Self::done`].
+    pub fn take(&mut self, now: Time) -> Option<Key> {
+        self.wake(now);
+        let key = self.ready.pop_front()?;
+        self.waiting.remove(&key);
+        self.busy.insert(key.clone(), false);
+        Some(key)
+    }
+
+    /// The key is no longer busy.
+    pub fn done(&mut self, key: &Key) {
+        if self.busy.remove(key) == Some(true) {
+            self.add(key.clone());
+        }
+    }
+
+    /// When the next key that waits for a time has waited long enough.
+    pub fn next_time(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// How many keys could be taken now.
+    pub fn depth(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub fn adds(&self) -> u64 {
+        self.adds
+    }
+
+    pub fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    pub fn busy(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Keys whose last plan failed.
+    pub fn is_failing(&self, key: &Key) -> bool {
+        self.failures.contains_key(key)
+    }
+
+    fn wake(&mut self, now: Time) {
+        while let Some((time, key)) = self.timers.first().cloned()
+            && time <= now
+        {
+            self.timers.remove(&(time, key.clone()));
+            self.times.remove(&key);
+            self.add(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        Time::from_second(second)
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new("default", name)
+    }
+
+    #[test]
+    fn a_key_waits_once_and_is_taken_by_one() {
+        let mut queue = Queue::default();
+        assert!(queue.add(key("a")));
+        assert!(!queue.add(key("a")));
+        queue.add(key("b"));
+        assert_eq!(queue.take(at(0)), Some(key("a")));
+        queue.add(key("a"));
+        assert_eq!(queue.take(at(0)), Some(key("b")));
+        assert_eq!(queue.take(at(0)), None, "a is busy");
+        queue.done(&key("b"));
+        queue.done(&key("a"));
+        assert_eq!(queue.take(at(0)), Some(key("a")), "it was added while it was busy");
+        queue.done(&key("a"));
+        assert_eq!((queue.take(at(0)), queue.busy()), (None, 0));
+    }
+
+    #[test]
+    fn the_earliest_time_counts() {
+        let mut queue = Queue::default();
+        queue.add_at(key("a"), at(20));
+        queue.add_at(key("a"), at(10));
+        queue.add_at(key("a"), at(30));
+        assert_eq!(queue.next_time(), Some(at(10)));
+        assert_eq!(queue.take(at(9)), None);
+        assert_eq!(queue.take(at(10)), Some(key("a")));
+        assert_eq!(queue.next_time(), None);
+    }
+
+    #[test]
+    fn failures_wait_longer_each_time_up_to_a_bound() {
+        let mut queue = Queue::default();
+        let mut waits = Vec::new();
+        for _ in 0..70 {
+            queue.fail(key("a"), at(0));
+            waits.push(queue.next_time().expect("a time").millis());
+            queue.take(at(2000));
+            queue.done(&key("a"));
+        }
+        assert_eq!(waits[..4], [5, 10, 20, 40]);
+        assert_eq!(waits[17..20], [655_360, 1_000_000, 1_000_000]);
+        assert_eq!(waits[69], 1_000_000);
+        queue.forget(&key("a"));
+        assert_eq!(queue.fail(key("a"), at(0)), 0);
+    }
+}

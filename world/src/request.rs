@@ -1,0 +1,109 @@
+//! An action as the request that it makes of an API server in the same process.
+
+use crate::plan::{Action, Propagation, Refusal, Verb};
+use crate::{Key, Resource};
+use holdfast_core::authz::User;
+use holdfast_core::kinds::{Kind, KindId, Registry};
+use holdfast_core::object::meta;
+use holdfast_core::request::Verb as Asked;
+use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target};
+use holdfast_core::state::{Entry, State};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Who acts: the user that the server judges, and the name under which fields are owned.
+#[derive(Debug, Clone)]
+pub struct Actor {
+    pub user: Arc<User>,
+    pub field_manager: &'static str,
+}
+
+impl Actor {
+    /// A controller of the control plane, as it is seen in Kubernetes.
+    pub fn controller(account: &str) -> Actor {
+        let user = User::service_account("kube-system", account, "");
+        Actor { user: Arc::new(user), field_manager: "kube-controller-manager" }
+    }
+}
+
+/// The request of an action; `None` where its resource is not served.
+pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Option<Request> {
+    let resource = &action.resource;
+    let (kind, version) = registry.find(resource.group(), resource.version(), resource.plural())?;
+    let (verb, format, body) = match &action.verb {
+        Verb::Create(body) => (Asked::Create, Format::Json, Some(body)),
+        Verb::Update(body) => (Asked::Update, Format::Json, Some(body)),
+        Verb::MergePatch(body) => (Asked::Patch, Format::MergePatch, Some(body)),
+        Verb::StrategicPatch(body) => (Asked::Patch, Format::StrategicMergePatch, Some(body)),
+        Verb::JsonPatch(body) => (Asked::Patch, Format::JsonPatch, Some(body)),
+        Verb::Apply(body) => (Asked::Patch, Format::ApplyPatch, Some(body)),
+        Verb::Delete { .. } => (Asked::Delete, Format::Json, None),
+    };
+    let named = verb != Asked::Create || !action.subresource.is_empty();
+    let target = Target {
+        kind,
+        version,
+        namespace: resource.namespaced().then(|| action.key.namespace.to_string()),
+        name: named.then(|| action.key.name.to_string()),
+        subresource: (!action.subresource.is_empty()).then(|| action.subresource.to_owned()),
+    };
+    let options = Options {
+        field_manager: Some(action.manager.unwrap_or(actor.field_manager).to_owned()),
+        field_validation: FieldValidation::Ignore,
+        force: (format == Format::ApplyPatch).then_some(true),
+        delete: delete_options(&action.verb),
+        ..Options::default()
+    };
+    let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    Some(Request { user: actor.user.clone(), verb, target, options, body: Body { bytes: bytes.into(), format }, id })
+}
+
+fn delete_options(verb: &Verb) -> DeleteOptions {
+    let Verb::Delete { uid, version, propagation, grace_seconds } = verb else { return DeleteOptions::default() };
+    DeleteOptions {
+        grace_period_seconds: *grace_seconds,
+        propagation_policy: propagation.map(|propagation| propagation.as_str().to_owned()),
+        precondition_uid: uid.as_ref().map(ToString::to_string),
+        precondition_resource_version: version.as_ref().map(ToString::to_string),
+        ..DeleteOptions::default()
+    }
+}
+
+impl Propagation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        }
+    }
+}
+
+impl From<&holdfast_core::Refusal> for Refusal {
+    fn from(refusal: &holdfast_core::Refusal) -> Refusal {
+        Refusal {
+            code: refusal.code(),
+            reason: refusal.reason().to_owned(),
+            message: refusal.message(),
+            causes: refusal.causes().iter().map(|cause| cause.reason.as_str().to_owned()).collect(),
+        }
+    }
+}
+
+/// The version in an object's metadata, as a number; zero where there is none.
+pub fn version_of(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// The object that a resource and a key name.
+pub fn find<'a>(state: &'a State, resource: &Resource, key: &Key) -> Option<(KindId, &'a Arc<Entry>)> {
+    let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;
+    let namespace = Some(&*key.namespace).filter(|_| resource.namespaced());
+    Some((kind, state.get(kind, &meta::key(namespace, &key.name))?))
+}
+
+/// A kind's objects as they are stored, by their metadata alone.
+pub fn resource_of(kind: &Kind) -> Resource {
+    let hub = kind.hub();
+    Resource::new(&hub.group, &hub.version, &kind.resource, &kind.kind, kind.is_namespaced())
+}

@@ -1,0 +1,598 @@
+//! A cluster in memory for tests of controllers: the core's own rules decide what is stored, the test moves the clock,
+//! and controllers run until they are quiet.
+//!
+//! Every controller has a world of its own that shows what its [`Controller::resources`] name and nothing else, so that
+//! one which forgets a resource is found out. When all are quiet, every key that was ever planned is planned once more,
+//! and must give no step: a plan that was carried out leaves nothing to do.
+
+use crate::request::{self, Actor};
+use crate::{World, 
+    Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
+    Verb,
+};
+use holdfast_core::apply::apply;
+use holdfast_core::authz::User;
+use holdfast_core::event::{Operation, Record};
+use holdfast_core::kinds::{KindId, registry};
+use holdfast_core::object::meta;
+use holdfast_core::pipeline::{self, Answer, Answers, Clearing, Judgement, Settings};
+use holdfast_core::request::Request;
+use holdfast_core::state::{self, Entry, State};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// 2026-11-21 10:00 UTC.
+const START_SECOND: i64 = 1_795_255_200;
+/// How many plans may be made before controllers count as never quiet.
+const PLANS_MAX: usize = 4_000;
+
+/// A cluster with its controllers.
+pub struct Trial {
+    pub state: State,
+    pub settings: Settings,
+    now: Time,
+    requests: u64,
+    members: Vec<Member>,
+    /// What controllers told of, oldest first.
+    told: Vec<Told>,
+    /// What was refused to controllers, oldest first.
+    refused: Vec<Refused>,
+    user: Actor,
+}
+
+/// An Event that a controller wants written, and who tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub component: &'static str,
+    pub note: Note,
+}
+
+/// One controller, and what it alone sees.
+struct Member {
+    driver: Driver,
+    actor: Actor,
+    resources: Vec<Resource>,
+    known: BTreeSet<Key>,
+}
+
+impl Default for Trial {
+    fn default() -> Trial {
+        Trial::new()
+    }
+}
+
+impl Trial {
+    /// A cluster with the namespaces `default` and `kube-system`.
+    pub fn new() -> Trial {
+        let mut trial = Trial {
+            state: State::new(Arc::new(registry().clone())),
+            settings: Settings::default(),
+            now: Time::from_second(START_SECOND),
+            requests: 0,
+            members: Vec::new(),
+            told: Vec::new(),
+            refused: Vec::new(),
+            user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
+        };
+        for name in ["default", "kube-system"] {
+            trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        }
+        trial
+    }
+
+    /// The same with one more controller, which sees what there is already.
+    pub fn with(mut self, controller: impl Controller + 'static) -> Trial {
+        self.add(Box::new(controller));
+        self
+    }
+
+    pub fn add(&mut self, controller: Box<dyn Controller>) {
+        let mut member = Member::new(controller);
+        for (id, _) in self.state.registry.iter() {
+            for (key, entry) in self.state.scan(id, "", None) {
+                member.see(&self.state, id, key, Some(entry), self.now);
+            }
+        }
+        member.driver.complete();
+        self.members.push(member);
+    }
+
+    /// A controller of this name starts anew: it has lost all that it kept in memory.
+    pub fn restart(&mut self, controller: impl Controller + 'static) {
+        self.members.retain(|member| member.driver.controller(0).name() != controller.name());
+        self.add(Box::new(controller));
+    }
+
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What the controller of this name sees, for tests that plan by themselves.
+    #[track_caller]
+    pub fn world(&self, controller: &str) -> &World {
+        let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
+        found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
+    }
+
+    /// Lets time pass, without running anything.
+    pub fn pass_millis(&mut self, millis: i64) {
+        self.now = self.now.plus_millis(millis);
+    }
+
+    /// Lets so many seconds pass, running controllers at each time that one of them waits for.
+    pub fn run_for(&mut self, seconds: i64) {
+        let end = self.now.plus_seconds(seconds);
+        self.run();
+        while let Some(next) = self.next_time().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            self.run();
+        }
+        self.now = end;
+        self.run();
+    }
+
+    /// When the first controller wants to look at something again though nothing changes.
+    pub fn next_time(&self) -> Option<Time> {
+        self.members.iter().filter_map(|member| member.driver.next_time()).min()
+    }
+
+    /// Runs all controllers until none has anything to do at this time.
+    #[track_caller]
+    pub fn run(&mut self) {
+        let mut plans = 0;
+        while self.step() {
+            plans += 1;
+            assert!(plans < PLANS_MAX, "controllers are never quiet; the last writes were refused: {:?}", self.refused);
+        }
+        for member in &mut self.members {
+            for key in &member.known {
+                if member.driver.queue(0).is_failing(key) {
+                    continue;
+                }
+                let plan = member.driver.rehearse(0, key, Stamp { time: self.now, seed: 0 });
+                let name = member.driver.controller(0).name();
+                assert!(plan.steps.iter().all(Vec::is_empty), "{name} is not done with {key}: {:#?}", plan.steps);
+            }
+        }
+    }
+
+    /// Plans and carries out one key, of the first controller that has one; false where none has.
+    pub fn step(&mut self) -> bool {
+        self.define();
+        let stamp = self.stamp();
+        let next = |(index, member): (usize, &mut Member)| Some((index, member.driver.take(|| stamp)?));
+        let Some((index, task)) = self.members.iter_mut().enumerate().find_map(next) else { return false };
+        let Task { key, plan, .. } = task;
+        self.members[index].known.insert(key.clone());
+        let (mut again, unready) = (plan.again, plan.unready);
+        let refused = self.carry_out(index, plan);
+        if !refused.is_empty() {
+            let stamp = self.stamp();
+            let after = self.members[index].driver.refused(0, &key, &refused, stamp);
+            again = again.into_iter().chain(after.again).min();
+            self.carry_out(index, after);
+        }
+        let outcome = Outcome { written: Vec::new(), failed: unready || !refused.is_empty(), again };
+        self.members[index].driver.done(0, key, outcome, self.now);
+        true
+    }
+
+    fn stamp(&mut self) -> Stamp {
+        self.requests += 1;
+        Stamp { time: self.now, seed: self.requests }
+    }
+
+    /// Carries out steps up to the first with a refused action; answers what was refused.
+    fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
+        let member = &self.members[index];
+        let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
+        self.told.extend(plan.notes.into_iter().map(|note| Told { component, note }));
+        for step in plan.steps {
+            let mut refused = Vec::new();
+            for action in step {
+                match self.act(&action, &actor) {
+                    Ok(object) => {
+                        let name = object["metadata"]["name"].as_str().unwrap_or(&action.key.name).to_owned();
+                        let told = action.told.map(|note| Told { component, note: note.naming(&name) });
+                        self.told.extend(told);
+                    }
+                    Err(refusal) => refused.push(Refused { action, refusal }),
+                }
+            }
+            if !refused.is_empty() {
+                self.refused.extend(refused.iter().cloned());
+                return refused;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Establishes and clears definitions of custom kinds, as a server does by itself.
+    fn define(&mut self) {
+        for _ in 0..100 {
+            let stamp = self.core_stamp();
+            let steps = Clearing::default().plan(&self.state, stamp).steps;
+            let before = self.state.offset;
+            for step in steps {
+                let _ = self.submit(&step.request);
+            }
+            if self.state.offset == before {
+                return;
+            }
+        }
+    }
+}
+
+/// What people and other components do to the cluster. Kinds are named as kubectl takes them in full:
+/// `pods`, `deployments.apps`; objects as `namespace/name`, or the name alone where there is no namespace, or where it is
+/// `default`.
+impl Trial {
+    /// Creates an object; one of a namespace that says none is in `default`.
+    #[track_caller]
+    pub fn create(&mut self, object: Value) -> Value {
+        self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal:?}"))
+    }
+
+    pub fn try_create(&mut self, object: Value) -> Result<Value, Refusal> {
+        let (api_version, kind) =
+            (object["apiVersion"].as_str().unwrap_or("v1"), object["kind"].as_str().unwrap_or(""));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (id, _) = self
+            .state
+            .registry
+            .find_kind(group, version, kind)
+            .unwrap_or_else(|| panic!("no kind {kind} of {api_version}"));
+        let found = self.state.kind(id);
+        let resource = Resource::new(group, version, &found.resource, kind, found.is_namespaced());
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        let key = Key::new(if resource.namespaced() { &namespace } else { "" }, "");
+        self.user_acts(Action::new(&resource, key, Verb::Create(object)))
+    }
+
+    /// A JSON merge patch.
+    #[track_caller]
+    pub fn patch(&mut self, kind: &str, name: &str, patch: Value) -> Value {
+        self.patch_part(kind, name, "", patch)
+    }
+
+    #[track_caller]
+    pub fn patch_status(&mut self, kind: &str, name: &str, status: Value) -> Value {
+        self.patch_part(kind, name, "status", json!({"status": status}))
+    }
+
+    #[track_caller]
+    pub fn patch_part(&mut self, kind: &str, name: &str, subresource: &'static str, patch: Value) -> Value {
+        let (resource, key) = self.place(kind, name);
+        let action = Action::new(&resource, key, Verb::MergePatch(patch)).subresource(subresource);
+        self.user_acts(action).unwrap_or_else(|refusal| panic!("{refusal:?}"))
+    }
+
+    #[track_caller]
+    pub fn delete(&mut self, kind: &str, name: &str) {
+        self.delete_as(kind, name, None, None);
+    }
+
+    /// A pod that nothing runs goes at once with a grace of 0 seconds alone.
+    #[track_caller]
+    pub fn delete_as(
+        &mut self,
+        kind: &str,
+        name: &str,
+        propagation: Option<crate::Propagation>,
+        grace_seconds: Option<i64>,
+    ) {
+        let (resource, key) = self.place(kind, name);
+        let verb = Verb::Delete { uid: None, version: None, propagation, grace_seconds };
+        self.user_acts(Action::new(&resource, key, verb)).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+    }
+
+    /// One request of a user who may do everything.
+    pub fn user_acts(&mut self, action: Action) -> Result<Value, Refusal> {
+        let user = self.user.clone();
+        self.act(&action, &user)
+    }
+
+    /// The object, or null where it is not there.
+    #[track_caller]
+    pub fn get(&self, kind: &str, name: &str) -> Value {
+        let (resource, key) = self.place(kind, name);
+        let (id, version) = self.find(&resource);
+        let found = request::find(&self.state, &resource, &key);
+        found.map(|(_, entry)| entry.document_in(self.state.kind(id), version)).unwrap_or_default()
+    }
+
+    /// All objects of a kind, by namespace and name.
+    #[track_caller]
+    pub fn list(&self, kind: &str) -> Vec<Value> {
+        let resource = self.resource(kind);
+        let (id, version) = self.find(&resource);
+        let document = |(_, entry): (_, &Arc<Entry>)| entry.document_in(self.state.kind(id), version);
+        self.state.scan(id, "", None).map(document).collect()
+    }
+
+    /// The names of all objects of a kind.
+    #[track_caller]
+    pub fn names(&self, kind: &str) -> Vec<String> {
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        self.list(kind).iter().map(name).collect()
+    }
+
+    /// What controllers told of since this was asked last: `Normal SuccessfulCreate Created pod: web-1`.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let line = |told: Told| {
+            let Note { warning, reason, message, .. } = told.note;
+            format!("{} {reason} {message}", if warning { "Warning" } else { "Normal" })
+        };
+        std::mem::take(&mut self.told).into_iter().map(line).collect()
+    }
+
+    /// The same with all that is known of them.
+    pub fn take_told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// What was refused to controllers since this was asked last.
+    pub fn take_refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
+    }
+
+    #[track_caller]
+    fn place(&self, kind: &str, name: &str) -> (Resource, Key) {
+        let resource = self.resource(kind);
+        let key = match (resource.namespaced(), name.split_once('/')) {
+            (false, _) => Key::cluster(name),
+            (true, Some((namespace, name))) => Key::new(namespace, name),
+            (true, None) => Key::new("default", name),
+        };
+        (resource, key)
+    }
+
+    #[track_caller]
+    fn resource(&self, name: &str) -> Resource {
+        let (plural, group) = match name.split_once('.') {
+            Some((plural, group)) => (plural, Some(group)),
+            None => (name, None),
+        };
+        let is_meant = |kind: &&holdfast_core::kinds::Kind| {
+            kind.resource == plural && group.is_none_or(|group| kind.versions.iter().any(|of| of.group == group))
+        };
+        let kind = self.state.registry.iter().map(|(_, kind)| kind).find(is_meant);
+        let kind = kind.unwrap_or_else(|| panic!("there is no resource {name}"));
+        let group = group.unwrap_or(&kind.hub().group);
+        let version = kind.versions.iter().find(|version| version.group == group).unwrap_or(kind.hub());
+        Resource::new(&version.group, &version.version, &kind.resource, &kind.kind, kind.is_namespaced())
+    }
+
+    #[track_caller]
+    fn find(&self, resource: &Resource) -> (KindId, usize) {
+        let found = self.state.registry.find(resource.group(), resource.version(), resource.plural());
+        found.unwrap_or_else(|| panic!("{resource:?} is not served"))
+    }
+}
+
+/// The server's part: judging and storing.
+impl Trial {
+    fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
+        if let Some((resource, key, _)) = action.absent.iter().find(|absent| self.is_there(absent)) {
+            return Err(Refusal::stale(format!("{resource} {key} is there")));
+        }
+        let request = request::of(action, &self.state.registry, actor, format!("r{}", self.requests));
+        let request = request.ok_or_else(|| Refusal::from(&holdfast_core::Refusal::NoSuchPath))?;
+        self.submit(&request).map_err(|refusal| Refusal::from(&refusal))
+    }
+
+    fn is_there(&self, (resource, key, uid): &(Resource, Key, Text)) -> bool {
+        let found = request::find(&self.state, resource, key);
+        found.is_some_and(|(_, entry)| *uid.as_ref() == *entry.document()["metadata"]["uid"].as_str().unwrap_or(""))
+    }
+
+    fn core_stamp(&mut self) -> holdfast_core::stamp::Stamp {
+        self.requests += 1;
+        holdfast_core::stamp::Stamp { time: self.now.0, seed: self.requests }
+    }
+
+    fn submit(&mut self, request: &Request) -> Result<Value, holdfast_core::Refusal> {
+        let stamp = self.core_stamp();
+        let decision = match pipeline::judge(&self.state, &self.settings, request, stamp, &Answers::default()) {
+            Judgement::Done(decided, _) => decided?,
+            Judgement::Need(effect) => panic!("nobody is there to {}", effect.what()),
+        };
+        let mut entries = Vec::new();
+        for write in decision.writes {
+            let offset = self.state.offset.next();
+            let record = Record {
+                offset: offset.0,
+                time_ms: self.now.millis(),
+                resource: self.state.kind(write.kind).storage.clone(),
+                key: write.key.to_string(),
+                replaces: write.expect.map_or(0, |offset| offset.0),
+                operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
+                actor: pipeline::actor(request),
+                object: write.draft.seal(offset),
+            };
+            let change = state::Change::from_record(&self.state.registry, &record).expect("a known kind");
+            apply(&mut self.state, &change);
+            let entry = (!change.deleted).then_some(&change.entry);
+            for member in &mut self.members {
+                member.see(&self.state, change.kind, &change.key, entry, self.now);
+            }
+            entries.push(change.entry);
+        }
+        Ok(match decision.answer {
+            Answer::Written { index, .. } => entries[index].document(),
+            Answer::Entry { entry, .. } => entry.document(),
+            Answer::Document { document, .. } => Value::Object(document),
+            Answer::Success { .. } | Answer::Deleted { .. } => Value::Null,
+        })
+    }
+}
+
+impl Member {
+    fn new(controller: Box<dyn Controller>) -> Member {
+        let (actor, resources) = (Actor::controller(controller.account()), controller.resources());
+        let mut driver = Driver::new();
+        driver.add(controller, 1, BackOff::default());
+        Member { driver, actor, resources, known: BTreeSet::new() }
+    }
+
+    /// Takes in an object as it is now, or its absence.
+    fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
+        let Some((resource, version)) = self.resource_of(state, id) else { return };
+        let (namespace, name) = meta::split_key(key);
+        let key = Key::new(namespace.unwrap_or_default(), name);
+        let bytes = entry.map(|entry| entry.json_in(state.kind(id), version));
+        self.driver.change(&resource, key, bytes, state.offset.0, now);
+    }
+
+    /// The resource as which the controller looks at a kind, if it does.
+    fn resource_of(&self, state: &State, id: KindId) -> Option<(Resource, usize)> {
+        for resource in &self.resources {
+            match state.registry.find(resource.group(), resource.version(), resource.plural()) {
+                Some((found, version)) if found == id => return Some((resource.clone(), version)),
+                _ => {}
+            }
+        }
+        let kind = state.kind(id);
+        let everything = self.driver.sees_everything() && kind.stored;
+        everything.then(|| (request::resource_of(kind), 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::Pod;
+    use crate::{Change, Keys, View, World};
+
+    /// Keeps one pod for each that is labelled `twin: wanted`, and marks those it has seen.
+    struct Twins;
+
+    impl Controller for Twins {
+        fn name(&self) -> &'static str {
+            "twins-controller"
+        }
+
+        fn resources(&self) -> Vec<Resource> {
+            vec![Pod::resource().clone()]
+        }
+
+        fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+            let Some(object) = change.newest() else { return };
+            match object.meta.controller() {
+                Some(owner) => keys.add(Key::new(&object.meta.namespace, &owner.name)),
+                None => keys.add(object.key()),
+            }
+        }
+
+        fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+            let mut plan = Plan::default();
+            let Some(pod) = world.get::<Pod>(key) else { return plan };
+            if pod.meta().label("twin") != Some("wanted") {
+                return plan;
+            }
+            if world.owned::<Pod>(&pod.meta().uid).next().is_none() {
+                let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": &*key.name, "uid": pod.meta().uid,
+                    "controller": true});
+                let body = json!({
+                    "metadata": {"generateName": format!("{}-", key.name), "ownerReferences": [owner]},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                });
+                let note = Note {
+                    resource: Pod::resource().clone(),
+                    key: key.clone(),
+                    uid: pod.meta().uid.as_str().into(),
+                    version: pod.meta().resource_version.as_str().into(),
+                    warning: false,
+                    reason: "Twin",
+                    message: "Created {name}".into(),
+                };
+                let create = Verb::Create(body);
+                plan.then(Action::new(Pod::resource(), Key::new(&key.namespace, ""), create).told(note));
+            }
+            let old = pod.meta().creation_timestamp.expect("a time").plus_seconds(60);
+            match old <= stamp.time {
+                false => plan.again_at(old),
+                true if pod.meta().annotation("old").is_none() => {
+                    let version = &pod.meta().resource_version;
+                    let patch = json!({"metadata": {"resourceVersion": version, "annotations": {"old": "yes"}}});
+                    plan.then(Action::new(Pod::resource(), key.clone(), Verb::MergePatch(patch)));
+                }
+                true => {}
+            }
+            plan
+        }
+    }
+
+    fn pod(name: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"twin": "wanted"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        })
+    }
+
+    #[test]
+    fn controllers_run_to_quiet_and_look_again_when_it_is_time() {
+        let mut trial = Trial::new().with(Twins);
+        trial.create(pod("a"));
+        trial.run();
+        let pods = trial.list("pods");
+        assert_eq!(pods.len(), 2);
+        let twin = &pods[1];
+        assert_eq!(twin["spec"]["restartPolicy"], "Always", "the core fills in defaults");
+        assert_eq!(twin["metadata"]["managedFields"][0]["manager"], "kube-controller-manager");
+        let name = twin["metadata"]["name"].as_str().expect("a name");
+        assert_eq!(trial.take_notes(), [format!("Normal Twin Created {name}")]);
+        trial.run_for(59);
+        assert_eq!(trial.get("pods", "a")["metadata"]["annotations"], Value::Null);
+        trial.run_for(1);
+        assert_eq!(trial.get("pods", "a")["metadata"]["annotations"]["old"], "yes");
+        trial.delete_as("pods", name, None, Some(0));
+        trial.run();
+        assert_eq!(trial.list("pods").len(), 2, "another twin is made");
+    }
+
+    #[test]
+    fn a_controller_that_comes_later_sees_what_there_is() {
+        let mut trial = Trial::new();
+        trial.create(pod("a"));
+        let mut trial = trial.with(Twins);
+        trial.run();
+        assert_eq!(trial.list("pods").len(), 2);
+        trial.restart(Twins);
+        trial.run();
+        assert_eq!(trial.list("pods").len(), 2);
+    }
+
+    /// Writes again whatever it has written.
+    struct Restless;
+
+    impl Controller for Restless {
+        fn name(&self) -> &'static str {
+            "restless-controller"
+        }
+
+        fn resources(&self) -> Vec<Resource> {
+            vec![Pod::resource().clone()]
+        }
+
+        fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+            keys.add(change.key.clone());
+        }
+
+        fn plan(&mut self, _: &World, key: &Key, stamp: Stamp) -> Plan {
+            let patch = json!({"metadata": {"annotations": {"n": stamp.seed.to_string()}}});
+            let mut plan = Plan::default();
+            plan.then(Action::new(Pod::resource(), key.clone(), Verb::MergePatch(patch)));
+            plan
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "never quiet")]
+    fn endless_writes_are_found_out() {
+        let mut trial = Trial::new().with(Restless);
+        trial.create(pod("a"));
+        trial.run();
+    }
+}

@@ -1,0 +1,40 @@
+//! How many pods may be disrupted at a time.
+
+use super::pod::Condition;
+use crate::object::or_default;
+use crate::{Selector, Time};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodDisruptionBudget {
+    pub spec: BudgetSpec,
+    pub status: BudgetStatus,
+}
+
+crate::resource!(PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetSpec {
+    pub selector: Selector,
+    /// A number, or a text with a percentage.
+    pub min_available: Option<Value>,
+    pub max_unavailable: Option<Value>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetStatus {
+    pub observed_generation: i64,
+    #[serde(deserialize_with = "or_default")]
+    pub disrupted_pods: BTreeMap<String, Time>,
+    pub disruptions_allowed: i64,
+    pub current_healthy: i64,
+    pub desired_healthy: i64,
+    pub expected_pods: i64,
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,122 @@
+//! Leases, requests for certificates, ranges of service addresses, policies: what the cluster itself lives by.
+
+use super::pod::Condition;
+use crate::Time;
+use crate::object::or_default;
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Lease {
+    pub spec: LeaseSpec,
+}
+
+crate::resource!(Lease, "coordination.k8s.io", "v1", "leases", "Lease", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeaseSpec {
+    pub renew_time: Option<Time>,
+    pub lease_duration_seconds: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CertificateSigningRequest {
+    pub spec: SigningSpec,
+    pub status: SigningStatus,
+}
+
+crate::resource!(
+    CertificateSigningRequest,
+    "certificates.k8s.io",
+    "v1",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    cluster
+);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SigningSpec {
+    /// PEM in base64.
+    pub request: String,
+    pub signer_name: String,
+    pub expiration_seconds: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
+    pub usages: Vec<String>,
+    pub username: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SigningStatus {
+    /// PEM in base64.
+    pub certificate: String,
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServiceCIDR {
+    pub spec: RangeSpec,
+    pub status: RangeStatus,
+}
+
+crate::resource!(ServiceCIDR, "networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", cluster);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RangeSpec {
+    #[serde(deserialize_with = "or_default")]
+    pub cidrs: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RangeStatus {
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+}
+
+/// An address that a Service holds, by its name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct IPAddress {}
+
+crate::resource!(IPAddress, "networking.k8s.io", "v1", "ipaddresses", "IPAddress", cluster);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ValidatingAdmissionPolicy {
+    pub status: PolicyStatus,
+}
+
+crate::resource!(
+    ValidatingAdmissionPolicy,
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    cluster
+);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyStatus {
+    pub observed_generation: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StorageVersion {}
+
+crate::resource!(
+    StorageVersion,
+    "internal.apiserver.k8s.io",
+    "v1alpha1",
+    "storageversions",
+    "StorageVersion",
+    cluster
+);

@@ -1,0 +1,104 @@
+//! Claims of devices, what they are made from, and the devices there are.
+
+use crate::Time;
+use crate::object::or_default;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourceClaim {
+    pub status: DeviceClaimStatus,
+}
+
+crate::resource!(ResourceClaim, "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceClaimStatus {
+    pub allocation: Option<Allocation>,
+    #[serde(deserialize_with = "or_default")]
+    pub reserved_for: Vec<Consumer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Allocation {
+    pub devices: AllocatedDevices,
+    pub allocation_timestamp: Option<Time>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AllocatedDevices {
+    #[serde(deserialize_with = "or_default")]
+    pub results: Vec<AllocatedDevice>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AllocatedDevice {
+    pub driver: String,
+    pub pool: String,
+    pub device: String,
+    #[serde(deserialize_with = "or_default")]
+    pub tolerations: Vec<super::pod::Toleration>,
+}
+
+/// Who uses a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Consumer {
+    pub api_group: String,
+    pub resource: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// A template is read when a claim is made from it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourceClaimTemplate {
+    pub spec: Value,
+}
+
+crate::resource!(
+    ResourceClaimTemplate,
+    "resource.k8s.io",
+    "v1",
+    "resourceclaimtemplates",
+    "ResourceClaimTemplate",
+    namespaced
+);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourceSlice {
+    pub spec: SliceSpec,
+}
+
+crate::resource!(ResourceSlice, "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", cluster);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SliceSpec {
+    pub driver: String,
+    pub pool: Pool,
+    #[serde(deserialize_with = "or_default")]
+    pub devices: Vec<Device>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Pool {
+    pub name: String,
+    pub generation: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub taints: Vec<super::node::Taint>,
+}

@@ -1,0 +1,187 @@
+//! Services, and the addresses behind them.
+
+use crate::object::or_default;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Service {
+    pub spec: ServiceSpec,
+}
+
+crate::resource!(Service, "", "v1", "services", "Service", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceSpec {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(deserialize_with = "or_default")]
+    pub selector: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub ports: Vec<ServicePort>,
+    #[serde(rename = "clusterIP")]
+    pub cluster_ip: String,
+    #[serde(deserialize_with = "or_default")]
+    pub ip_families: Vec<String>,
+    pub publish_not_ready_addresses: bool,
+    pub traffic_distribution: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServicePort {
+    pub name: String,
+    pub protocol: String,
+    pub app_protocol: Option<String>,
+    pub port: i64,
+    /// A number, or the name of a port of a container.
+    pub target_port: Value,
+}
+
+impl Service {
+    pub fn is_headless(&self) -> bool {
+        self.spec.cluster_ip == "None"
+    }
+
+    /// Whether the addresses behind it are those of the pods that it selects.
+    pub fn selects_pods(&self) -> bool {
+        self.spec.kind != "ExternalName" && !self.spec.selector.is_empty()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Endpoints {
+    #[serde(deserialize_with = "or_default")]
+    pub subsets: Vec<Subset>,
+}
+
+crate::resource!(Endpoints, "", "v1", "endpoints", "Endpoints", namespaced);
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Subset {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Address>,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub not_ready_addresses: Vec<Address>,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<SubsetPort>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Address {
+    pub ip: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hostname: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+}
+
+/// The object that an address belongs to.
+#[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TargetRef {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field_path: String,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SubsetPort {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    pub port: i64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub protocol: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_protocol: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointSlice {
+    pub address_type: String,
+    #[serde(deserialize_with = "or_default")]
+    pub endpoints: Vec<Endpoint>,
+    #[serde(deserialize_with = "or_default")]
+    pub ports: Vec<EndpointPort>,
+}
+
+crate::resource!(EndpointSlice, "discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", namespaced);
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Endpoint {
+    #[serde(deserialize_with = "or_default")]
+    pub addresses: Vec<String>,
+    pub conditions: EndpointConditions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hints: Option<Hints>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct EndpointConditions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serving: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminating: Option<bool>,
+}
+
+/// Who should send traffic here rather than elsewhere.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Hints {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub for_zones: Vec<Named>,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub for_nodes: Vec<Named>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Named {
+    pub name: String,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointPort {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_protocol: Option<String>,
+}

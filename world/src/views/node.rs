@@ -1,0 +1,44 @@
+//! Nodes, as controllers look at them.
+
+use super::pod::Condition;
+use crate::Time;
+use crate::object::or_default;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    pub spec: NodeSpec,
+    pub status: NodeStatus,
+}
+
+crate::resource!(Node, "", "v1", "nodes", "Node", cluster);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpec {
+    #[serde(rename = "podCIDRs", deserialize_with = "or_default")]
+    pub pod_cidrs: Vec<String>,
+    pub unschedulable: bool,
+    #[serde(deserialize_with = "or_default")]
+    pub taints: Vec<Taint>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Taint {
+    pub key: String,
+    pub value: String,
+    pub effect: String,
+    pub time_added: Option<Time>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    #[serde(deserialize_with = "or_default")]
+    pub allocatable: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,268 @@
+//! What keeps a number of pods going, and what is kept of its templates.
+//!
+//! Templates are not in the views: who makes pods reads them from the object when it does.
+
+use super::pod::Condition;
+use crate::Selector;
+use crate::object::or_default;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ReplicaSet {
+    pub spec: ReplicasSpec,
+    pub status: ReplicasStatus,
+}
+
+crate::resource!(ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ReplicationController {
+    pub spec: ReplicasSpec,
+    pub status: ReplicasStatus,
+}
+
+crate::resource!(ReplicationController, "", "v1", "replicationcontrollers", "ReplicationController", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicasSpec {
+    pub replicas: Option<i64>,
+    pub min_ready_seconds: i64,
+    #[serde(deserialize_with = "selector_or_labels")]
+    pub selector: Selector,
+    #[serde(deserialize_with = "or_default")]
+    pub template: TemplateLabels,
+}
+
+/// What is looked at of a pod template though no pod is made from it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TemplateLabels {
+    pub metadata: TemplateMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TemplateMeta {
+    #[serde(deserialize_with = "or_default")]
+    pub labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicasStatus {
+    pub replicas: i64,
+    pub ready_replicas: i64,
+    pub available_replicas: i64,
+    pub terminating_replicas: Option<i64>,
+    pub observed_generation: i64,
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Deployment {
+    pub spec: DeploymentSpec,
+    pub status: DeploymentStatus,
+}
+
+crate::resource!(Deployment, "apps", "v1", "deployments", "Deployment", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeploymentSpec {
+    pub replicas: Option<i64>,
+    pub selector: Selector,
+    pub strategy: Strategy,
+    pub min_ready_seconds: i64,
+    pub revision_history_limit: Option<i64>,
+    pub paused: bool,
+    pub progress_deadline_seconds: Option<i64>,
+}
+
+/// How pods of an old template are replaced.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Strategy {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub rolling_update: Option<RollingUpdate>,
+}
+
+/// The fields of all kinds that roll out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RollingUpdate {
+    pub max_surge: Option<Amount>,
+    pub max_unavailable: Option<Amount>,
+    pub partition: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeploymentStatus {
+    pub replicas: i64,
+    pub updated_replicas: i64,
+    pub ready_replicas: i64,
+    pub available_replicas: i64,
+    pub observed_generation: i64,
+    pub collision_count: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StatefulSet {
+    pub spec: StatefulSetSpec,
+    pub status: StatefulSetStatus,
+}
+
+crate::resource!(StatefulSet, "apps", "v1", "statefulsets", "StatefulSet", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatefulSetSpec {
+    pub replicas: Option<i64>,
+    pub selector: Selector,
+    pub service_name: String,
+    pub pod_management_policy: String,
+    pub update_strategy: Strategy,
+    pub revision_history_limit: Option<i64>,
+    pub min_ready_seconds: i64,
+    pub ordinals: Option<Ordinals>,
+    pub persistent_volume_claim_retention_policy: RetentionPolicy,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Ordinals {
+    pub start: i64,
+}
+
+/// What becomes of claims whose pod, or whose set, goes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RetentionPolicy {
+    pub when_deleted: String,
+    pub when_scaled: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatefulSetStatus {
+    pub current_replicas: i64,
+    pub current_revision: String,
+    pub collision_count: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DaemonSet {
+    pub spec: DaemonSetSpec,
+    pub status: DaemonSetStatus,
+}
+
+crate::resource!(DaemonSet, "apps", "v1", "daemonsets", "DaemonSet", namespaced);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DaemonSetSpec {
+    pub selector: Selector,
+    pub update_strategy: Strategy,
+    pub revision_history_limit: Option<i64>,
+    pub min_ready_seconds: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DaemonSetStatus {
+    pub number_misscheduled: i64,
+    pub observed_generation: i64,
+    pub collision_count: Option<i64>,
+}
+
+/// A template that a StatefulSet or a DaemonSet has, or had.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ControllerRevision {
+    pub data: Value,
+    pub revision: i64,
+}
+
+crate::resource!(ControllerRevision, "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced);
+
+/// A number, or a share of another number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    Number(i64),
+    Percent(i64),
+}
+
+impl Amount {
+    /// What it comes to, of `total`; a share of a whole pod is rounded.
+    pub fn of(self, total: i64, round_up: bool) -> i64 {
+        match self {
+            Amount::Number(number) => number,
+            Amount::Percent(percent) => {
+                let hundredths = i128::from(percent) * i128::from(total) + if round_up { 99 } else { 0 };
+                i64::try_from(hundredths.div_euclid(100)).unwrap_or(i64::MAX)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        Ok(match Value::deserialize(deserializer)? {
+            Value::String(text) => {
+                Amount::Percent(text.strip_suffix('%').and_then(|digits| digits.parse().ok()).unwrap_or(0))
+            }
+            other => Amount::Number(other.as_i64().unwrap_or(0)),
+        })
+    }
+}
+
+/// A label selector, or plain labels as a ReplicationController has them: only those are texts.
+fn selector_or_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let labels: Option<BTreeMap<String, String>> = serde_json::from_value(value.clone()).ok();
+    Ok(match labels.filter(|labels| !labels.is_empty()) {
+        Some(labels) => Selector::all_of(&labels),
+        None => Selector::of(&value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn amount(value: Value) -> Amount {
+        serde_json::from_value(value).expect("an amount")
+    }
+
+    #[test]
+    fn shares_are_rounded_as_asked() {
+        assert_eq!(amount(json!("25%")).of(10, true), 3);
+        assert_eq!(amount(json!("25%")).of(10, false), 2);
+        assert_eq!(amount(json!("100%")).of(3, true), 3);
+        assert_eq!(amount(json!("0%")).of(3, true), 0);
+        assert_eq!(amount(json!(7)).of(3, true), 7);
+        assert_eq!(Amount::Percent(i64::MAX).of(i64::MAX, true), i64::MAX);
+    }
+
+    #[test]
+    fn both_forms_of_selectors_are_read() {
+        let spec =
+            |selector: Value| serde_json::from_value::<ReplicasSpec>(json!({"selector": selector})).expect("a spec");
+        assert_eq!(spec(json!({"app": "a"})).selector, spec(json!({"matchLabels": {"app": "a"}})).selector);
+        assert_eq!(spec(json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]})).selector.to_string(), "a");
+        assert!(spec(json!({})).selector.is_everything());
+    }
+}
