@@ -165,8 +165,11 @@ impl Auditor {
             "Audit events generated and sent to the audit backends.",
             &[(String::new(), read(&self.counts.events))],
         );
-        let errors: Vec<_> =
-            self.backends.iter().map(|backend| (format!("{{plugin=\"{}\"}}", backend.name()), backend.errors())).collect();
+        let errors: Vec<_> = self
+            .backends
+            .iter()
+            .map(|backend| (format!("{{plugin=\"{}\"}}", backend.name()), backend.errors()))
+            .collect();
         counter("apiserver_audit_error_total", "Audit events that failed to be audited properly.", &errors);
         let levels: Vec<_> = [Level::None].into_iter().chain(Level::TOLD).collect();
         let levels: Vec<_> = levels

@@ -9,8 +9,10 @@ pub mod conditions;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
+pub mod garbage;
 pub mod hash;
 pub mod job;
+pub mod names;
 pub mod planted;
 pub mod pods;
 pub mod quota;
@@ -34,6 +36,7 @@ pub use settings::Settings;
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(daemon_set::DaemonSets::default()),
+        Box::new(garbage::GarbageCollector),
         Box::new(deployment::Deployments),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),

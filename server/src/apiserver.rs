@@ -1,5 +1,6 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::gates::ApiGates;
@@ -50,7 +51,8 @@ pub fn run(mut args: Args) -> Result<()> {
         _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, default_forks_max: 0, lasting };
+    let (default_mode, components) = (Mode::AlwaysAllow, Components::none());
+    let server = Server { args, bind, tls, default_mode, default_forks_max: 0, lasting, components };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
         signals.next().await;
@@ -83,6 +85,8 @@ pub struct Server {
     /// How many forks there may be in memory, when no option says so.
     pub default_forks_max: u32,
     pub lasting: Lasting,
+    /// What runs beside it, and beside each fork of it.
+    pub components: Components,
 }
 
 /// What is to become of the data folder.
@@ -119,7 +123,7 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, default_forks_max, lasting } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
@@ -140,7 +144,8 @@ impl Server {
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let transport = transport(&args, engine.clone(), address, forker, forks_max, auditor.clone())?;
+            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
+            let transport = transport(&args, engine.clone(), address, beside)?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -156,6 +161,7 @@ impl Server {
                 .await
                 .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
+            transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
                 transport.stop();
@@ -210,13 +216,19 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
+/// What a server has beside its transport.
+struct Beside {
+    forker: Option<Arc<dyn Forker>>,
+    forks_max: u32,
+    auditor: Option<Arc<Auditor>>,
+    components: Components,
+}
+
 fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    forker: Option<Arc<dyn Forker>>,
-    forks_max: u32,
-    auditor: Option<Arc<Auditor>>,
+    Beside { forker, forks_max, auditor, components }: Beside,
 ) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
@@ -241,6 +253,7 @@ fn transport(
         forks_max,
         address,
         forker,
+        components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
         ..Builder::new(engine)
     };

@@ -5,6 +5,7 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::{Authenticator, Peer};
 use crate::body::{self, Bodies, Received, Unread};
+use crate::build::Components;
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
@@ -46,6 +47,7 @@ pub struct Transport {
     pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
+    pub(crate) components: Option<Components>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
@@ -171,6 +173,14 @@ impl Transport {
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
         tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
         self.keep_trust(tasks);
+        self.start_components(tasks);
+    }
+
+    /// Starts what runs in this process beside the server.
+    pub fn start_components(&self, tasks: &mut JoinSet<()>) {
+        if let Some(components) = &self.components {
+            components(&self.service, tasks);
+        }
     }
 
     fn keep_trust(&self, tasks: &mut JoinSet<()>) {

@@ -134,6 +134,11 @@ impl Plan {
         self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty()
     }
 
+    /// Whether there is nothing to carry out and nothing to ask, whatever there is to tell.
+    pub fn is_idle(&self) -> bool {
+        self.steps.iter().all(Vec::is_empty) && self.asks.is_empty()
+    }
+
     /// Adds one action, after all that stand already.
     pub fn then(&mut self, action: Action) {
         self.steps.push(vec![action]);

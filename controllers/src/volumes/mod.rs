@@ -44,4 +44,3 @@ pub fn claim_key(volume: &PersistentVolume) -> Option<Key> {
 pub fn volume_of<'a>(world: &'a World, claim: &PersistentVolumeClaim) -> Option<Seen<'a, PersistentVolume>> {
     world.get::<PersistentVolume>(&Key::cluster(&claim.spec.volume_name))
 }
-

@@ -111,7 +111,8 @@ impl Scheduler {
         if pod.template.gang.is_none() {
             return;
         }
-        let waits = |way: &&Way| matches!(way.stage, Stage::Waits(_)) && way.trying.pod.template.gang == pod.template.gang;
+        let waits =
+            |way: &&Way| matches!(way.stage, Stage::Waits(_)) && way.trying.pod.template.gang == pod.template.gang;
         let others: Vec<_> = self.ways.values().filter(waits).map(|way| way.trying.pod.clone()).collect();
         for other in others.iter().filter(|other| other.key.namespace == pod.key.namespace) {
             if gang_scheduling::must_wait(&self.snapshot, other) {

@@ -78,7 +78,11 @@ pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &Asked
         Asked::Elsewhere { path, .. } => path.clone(),
     };
     let ResourcePath { group, namespace, resource, subresource, name, .. } = &path;
-    auditor.judge(Subject { user, verb, asked: audit::Asked::Resource { group, resource, subresource, namespace, name } })
+    auditor.judge(Subject {
+        user,
+        verb,
+        asked: audit::Asked::Resource { group, resource, subresource, namespace, name },
+    })
 }
 
 fn verb(asked: &Asked) -> &'static str {

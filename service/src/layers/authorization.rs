@@ -68,7 +68,9 @@ fn judge(service: &Service, passage: &mut Passage) -> Result<String, Refusal> {
         Asked::Everything { verb, path } => {
             may(&authorizer, user, &Attributes::path(verb, path))?;
             let everything = ResourceTarget { group: ALL, version: ALL, resource: ALL, ..ResourceTarget::default() };
-            READS.iter().try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)).map(drop))?;
+            READS
+                .iter()
+                .try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)).map(drop))?;
             Ok(String::new())
         }
     }
