@@ -2,8 +2,6 @@
 
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
-use crate::gates::GateArgs;
-use crate::logging::LoggingArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
