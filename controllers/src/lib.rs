@@ -60,8 +60,6 @@ fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(cron_job::CronJobs),
         Box::new(daemon_set::DaemonSets::default()),
-        Box::new(daemon_set::DaemonSets::default()),
-        Box::new(garbage::GarbageCollector),
         Box::new(deployment::Deployments),
         Box::new(disruption::Disruption::default()),
         Box::new(endpoint_slice::EndpointSlices::default()),
