@@ -33,6 +33,8 @@ pub struct Plan {
 
 /// In whose name namespaces are emptied: this account in kube-system.
 const ACCOUNT: &str = "namespace-controller";
+/// As the components of Kubernetes name themselves where they set fields.
+const MANAGER: &str = "kube-controller-manager";
 /// The finalizer that every namespace is made with.
 const FINALIZER: &str = "kubernetes";
 /// How many deletions are planned at a time.
@@ -323,14 +325,12 @@ impl Remaining {
     }
 }
 
-/// What lets an empty namespace go; where others hold it still, its conditions say first that it is empty.
+/// What lets an empty namespace go, after its conditions say that it is empty.
 fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
     let held = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
     let held: Vec<&str> = held.into_iter().flatten().filter_map(Value::as_str).collect();
     let rest: Vec<&str> = held.iter().copied().filter(|finalizer| *finalizer != FINALIZER).collect();
-    if (!rest.is_empty() || !meta::finalizers(namespace).is_empty())
-        && let Some(told) = Remaining::default().told(state, stamp, namespace)
-    {
+    if let Some(told) = Remaining::default().told(state, stamp, namespace) {
         return Some(told);
     }
     if !held.contains(&FINALIZER) {
@@ -366,7 +366,7 @@ fn request(
     body: Body,
 ) -> Request {
     let user = User::service_account("kube-system", ACCOUNT, "");
-    let options = Options { field_manager: Some(ACCOUNT.into()), ..Options::default() };
+    let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
     let target = Target { kind, version: 0, namespace, name: Some(name), subresource };
     Request { user: Arc::new(user), verb, target, options, body, id: ACCOUNT.into() }
 }

@@ -3,27 +3,28 @@
 use super::User;
 use crate::kinds::known;
 use crate::namespace::Step;
-use crate::object::encode;
 use crate::request::{Body, Format, Options, Request, Target, Verb};
 use crate::state::State;
-use serde_json::Value;
+use serde_json::json;
 use std::sync::Arc;
 
 /// In whose name gathered rules are written: this account in kube-system.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
-/// One update for each role whose rules are not those that it gathers.
+/// One application of rules for each role that has others than it gathers.
 pub fn plan(state: &State) -> Vec<Step> {
     let Some((kind, version)) = state.registry.known(known::CLUSTER_ROLE) else { return Vec::new() };
-    let update = |name: String| {
+    let apply = |name: String| {
         let rules = state.rbac.aggregate(&name)?;
-        let Value::Object(mut role) = state.get(kind, &name)?.document() else { return None };
-        role.insert("rules".into(), rules);
-        let body = Body { bytes: encode::document(&role).into(), format: Format::Json };
+        let role = state.kind(kind);
+        let applied = json!({
+            "apiVersion": role.versions[version].api_version(), "kind": role.kind, "metadata": {"name": name}, "rules": rules,
+        });
+        let body = Body { bytes: applied.to_string().into(), format: Format::ApplyPatch };
         let target = Target { kind, version, namespace: None, name: Some(name), subresource: None };
-        let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
+        let options = Options { field_manager: Some(MANAGER.into()), force: Some(true), ..Options::default() };
         let user = Arc::new(User::service_account("kube-system", MANAGER, ""));
-        Some(Step { request: Request { user, verb: Verb::Update, target, options, body, id: MANAGER.into() } })
+        Some(Step { request: Request { user, verb: Verb::Patch, target, options, body, id: MANAGER.into() } })
     };
-    state.rbac.stale_aggregates().into_iter().filter_map(update).collect()
+    state.rbac.stale_aggregates().into_iter().filter_map(apply).collect()
 }

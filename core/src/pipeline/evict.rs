@@ -26,9 +26,25 @@ pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     admit::part(context, EVICTION, Operation::Create, eviction, &Value::Null)?;
     let budget = if is_protected(pod.fields()) { take_disruption(context, &pod)? } else { None };
     let mut candidate = delete::deleting(context, pod)?;
+    tell_disruption(context, meta::fields_mut(&mut candidate.new));
     candidate.besides.extend(budget);
     candidate.admitted = true;
     Ok(candidate.into())
+}
+
+/// Says in the pod's conditions why it goes: a pod that takes its time, or is held back, is looked at by those who made it.
+fn tell_disruption(context: &Context, pod: &mut Document) {
+    const CONDITION: &str = "DisruptionTarget";
+    let conditions = meta::object_mut(pod, "status").entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    if conditions.iter().any(|condition| condition["type"] == CONDITION && condition["status"] == "True") {
+        return;
+    }
+    conditions.retain(|condition| condition["type"] != CONDITION);
+    conditions.push(json!({
+        "type": CONDITION, "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+        "lastProbeTime": null, "lastTransitionTime": context.stamp.rfc3339(),
+    }));
 }
 
 /// Disruption budgets count pods that run; the others may always go.
