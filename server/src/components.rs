@@ -105,7 +105,8 @@ pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
 async fn make_objects(act: InsideAct) {
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
     let actor = Actor { user, field_manager: "kube-apiserver" };
-    for action in holdfast_nodes::objects::actions() {
+    let objects = holdfast_nodes::objects::rights().into_iter().chain(holdfast_nodes::objects::needed());
+    for action in objects {
         if let Err(refusal) = act.act(&actor, &action).await
             && !refusal.is("AlreadyExists")
         {

@@ -45,6 +45,8 @@ enum Command {
     Apiserver(Box<flags::Args>),
     /// Start the scheduler against any Kubernetes API server.
     Scheduler(Box<scheduler::Args>),
+    /// Simulate nodes for any API server: they take pods through their lives, and run no container.
+    Nodes(Box<nodes::Args>),
     /// Print a folder for KUBEBUILDER_ASSETS, so that suites of Go operators run against this server.
     Envtest(envtest::Args),
     /// Stand for etcd where envtest starts one. It keeps nothing.
@@ -100,6 +102,7 @@ fn main() -> std::process::ExitCode {
         Command::Up(args) => up::run(*args),
         Command::Apiserver(args) => apiserver::run(*args),
         Command::Scheduler(args) => scheduler::run(*args, options(&command, &matches)),
+        Command::Nodes(args) => nodes::run(*args),
         Command::Envtest(args) => envtest::run(&args),
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
