@@ -2,11 +2,12 @@
 //! [`Components::start`] each.
 
 use crate::apiserver::read;
+use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::scheduling;
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
 use holdfast_controllers::Settings;
-use holdfast_controllers::names::{Choice, OF_THE_SERVER};
+use holdfast_controllers::names::Choice;
 use holdfast_runtime::{Metrics, Runtime};
 use holdfast_scheduler::Configuration;
 use holdfast_service::Service;
@@ -42,14 +43,7 @@ impl Components {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),
         };
-        let controllers = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
-        let built: Vec<&str> =
-            holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
-        for name in controllers.named() {
-            if !built.contains(&name) && !OF_THE_SERVER.contains(&name) {
-                bail!("--controllers: {name} is not built yet");
-            }
-        }
+        let controllers = controllers::choose(entries.into_iter(), &settings)?;
         Ok(Components { controllers, settings })
     }
 
