@@ -49,6 +49,8 @@ enum Command {
     Scheduler(Box<scheduler::Args>),
     /// Run controllers for an API server elsewhere.
     ControllerManager(Box<controller_manager::Args>),
+    /// Simulate nodes for any API server: they take pods through their lives, and run no container.
+    Nodes(Box<nodes::Args>),
     /// Print a folder for KUBEBUILDER_ASSETS, so that suites of Go operators run against this server.
     Envtest(envtest::Args),
     /// Stand for etcd where envtest starts one. It keeps nothing.
@@ -107,6 +109,7 @@ fn main() -> std::process::ExitCode {
         Command::Apiserver(args) => apiserver::run(*args),
         Command::ControllerManager(args) => controller_manager::run(*args, options(&command, &matches)),
         Command::Scheduler(args) => scheduler::run(*args, options(&command, &matches)),
+        Command::Nodes(args) => nodes::run(*args),
         Command::Envtest(args) => envtest::run(&args),
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),

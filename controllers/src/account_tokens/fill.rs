@@ -1,8 +1,8 @@
 //! Fills Secrets that ask for a token of an account, and deletes those whose account is gone.
 
 use super::{BY_ACCOUNT, BY_SECRET, NAME, TYPE, TokenSigner, UID, account_of, index, place};
-use crate::encoded::{decode, encode};
 use crate::Settings;
+use crate::encoded::{decode, encode};
 use crate::subject::Subject;
 use holdfast_world::views::{Secret, ServiceAccount};
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};

@@ -15,7 +15,11 @@ struct Scribe;
 impl Signer for Scribe {
     fn sign(&self, request: &[u8], terms: &Terms) -> Result<String, String> {
         let lives = terms.not_after.seconds() - terms.not_before.seconds();
-        Ok(format!("-----BEGIN CERTIFICATE-----\n{lives} {} {}\n-----END CERTIFICATE-----\n", request.len(), terms.usages.join(",")))
+        Ok(format!(
+            "-----BEGIN CERTIFICATE-----\n{lives} {} {}\n-----END CERTIFICATE-----\n",
+            request.len(),
+            terms.usages.join(",")
+        ))
     }
 
     fn end(&self) -> Time {
@@ -41,7 +45,16 @@ fn trial() -> Trial {
 fn conditions(trial: &Trial) -> Vec<String> {
     let found = trial.get("certificatesigningrequests", "r");
     let list = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    list.iter().map(|one| format!("{} {} {}", one["type"].as_str().unwrap_or(""), one["reason"].as_str().unwrap_or(""), one["message"].as_str().unwrap_or(""))).collect()
+    list.iter()
+        .map(|one| {
+            format!(
+                "{} {} {}",
+                one["type"].as_str().unwrap_or(""),
+                one["reason"].as_str().unwrap_or(""),
+                one["message"].as_str().unwrap_or("")
+            )
+        })
+        .collect()
 }
 
 fn certificate(trial: &Trial) -> String {
@@ -59,7 +72,10 @@ fn a_kubelet_that_may_ask_gets_its_certificate() {
         trial.allows = |review| review["spec"]["resourceAttributes"]["subresource"] == "nodeclient";
         trial.create(request(KUBELET_CLIENT, NODE_REQUEST, usages));
         trial.run();
-        assert_eq!(conditions(&trial), ["Approved AutoApproved Auto approving kubelet client certificate after SubjectAccessReview."]);
+        assert_eq!(
+            conditions(&trial),
+            ["Approved AutoApproved Auto approving kubelet client certificate after SubjectAccessReview."]
+        );
         assert!(certificate(&trial).contains("client auth"));
     }
 }
@@ -77,7 +93,8 @@ fn who_may_not_ask_waits() {
 
 #[test]
 fn what_is_no_request_of_a_kubelet_is_not_approved() {
-    for (request_text, usages) in [(PERSON_REQUEST, &CLIENT[..]), (NODE_REQUEST, &["digital signature", "server auth"])] {
+    for (request_text, usages) in [(PERSON_REQUEST, &CLIENT[..]), (NODE_REQUEST, &["digital signature", "server auth"])]
+    {
         let mut trial = trial();
         trial.allows = |_| true;
         trial.create(request(KUBELET_CLIENT, request_text, usages));
@@ -97,7 +114,12 @@ fn signers_refuse_what_does_not_fit_them() {
     for (signer, text, usages, why) in [
         (API_CLIENT, PERSON_REQUEST, &CLIENT[..], ""),
         (API_CLIENT, PERSON_REQUEST, &["server auth"], "invalid usage for client certificate: server auth"),
-        (API_CLIENT, PERSON_REQUEST, &["digital signature"], "missing required usage for client certificate: client auth"),
+        (
+            API_CLIENT,
+            PERSON_REQUEST,
+            &["digital signature"],
+            "missing required usage for client certificate: client auth",
+        ),
         (KUBELET_CLIENT, PERSON_REQUEST, &CLIENT, "subject organization is not system:nodes"),
         (KUBELET_SERVING, NODE_REQUEST, &["digital signature", "server auth"], "DNS or IP subjectAltName is required"),
         ("example.com/mine", PERSON_REQUEST, &CLIENT, ""),
@@ -117,7 +139,9 @@ fn signers_refuse_what_does_not_fit_them() {
 
 #[test]
 fn how_long_a_certificate_lives() {
-    for (asked, lives) in [(json!(null), 8760 * 3600), (json!(3600), 3600 + 300), (json!(86_400), 86_400), (json!(600), 900)] {
+    for (asked, lives) in
+        [(json!(null), 8760 * 3600), (json!(3600), 3600 + 300), (json!(86_400), 86_400), (json!(600), 900)]
+    {
         let mut trial = trial();
         let mut wanted = request(API_CLIENT, PERSON_REQUEST, &CLIENT);
         wanted["spec"]["expirationSeconds"] = asked;
