@@ -13,6 +13,7 @@ mod envtest;
 mod etcd;
 mod flags;
 mod inside;
+mod nodes;
 mod not_built;
 mod pki;
 mod run;
