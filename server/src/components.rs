@@ -4,7 +4,8 @@
 use crate::apiserver::read;
 use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
-use crate::scheduling;
+use crate::pki::Pki;
+use crate::{scheduling, signing};
 use anyhow::{Context, Result, anyhow};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::Choice;
@@ -47,9 +48,11 @@ pub struct Components {
 }
 
 impl Components {
-    /// What the options say; `default` where they say nothing. What clients of the API trust is in the file `root_ca`.
-    pub fn new(args: &Args, default: &str, root_ca: &Path) -> Result<Components> {
-        let settings = Settings { root_ca: Some(read(root_ca)?), ..Settings::default() };
+    /// What the options say; `default` where they say nothing. The cluster trusts the authority of these certificates, and
+    /// it signs for the cluster.
+    pub fn new(args: &Args, default: &str, pki: &Pki) -> Result<Components> {
+        let signers = signing::all_signers(&pki.authority, &pki.authority_key)?;
+        let settings = Settings { root_ca: Some(read(&pki.authority)?), signers, ..Settings::default() };
         let entries: Vec<&str> = match args.controllers.is_empty() {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),

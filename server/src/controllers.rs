@@ -2,6 +2,7 @@
 
 use crate::apiserver::read;
 use crate::settled::{ControllerManager, Settled};
+use crate::signing;
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -63,6 +64,11 @@ pub struct Args {
     #[arg(long, default_value_t = 0.55, value_name = "PART", help_heading = "Nodes")]
     unhealthy_zone_threshold: f64,
     #[command(flatten)]
+    signing: signing::Args,
+    /// How long certificates are good, unless a request asks for less.
+    #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
+    cluster_signing_duration: Duration,
+    #[command(flatten)]
     workers: Workers,
     #[command(flatten)]
     _settled: Settled<ControllerManager>,
@@ -87,6 +93,8 @@ impl Args {
         ensure!((0.0..=1.0).contains(&part), "--unhealthy-zone-threshold={part}: it is a part, from 0 to 1");
         let mut settings = Settings {
             root_ca: self.root_ca_file.as_ref().map(read).transpose()?,
+            signers: self.signing.signers()?,
+            signing_seconds: seconds(self.cluster_signing_duration),
             account_token_period_seconds: seconds(self.legacy_service_account_token_clean_up_period),
             terminated_pod_threshold: self.terminated_pod_gc_threshold,
             claim_binder_period_seconds: seconds(self.pvclaimbinder_sync_period),

@@ -20,6 +20,7 @@ mod run;
 mod scheduler;
 mod scheduling;
 mod settled;
+mod signing;
 mod tls;
 mod up;
 
