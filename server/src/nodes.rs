@@ -1,9 +1,9 @@
 //! `holdfast nodes`: simulated nodes for any API server.
 
 use crate::components::node_template;
-use crate::logging;
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
+use holdfast_component::logging;
 use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
 use holdfast_runtime::{Act, Metrics, Runtime, System};
 use holdfast_world::Actor;
