@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +40,8 @@ pub struct Place<'a> {
     pub master: Option<&'a str>,
     /// The program, as it names itself to servers.
     pub agent: &'a str,
+    /// Instead of the credentials of the kubeconfig.
+    pub token: Option<&'a str>,
     pub rate: Option<Rate>,
 }
 
@@ -61,6 +63,9 @@ impl Place<'_> {
                 .context("neither --kubeconfig nor --master was given, and this is no pod with a service account")?,
         };
         config.cluster_url = master.unwrap_or(config.cluster_url);
+        if let Some(token) = self.token {
+            config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        }
         let agent = HeaderValue::from_str(self.agent).context("name of the program")?;
         config.headers.push((header::USER_AGENT, agent));
         Ok(config)

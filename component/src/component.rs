@@ -115,14 +115,27 @@ impl Component {
 
     /// A client of the API server that the component works for.
     pub async fn api(&self, kubeconfig: Option<&Path>, rate: Rate) -> Result<Api> {
-        self.connect(kubeconfig, self.args.client.master.as_deref(), "", rate).await
+        self.api_as(kubeconfig, "", None, rate).await
+    }
+
+    /// The same for a part of the component that names itself by `what`, and has a token where it has credentials of
+    /// its own.
+    pub async fn api_as(&self, kubeconfig: Option<&Path>, what: &str, token: Option<&str>, rate: Rate) -> Result<Api> {
+        let master = self.args.client.master.as_deref();
+        let agent = self.agent(what);
+        let place = Place { kubeconfig, master, agent: &agent, token, rate: Some(rate) };
+        Api::connect(&place, self.paths.metrics.clone()).await
+    }
+
+    fn agent(&self, what: &str) -> String {
+        let Kind { name, version, .. } = self.kind;
+        let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
+        format!("{name}/{version} ({system}/{machine}) holdfast{what}")
     }
 
     async fn connect(&self, kubeconfig: Option<&Path>, master: Option<&str>, what: &str, rate: Rate) -> Result<Api> {
-        let Kind { name, version, .. } = self.kind;
-        let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
-        let agent = format!("{name}/{version} ({system}/{machine}) holdfast{what}");
-        let place = Place { kubeconfig, master, agent: &agent, rate: Some(rate) };
+        let agent = self.agent(what);
+        let place = Place { kubeconfig, master, agent: &agent, token: None, rate: Some(rate) };
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 

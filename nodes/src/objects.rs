@@ -6,30 +6,31 @@ use serde_json::{Value, json};
 
 const ROLE: &str = "holdfast:simulated-nodes";
 
-/// The requests that make them; those that are there already are left as they are.
-pub fn actions() -> Vec<Action> {
+/// The requests that make what nodes need, whoever they act as. What is there already is left as it is.
+pub fn needed() -> Vec<Action> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}});
+    let definitions = "customresourcedefinitions";
+    let definition = Resource::new("apiextensions.k8s.io", "v1", definitions, "CustomResourceDefinition", false);
+    let namespaces = Resource::new("", "v1", "namespaces", "Namespace", false);
+    vec![create(&namespaces, namespace), create(&definition, stage::definition())]
+}
+
+/// The requests that give the account of nodes its rights.
+pub fn rights() -> Vec<Action> {
     let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules()});
     let binding = json!({
         "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": ROLE},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
         "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": ACCOUNT}],
     });
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}});
-    let group = "rbac.authorization.k8s.io";
-    [
-        (Resource::new(group, "v1", "clusterroles", "ClusterRole", false), role),
-        (Resource::new(group, "v1", "clusterrolebindings", "ClusterRoleBinding", false), binding),
-        (Resource::new("", "v1", "namespaces", "Namespace", false), namespace),
-        (
-            Resource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false),
-            stage::definition(),
-        ),
-    ]
-    .map(|(resource, object)| {
-        let key = Key::cluster(object["metadata"]["name"].as_str().unwrap_or_default());
-        Action::new(&resource, key, Verb::Create(object))
-    })
-    .into()
+    let resource = |plural, kind| Resource::new("rbac.authorization.k8s.io", "v1", plural, kind, false);
+    let bindings = resource("clusterrolebindings", "ClusterRoleBinding");
+    vec![create(&resource("clusterroles", "ClusterRole"), role), create(&bindings, binding)]
+}
+
+fn create(resource: &Resource, object: Value) -> Action {
+    let key = Key::cluster(object["metadata"]["name"].as_str().unwrap_or_default());
+    Action::new(resource, key, Verb::Create(object))
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";

@@ -1,12 +1,12 @@
 //! What is counted of queues, under the names that Kubernetes' components have.
 
 use holdfast_world::Driver;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::Metric;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -19,6 +19,11 @@ pub struct Metrics {
     adds: Family<Name, Counter>,
     retries: Family<Name, Counter>,
     work: Family<Name, Histogram>,
+}
+
+/// Where metrics are shown.
+pub trait Register {
+    fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M);
 }
 
 impl Default for Metrics {
@@ -34,7 +39,7 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Shows them where the component shows its own.
-    pub fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut impl Register) {
         registry.register("workqueue_depth", "Current depth of workqueue", self.depth.clone());
         registry.register("workqueue_adds", "Total number of adds handled by workqueue", self.adds.clone());
         registry.register("workqueue_retries", "Total number of retries handled by workqueue", self.retries.clone());

@@ -111,7 +111,6 @@ impl Runtime {
             let ready = (0..self.driver.len()).any(|member| self.driver.can_take(member));
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
-                biased;
                 Some(carried) = carrying.join_next_with_id(), if !carrying.is_empty() => {
                     self.finish(carried, &mut carrying, &mut lost, &mut events);
                 }

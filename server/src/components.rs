@@ -2,11 +2,13 @@
 //! [`Components::start`] each.
 
 use crate::apiserver::read;
+use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
-use crate::scheduling;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::pki::Pki;
+use crate::{scheduling, signing};
+use anyhow::{Context, Result, anyhow};
 use holdfast_controllers::Settings;
-use holdfast_controllers::names::{Choice, OF_THE_SERVER};
+use holdfast_controllers::names::Choice;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_runtime::{Act, Metrics, Runtime};
 use holdfast_scheduler::Configuration;
@@ -46,21 +48,16 @@ pub struct Components {
 }
 
 impl Components {
-    /// What the options say; `default` where they say nothing. What clients of the API trust is in the file `root_ca`.
-    pub fn new(args: &Args, default: &str, root_ca: &Path) -> Result<Components> {
-        let settings = Settings { root_ca: Some(read(root_ca)?), ..Settings::default() };
+    /// What the options say; `default` where they say nothing. The cluster trusts the authority of these certificates, and
+    /// it signs for the cluster.
+    pub fn new(args: &Args, default: &str, pki: &Pki) -> Result<Components> {
+        let signers = signing::all_signers(&pki.authority, &pki.authority_key)?;
+        let settings = Settings { root_ca: Some(read(&pki.authority)?), signers, ..Settings::default() };
         let entries: Vec<&str> = match args.controllers.is_empty() {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),
         };
-        let controllers = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
-        let built: Vec<&str> =
-            holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
-        for name in controllers.named() {
-            if !built.contains(&name) && !OF_THE_SERVER.contains(&name) {
-                bail!("--controllers: {name} is not built yet");
-            }
-        }
+        let controllers = controllers::choose(entries.into_iter(), &settings)?;
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
         let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
         Ok(Components { controllers, settings, nodes, node_template })
@@ -105,7 +102,8 @@ pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
 async fn make_objects(act: InsideAct) {
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
     let actor = Actor { user, field_manager: "kube-apiserver" };
-    for action in holdfast_nodes::objects::actions() {
+    let objects = holdfast_nodes::objects::rights().into_iter().chain(holdfast_nodes::objects::needed());
+    for action in objects {
         if let Err(refusal) = act.act(&actor, &action).await
             && !refusal.is("AlreadyExists")
         {

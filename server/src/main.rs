@@ -7,16 +7,20 @@ mod aggregation;
 mod apiserver;
 mod audit;
 mod components;
+mod controller_manager;
+mod controllers;
 mod envtest;
 mod etcd;
 mod flags;
 mod inside;
+mod nodes;
 mod not_built;
 mod pki;
 mod run;
 mod scheduler;
 mod scheduling;
 mod settled;
+mod signing;
 mod tls;
 mod up;
 
@@ -45,6 +49,10 @@ enum Command {
     Apiserver(Box<flags::Args>),
     /// Start the scheduler against any Kubernetes API server.
     Scheduler(Box<scheduler::Args>),
+    /// Run controllers for an API server elsewhere.
+    ControllerManager(Box<controller_manager::Args>),
+    /// Simulate nodes for any API server: they take pods through their lives, and run no container.
+    Nodes(Box<nodes::Args>),
     /// Print a folder for KUBEBUILDER_ASSETS, so that suites of Go operators run against this server.
     Envtest(envtest::Args),
     /// Stand for etcd where envtest starts one. It keeps nothing.
@@ -84,12 +92,14 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
-    let unbuilt = match arguments.get(1).and_then(|command| command.to_str()) {
-        Some("up" | "apiserver" | "run") => not_built::API_SERVER,
-        Some("scheduler") => not_built::COMPONENT,
+    let unbuilt: &[&[&str]] = match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("up" | "apiserver" | "run") => &[not_built::API_SERVER],
+        Some("scheduler") => &[not_built::COMPONENT],
+        Some("controller-manager") => &[not_built::COMPONENT, not_built::CONTROLLER_MANAGER],
         _ => &[],
     };
-    if let Some(refusal) = not_built::refuse(arguments.get(2..).unwrap_or_default(), unbuilt) {
+    let given = arguments.get(2..).unwrap_or_default();
+    if let Some(refusal) = unbuilt.iter().find_map(|unbuilt| not_built::refuse(given, unbuilt)) {
         eprintln!("holdfast: {refusal}");
         return std::process::ExitCode::FAILURE;
     }
@@ -99,7 +109,9 @@ fn main() -> std::process::ExitCode {
     let outcome = match cli.command {
         Command::Up(args) => up::run(*args),
         Command::Apiserver(args) => apiserver::run(*args),
+        Command::ControllerManager(args) => controller_manager::run(*args, options(&command, &matches)),
         Command::Scheduler(args) => scheduler::run(*args, options(&command, &matches)),
+        Command::Nodes(args) => nodes::run(*args),
         Command::Envtest(args) => envtest::run(&args),
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),

@@ -23,6 +23,7 @@ const RENEWAL_DAYS: i64 = 30;
 /// The files of one cluster.
 pub struct Pki {
     pub authority: PathBuf,
+    pub authority_key: PathBuf,
     pub server_certificate: PathBuf,
     pub server_key: PathBuf,
     pub admin_certificate: PathBuf,
@@ -46,6 +47,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
     let file = |name: &str| folder.join(name);
     let pki = Pki {
         authority: file("ca.crt"),
+        authority_key: file("ca.key"),
         server_certificate: file("server.crt"),
         server_key: file("server.key"),
         admin_certificate: file("admin.crt"),
@@ -59,7 +61,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         files::close(key);
     }
     let signed = [&pki.server_certificate, &pki.admin_certificate];
-    let authority = authority("holdfast-ca", &pki.authority, &file("ca.key"), &signed.map(PathBuf::as_path), write)?;
+    let authority = authority("holdfast-ca", &pki.authority, &pki.authority_key, &signed.map(PathBuf::as_path), write)?;
     let signed = [pki.front_proxy_certificate.as_path()];
     let front_proxy = self::authority(
         "holdfast-front-proxy-ca",
@@ -168,7 +170,7 @@ fn is_good(certificate: &Path, key: &Path, names: &[String], addresses: &[IpAddr
 }
 
 /// A key in any of the forms that people have.
-fn key_pair(path: &Path) -> Result<KeyPair> {
+pub fn key_pair(path: &Path) -> Result<KeyPair> {
     let key = keys::private_key_in_pkcs8(read(path)?.as_bytes()).map_err(|why| anyhow!("{}: {why}", path.display()))?;
     KeyPair::try_from(&key).with_context(|| format!("read {}", path.display()))
 }

@@ -135,6 +135,42 @@ impl Options for ApiServer {
     ];
 }
 
+/// Of `holdfast controller-manager`.
+#[derive(Debug, Clone)]
+pub enum ControllerManager {}
+
+impl Options for ControllerManager {
+    const OPTIONS: &'static [Row] = &[
+        row("allow-untagged-cloud", Form::Switch, no, NO_CLOUD),
+        row("cloud-provider", Form::Value, no_cloud, NO_CLOUD),
+        row("cluster-name", Form::Value, any, NO_CLOUD),
+        row("configure-cloud-routes", Form::Switch, boolean, NO_CLOUD),
+        row("controller-start-interval", Form::Value, zero, "0s: controllers start together"),
+        row("min-resync-period", Form::Value, duration, "Any: nothing is looked at again only because time passes"),
+        row("namespace-sync-period", Form::Value, duration, "Any: the API server empties namespaces itself"),
+        row("node-monitor-period", Form::Value, duration, "Any: a node is looked at when its time is over"),
+        row("node-sync-period", Form::Value, duration, NO_CLOUD),
+        row("resource-quota-sync-period", Form::Value, duration, "Any: what is used is counted with every change"),
+        row("route-reconciliation-period", Form::Value, duration, NO_CLOUD),
+    ];
+}
+
+const NO_CLOUD: &str = "It is about a cloud, and this process has none";
+
+fn no_cloud(text: &str) -> Result<(), String> {
+    match text {
+        "" | "external" => Ok(()),
+        other => Err(format!("{other:?}: no cloud is built in")),
+    }
+}
+
+fn zero(text: &str) -> Result<(), String> {
+    match parse_duration(text)?.is_zero() {
+        true => Ok(()),
+        false => Err("controllers start together here".into()),
+    }
+}
+
 /// Of `holdfast etcd`, which keeps nothing, has no peers and writes no log.
 #[derive(Debug, Clone)]
 pub enum Etcd {}
@@ -191,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_tables_are_sorted() {
-        for table in [ApiServer::OPTIONS, Etcd::OPTIONS] {
+        for table in [ApiServer::OPTIONS, ControllerManager::OPTIONS, Etcd::OPTIONS] {
             assert!(table.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
         }
     }

@@ -48,7 +48,8 @@ pub struct Refused {
 }
 
 impl Server {
-    /// Starts on the folder, with more options, and waits until it is ready.
+    /// Starts on the folder, with more options, and waits until it is ready. No controller runs unless an option says
+    /// which.
     pub fn start(data: &Path, options: &[&str]) -> Server {
         match Server::try_start(data, options) {
             Ok(server) => server,
@@ -60,6 +61,9 @@ impl Server {
     pub fn try_start(data: &Path, options: &[&str]) -> Result<Server, Refused> {
         let mut command = Command::new(binary());
         command.args(["up", "--port", "0", "--data-dir"]).arg(data).args(options);
+        if !options.iter().any(|option| option.starts_with("--controllers")) {
+            command.arg("--controllers=-*");
+        }
         Server::spawn(command)
     }
 

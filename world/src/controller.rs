@@ -53,7 +53,8 @@ pub trait Controller: Send {
     /// Asks the world for the indexes that it looks things up by, before any object is there.
     fn indexes(&self, _world: &mut World) {}
 
-    /// Whether it looks at the metadata of all objects there are, whatever their kind.
+    /// Whether it looks at all objects there are, whatever their kind: at their metadata, but for labels and annotations,
+    /// where nobody names the resource.
     fn sees_everything(&self) -> bool {
         false
     }

@@ -310,3 +310,143 @@ impl Written {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::Pod;
+    use crate::{Action, Verb, View};
+    use serde_json::json;
+
+    /// Wants one pod, and fails at the sight of one that is called `bad`.
+    struct One;
+
+    impl Controller for One {
+        fn name(&self) -> &'static str {
+            "one-controller"
+        }
+
+        fn resources(&self) -> Vec<Resource> {
+            vec![Pod::resource().clone()]
+        }
+
+        fn begin(&mut self, _: &World, keys: &mut Keys) {
+            keys.add(Key::cluster("one"));
+        }
+
+        fn concerns(&mut self, _: &World, _: &Change, keys: &mut Keys) {
+            keys.add(Key::cluster("one"));
+            keys.add(Key::cluster("other"));
+        }
+
+        fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+            let mut plan = Plan::default();
+            assert!(world.all::<Pod>().all(|pod| pod.meta().name != "bad" || *key.name != *"one"), "it is bad");
+            if world.all::<Pod>().next().is_none() {
+                plan.then(Action::new(Pod::resource(), Key::new("default", ""), Verb::Create(json!({}))));
+            }
+            plan
+        }
+    }
+
+    fn now() -> Time {
+        Time::from_second(1_795_255_200)
+    }
+
+    fn driver() -> Driver {
+        let mut driver = Driver::new();
+        driver.add(Box::new(One), 2, BackOff::default());
+        driver
+    }
+
+    fn take(driver: &mut Driver, at: Time) -> Option<String> {
+        driver.take(|| Stamp { time: at, seed: 0 }).map(|task| task.key.to_string())
+    }
+
+    fn see(driver: &mut Driver, name: &str, version: u64) {
+        let bytes = json!({"metadata": {"name": name, "namespace": "default", "uid": name}}).to_string();
+        driver.change(Pod::resource(), Key::new("default", name), Some(bytes.into()), version, now());
+        driver.settle();
+    }
+
+    #[test]
+    fn nothing_is_planned_before_the_world_is_complete() {
+        let mut driver = driver();
+        see(&mut driver, "a", 1);
+        assert_eq!(take(&mut driver, now()), None);
+        driver.complete();
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn a_key_waits_until_the_world_shows_what_was_written_for_it() {
+        let mut driver = driver();
+        driver.complete();
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
+        let (resource, key) = (Pod::resource().clone(), Key::new("default", "a"));
+        let written = vec![Written { resource, key, came: Came::Version(7) }];
+        driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
+        see(&mut driver, "other", 6);
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("other"), "another key waits for nothing");
+        assert_eq!(take(&mut driver, now()), None);
+        see(&mut driver, "a", 7);
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn what_is_not_shown_is_not_waited_for() {
+        let mut driver = driver();
+        driver.complete();
+        take(&mut driver, now());
+        let resource = Resource::new("", "v1", "secrets", "Secret", true);
+        let written = vec![Written { resource, key: Key::new("default", "a"), came: Came::Version(7) }];
+        driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
+        see(&mut driver, "a", 1);
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn a_deletion_is_awaited_by_the_uid() {
+        let mut driver = driver();
+        driver.complete();
+        see(&mut driver, "a", 1);
+        take(&mut driver, now());
+        let (resource, key) = (Pod::resource().clone(), Key::new("default", "a"));
+        let written = vec![Written { resource: resource.clone(), key: key.clone(), came: Came::Gone("a".into()) }];
+        driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("other"));
+        assert_eq!(take(&mut driver, now()), None);
+        driver.change(&resource, key, None, 2, now());
+        driver.settle();
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn a_panic_fails_its_key_alone_and_is_tried_again_later() {
+        let mut driver = driver();
+        driver.complete();
+        see(&mut driver, "bad", 1);
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("other"));
+        driver.done(0, Key::cluster("other"), Outcome::default(), now());
+        assert_eq!(driver.next_time(), Some(now().plus_millis(5)));
+        driver.change(Pod::resource(), Key::new("default", "bad"), None, 2, now());
+        driver.settle();
+        assert!(take(&mut driver, now().plus_millis(5)).is_some());
+    }
+
+    #[test]
+    fn a_list_tells_what_has_come_and_what_has_gone() {
+        let mut driver = driver();
+        driver.complete();
+        see(&mut driver, "a", 1);
+        let object = |name: &str| {
+            let bytes = json!({"metadata": {"name": name, "namespace": "default", "uid": name}}).to_string();
+            (Key::new("default", name), bytes.into(), 5)
+        };
+        driver.replace(Pod::resource(), vec![object("b")], 5, now());
+        let names: Vec<&str> = driver.world().all::<Pod>().map(|pod| pod.meta().name.as_str()).collect();
+        assert_eq!(names, ["b"]);
+        assert!(driver.world().by_uid("a").is_none());
+        assert_eq!(driver.world().version(Pod::resource()), 5);
+    }
+}

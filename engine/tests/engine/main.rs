@@ -10,6 +10,7 @@ mod others;
 mod past;
 mod reading;
 mod stage;
+mod tapping;
 mod turns;
 mod watching;
 

@@ -12,7 +12,7 @@ use kube::Client;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 /// How much news may wait, and how much is taken at once.
@@ -38,6 +38,8 @@ pub struct RemoteFeed {
     patience: Option<Instant>,
     /// When discovery is to be asked; it has not been, or something has changed.
     discover_at: Option<Instant>,
+    /// It is being asked.
+    discovering: Option<JoinHandle<Result<Vec<Resource>, Refusal>>>,
     begun: bool,
 }
 
@@ -55,6 +57,7 @@ impl RemoteFeed {
             awaited: BTreeSet::new(),
             patience: Some(Instant::now() + PATIENCE),
             discover_at: everything.then(Instant::now),
+            discovering: None,
             begun: false,
         }
     }
@@ -74,7 +77,6 @@ impl RemoteFeed {
 
     /// Follows what there is by now, and no longer what there is no more.
     fn take_discovered(&mut self, found: Result<Vec<Resource>, Refusal>) -> Vec<News> {
-        self.discover_at = None;
         let found = match found {
             Ok(found) => found,
             Err(refusal) => {
@@ -131,11 +133,19 @@ impl RemoteFeed {
 
     fn is_complete(&self) -> bool {
         let Some(patience) = self.patience else { return false };
-        let discovered = self.discover_at.is_none();
+        let discovered = self.discover_at.is_none() && self.discovering.is_none();
         let over = Instant::now() >= patience;
         let named = self.awaited.iter().any(|resource| self.named.contains(resource));
         !named && (over || discovered && self.awaited.is_empty())
     }
+}
+
+/// What discovery says, if it is being asked.
+async fn asked(
+    discovering: &mut Option<JoinHandle<Result<Vec<Resource>, Refusal>>>,
+) -> Option<Result<Vec<Resource>, Refusal>> {
+    let answer = discovering.as_mut()?.await;
+    Some(answer.unwrap_or_else(|fault| Err(Refusal { message: fault.to_string(), ..Refusal::default() })))
 }
 
 #[async_trait]
@@ -152,13 +162,19 @@ impl Feed for RemoteFeed {
         let mut came = Vec::new();
         let never = Instant::now() + Duration::from_secs(3600);
         let patience = self.patience.unwrap_or(never);
+        let (at, waits) = (self.discover_at.unwrap_or(never), self.discover_at.is_some() && self.discovering.is_none());
         tokio::select! {
             biased;
             count = self.news.recv_many(&mut came, WAITING_MAX) => debug_assert!(count > 0, "the feed has a sender"),
-            () = tokio::time::sleep_until(self.discover_at.unwrap_or(never)), if self.discover_at.is_some() => {
-                let known: Vec<Resource> = self.followers.keys().cloned().collect();
-                let found = discover(&self.client, &known).await;
+            Some(found) = asked(&mut self.discovering) => {
+                self.discovering = None;
                 return self.take_discovered(found);
+            }
+            () = tokio::time::sleep_until(at), if waits => {
+                self.discover_at = None;
+                let (client, known) = (self.client.clone(), self.followers.keys().cloned().collect::<Vec<_>>());
+                self.discovering = Some(tokio::spawn(async move { discover(&client, &known).await }));
+                return Vec::new();
             }
             () = tokio::time::sleep_until(patience), if self.patience.is_some() => {}
         }

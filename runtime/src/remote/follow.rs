@@ -10,7 +10,7 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Sender;
 
 /// How many objects a page of a list has.
@@ -52,6 +52,7 @@ impl Follower {
         let mut wait = WAIT_MIN;
         let mut from: Option<u64> = None;
         loop {
+            let began = Instant::now();
             let failed = match self.go_on(from).await {
                 Ok(Ended::Unwanted) => return,
                 Ok(Ended::Expired) => {
@@ -59,10 +60,10 @@ impl Follower {
                     continue;
                 }
                 Ok(Ended::Here(version)) => {
-                    // One that ends at once, again and again, is a failure, too.
-                    let moved = from != Some(version);
+                    // One that ends at once and has told nothing, again and again, is a failure, too.
+                    let is_well = from != Some(version) || began.elapsed() > WAIT_MAX;
                     from = Some(version);
-                    if moved {
+                    if is_well {
                         wait = WAIT_MIN;
                         continue;
                     }

@@ -11,6 +11,7 @@ mod life;
 mod names;
 mod path;
 mod play;
+mod reduce;
 mod resources;
 
 pub use cluster::Cluster;

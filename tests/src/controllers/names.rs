@@ -1,9 +1,10 @@
 //! Placeholders for everything that a server is free to choose, and objects without what is noise.
 
 use super::Scenario;
-use super::cluster::{AGENT, Cluster, Place, Seen, name_of, place};
+use super::cluster::{Cluster, Place, Seen, name_of, place};
 use super::life::changes;
 use super::path::sorted;
+use super::reduce::reduce;
 use super::resources::Resource;
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -43,7 +44,6 @@ type Held = (Place, String);
 
 pub struct Names<'a> {
     scenario: &'a Scenario,
-    namespace: &'a str,
     /// What the steps say, where placeholders have no place.
     literals: String,
     history: Vec<Seen>,
@@ -63,14 +63,13 @@ pub struct Names<'a> {
 impl<'a> Names<'a> {
     pub fn new(
         scenario: &'a Scenario,
-        namespace: &'a str,
+        namespace: &str,
         cluster: &Cluster,
         history: Vec<Seen>,
         objects: BTreeMap<Held, Arc<Value>>,
     ) -> Names<'a> {
         let mut names = Names {
             scenario,
-            namespace,
             literals: Value::from(scenario.steps.clone()).to_string(),
             history,
             objects,
@@ -320,166 +319,8 @@ impl<'a> Names<'a> {
     }
 
     fn reduced(&self) -> BTreeMap<Held, Value> {
-        self.objects.iter().map(|(held, object)| (held.clone(), self.reduce(object))).collect()
+        self.objects.iter().map(|(held, object)| (held.clone(), reduce(object, &|value| self.walk(value)))).collect()
     }
-
-    /// The object without what says nothing about controllers.
-    fn reduce(&self, object: &Value) -> Value {
-        let mut object = object.clone();
-        let managers = managers(&object["metadata"]["managedFields"]);
-        let made_here = object["metadata"]["managedFields"].as_array().into_iter().flatten().any(|entry| {
-            entry["manager"] == AGENT && entry["operation"] == "Update" && text(&entry["subresource"]).is_empty()
-        });
-        let generation = object["metadata"]["generation"].clone();
-        if let Some(meta) = object["metadata"].as_object_mut() {
-            for name in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink", "generation"] {
-                meta.remove(name);
-            }
-            if made_here && generation.as_i64().is_some_and(|generation| generation > 0) {
-                meta.insert("generation".into(), generation.clone());
-            }
-            for name in ["ownerReferences", "finalizers"] {
-                if let Some(Value::Array(items)) = meta.get_mut(name) {
-                    items.sort_by_key(sorted);
-                }
-            }
-        }
-        self.reduce_status(&mut object["status"], &generation);
-        let kind = text(&object["kind"]);
-        self.reduce_kind(&kind, &mut object);
-        if let Some(fields) = object.as_object_mut() {
-            if fields
-                .get("status")
-                .is_some_and(|status| status.is_null() || status.as_object().is_some_and(Map::is_empty))
-            {
-                fields.remove("status");
-            }
-            fields.insert("managers".into(), managers.into());
-        }
-        object
-    }
-
-    fn reduce_status(&self, status: &mut Value, generation: &Value) {
-        let Some(status) = status.as_object_mut() else { return };
-        let current = |observed: Option<&Value>| !generation.is_null() && observed == Some(generation);
-        if current(status.get("observedGeneration")) {
-            status.insert("observedGeneration".into(), "current".into());
-        }
-        if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
-            for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
-                if current(condition.get("observedGeneration")) {
-                    condition.insert("observedGeneration".into(), "current".into());
-                }
-            }
-            conditions.sort_by_key(|condition| text(&condition["type"]));
-        }
-        for name in ["lastScheduleTime", "lastSuccessfulTime"] {
-            if let Some(time) = status.get_mut(name) {
-                *time = "<time>".into();
-            }
-        }
-    }
-
-    fn reduce_kind(&self, kind: &str, object: &mut Value) {
-        match kind {
-            "Pod" => reduce_pod(object),
-            "Node" => object["status"] = json!({"conditions": object["status"]["conditions"]}),
-            "EndpointSlice" => {
-                for (field, walked) in [("endpoints", true), ("ports", false)] {
-                    let mut items = object[field].as_array().cloned().unwrap_or_default();
-                    items.sort_by_key(|item| if walked { sorted(&self.walk(item)) } else { sorted(item) });
-                    object[field] = items.into();
-                }
-            }
-            "Endpoints" => {
-                let mut subsets = object["subsets"].as_array().cloned().unwrap_or_default();
-                for subset in subsets.iter_mut().filter_map(Value::as_object_mut) {
-                    for field in ["addresses", "notReadyAddresses", "ports"] {
-                        if let Some(Value::Array(items)) = subset.get_mut(field) {
-                            items.sort_by_key(|item| sorted(&self.walk(item)));
-                        }
-                    }
-                }
-                subsets.sort_by_key(|subset| sorted(&self.walk(subset)));
-                object["subsets"] = subsets.into();
-            }
-            "Service" => {
-                for field in ["clusterIP", "clusterIPs"] {
-                    let given = &object["spec"][field];
-                    if !given.is_null() && *given != "None" && *given != json!(["None"]) {
-                        object["spec"][field] = "<ip>".into();
-                    }
-                }
-                for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
-                    if port["nodePort"].as_i64().is_some_and(|port| port > 0) {
-                        port["nodePort"] = "<port>".into();
-                    }
-                }
-            }
-            "Secret" if object["type"] == "kubernetes.io/service-account-token" => {
-                for (name, value) in object["data"].as_object_mut().into_iter().flatten() {
-                    *value = format!("<{name}>").into();
-                }
-            }
-            "CertificateSigningRequest" if object["status"]["certificate"].is_string() => {
-                object["status"]["certificate"] = "<certificate>".into();
-            }
-            "PersistentVolume" => {
-                if let Some(claim) = object["spec"]["claimRef"].as_object_mut() {
-                    claim.remove("resourceVersion");
-                }
-            }
-            "CronJob" => {
-                for active in
-                    object["status"]["active"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
-                {
-                    active.remove("resourceVersion");
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-fn reduce_pod(object: &mut Value) {
-    let going = object["metadata"]["deletionTimestamp"].is_string();
-    let mut status = Map::new();
-    for name in ["phase", "reason", "message", "conditions", "resourceClaimStatuses"] {
-        if let Some(value) = object["status"].get(name) {
-            status.insert(name.into(), value.clone());
-        }
-    }
-    if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
-        conditions.retain(|condition| {
-            condition["type"] != "PodScheduled" && (!going || condition["type"] == "DisruptionTarget")
-        });
-        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
-            for name in ["lastProbeTime", "lastTransitionTime", "observedGeneration"] {
-                condition.remove(name);
-            }
-        }
-        if conditions.is_empty() {
-            status.remove("conditions");
-        }
-    }
-    object["status"] = status.into();
-}
-
-/// `manager operation subresource` of all that are no node's and no scheduler's.
-fn managers(entries: &Value) -> Vec<String> {
-    let mut managers: Vec<String> = Vec::new();
-    for entry in entries.as_array().into_iter().flatten() {
-        let (manager, subresource) = (text(&entry["manager"]), text(&entry["subresource"]));
-        if ["kubelet", "kubemark", "hollow", "kube-scheduler"].iter().any(|other| manager.starts_with(other)) {
-            continue;
-        }
-        let line = format!("{manager} {} {subresource}", text(&entry["operation"])).trim_end().to_owned();
-        if !managers.contains(&line) {
-            managers.push(line);
-        }
-    }
-    managers.sort();
-    managers
 }
 
 fn replace(pattern: &Option<Regex>, text: &str, words: &BTreeMap<String, String>) -> String {
@@ -489,7 +330,7 @@ fn replace(pattern: &Option<Regex>, text: &str, words: &BTreeMap<String, String>
     }
 }
 
-fn text(value: &Value) -> String {
+pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 

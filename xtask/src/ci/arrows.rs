@@ -8,8 +8,12 @@ use serde_json::Value;
 const SERVICE: &str = "holdfast-service";
 const OUTBOUND: &str = "holdfast-outbound";
 
+/// What nothing that only plans may reach.
+const PURE: [&str; 9] =
+    ["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE];
+
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 11] = [
+const NEVER: [(&str, &[&str]); 15] = [
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
     (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
@@ -20,6 +24,15 @@ const NEVER: [(&str, &[&str]); 11] = [
     // Components know the API, and nothing of the server behind it.
     (
         "holdfast-component",
+        &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
+    ),
+    // Plans are pure, and know nothing of who carries them out.
+    ("holdfast-world", &PURE),
+    // They ask the scheduler where the pods of a daemon fit.
+    ("holdfast-controllers", &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE]),
+    ("holdfast-nodes", &PURE),
+    (
+        "holdfast-runtime",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
     // The scheduler's heart is pure, and knows of ours the core alone, for its quantities and expressions.
@@ -55,7 +68,7 @@ const MAY_REACH_HTTP: [&str; 11] = [
     "holdfast-sim",
     "holdfast-tests",
     "holdfast-testing",
-    "holdfast-controllers",
+    "holdfast-runtime",
     "holdfast-cloud-controller",
 ];
 const HTTP: [&str; 2] = ["hyper", "warp"];

@@ -1,0 +1,193 @@
+//! Queries in the part of jq that selectors of Stages are written in: paths, `[]`, `select`, comparisons, alternatives
+//! and the common functions. Nothing in it can define a function or loop, so a query ends, and what it may give is bounded.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use serde_json::Value;
+use std::borrow::Cow;
+use values::{add, at, call, compare, elements, gathered, product, truth};
+
+/// How deeply a query may nest.
+const DEPTH_MAX: usize = 48;
+/// How long the text of a query may be.
+const LENGTH_MAX: usize = 4096;
+/// How many values a query may look at.
+const STEPS_MAX: usize = 20_000;
+
+/// A query that was understood.
+#[derive(Debug, Clone)]
+pub struct Query(Filter);
+
+#[derive(Debug, Clone)]
+enum Filter {
+    Identity,
+    Literal(Value),
+    /// `.name`, `["name"]`, `[0]`: of the input what the other filter names.
+    At(Box<Filter>, Box<Filter>),
+    Each(Box<Filter>),
+    /// `f?`: faults give nothing.
+    Try(Box<Filter>),
+    Pipe(Box<Filter>, Box<Filter>),
+    Both(Box<Filter>, Box<Filter>),
+    /// `a // b`
+    Or(Box<Filter>, Box<Filter>),
+    Any(Box<Filter>, Box<Filter>),
+    All(Box<Filter>, Box<Filter>),
+    Compare(&'static str, Box<Filter>, Box<Filter>),
+    Add(bool, Box<Filter>, Box<Filter>),
+    If(Box<Filter>, Box<Filter>, Box<Filter>),
+    Array(Option<Box<Filter>>),
+    Call(Function, Vec<Filter>),
+}
+
+/// Functions with how many arguments they take.
+macro_rules! functions {
+    ($($name:ident $text:literal $arity:literal),* $(,)?) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        enum Function { $($name),* }
+        const FUNCTIONS: &[(&str, usize, Function)] = &[$(($text, $arity, Function::$name)),*];
+    };
+}
+
+functions! {
+    Add "add" 0, All "all" 0, AllOf "all" 1, Any "any" 0, AnyOf "any" 1, Contains "contains" 1, Empty "empty" 0,
+    EndsWith "endswith" 1, First "first" 0, Has "has" 1, Join "join" 1, Keys "keys" 0, Last "last" 0,
+    Length "length" 0, Lower "ascii_downcase" 0, Map "map" 1, Max "max" 0, Min "min" 0, Not "not" 0, Select "select" 1,
+    Split "split" 1, StartsWith "startswith" 1, ToEntries "to_entries" 0, ToNumber "tonumber" 0, ToString "tostring" 0,
+    Type "type" 0, Values "values" 0,
+}
+
+/// The query meets what it cannot work with, as jq's `null` has no elements.
+struct Fault;
+
+type Found<'a> = Result<Vec<Cow<'a, Value>>, Fault>;
+
+impl Query {
+    pub fn parse(text: &str) -> Result<Query, String> {
+        if text.len() > LENGTH_MAX {
+            return Err(format!("the query is longer than {LENGTH_MAX} bytes"));
+        }
+        parse::filter(text).map(Query)
+    }
+
+    /// What the query gives of a document; nothing, where it meets what it cannot work with.
+    pub fn values<'a>(&self, document: &'a Value) -> Vec<Cow<'a, Value>> {
+        let mut steps = STEPS_MAX;
+        self.0.run(Cow::Borrowed(document), &mut steps).unwrap_or_default()
+    }
+
+    /// The fields that the query begins with: `metadata`, `labels` of `.metadata.labels["a"]`.
+    pub fn path(&self) -> Vec<&str> {
+        fn walk<'f>(filter: &'f Filter, path: &mut Vec<&'f str>) -> bool {
+            match filter {
+                Filter::Identity => true,
+                Filter::At(from, key) => match &**key {
+                    Filter::Literal(Value::String(name)) if walk(from, path) => {
+                        path.push(name);
+                        true
+                    }
+                    Filter::Literal(Value::String(_)) => false,
+                    _ => {
+                        walk(from, path);
+                        false
+                    }
+                },
+                Filter::Each(from) | Filter::Try(from) | Filter::Pipe(from, _) => {
+                    walk(from, path);
+                    false
+                }
+                _ => false,
+            }
+        }
+        let mut path = Vec::new();
+        walk(&self.0, &mut path);
+        path
+    }
+}
+
+impl Filter {
+    fn run<'a>(&self, input: Cow<'a, Value>, steps: &mut usize) -> Found<'a> {
+        *steps = steps.checked_sub(1).ok_or(Fault)?;
+        Ok(match self {
+            Filter::Identity => vec![input],
+            Filter::Literal(value) => vec![Cow::Owned(value.clone())],
+            Filter::At(from, key) => {
+                let keys = key.run(input.clone(), steps)?;
+                let mut found = Vec::new();
+                for value in from.run(input, steps)? {
+                    for key in &keys {
+                        found.push(at(value.clone(), key)?);
+                    }
+                }
+                found
+            }
+            Filter::Each(from) => {
+                let mut found = Vec::new();
+                for value in from.run(input, steps)? {
+                    let parts = elements(value)?;
+                    *steps = steps.checked_sub(parts.len()).ok_or(Fault)?;
+                    found.extend(parts);
+                }
+                found
+            }
+            Filter::Try(filter) => filter.run(input, steps).unwrap_or_default(),
+            Filter::Pipe(first, second) => {
+                let mut found = Vec::new();
+                for value in first.run(input, steps)? {
+                    found.extend(second.run(value, steps)?);
+                }
+                found
+            }
+            Filter::Both(first, second) => {
+                let mut found = first.run(input.clone(), steps)?;
+                found.extend(second.run(input, steps)?);
+                found
+            }
+            Filter::Or(first, second) => {
+                let mut found = first.run(input.clone(), steps).unwrap_or_default();
+                found.retain(|value| truth(value));
+                if found.is_empty() { second.run(input, steps)? } else { found }
+            }
+            Filter::Any(first, second) => self.logic(true, first, second, input, steps)?,
+            Filter::All(first, second) => self.logic(false, first, second, input, steps)?,
+            Filter::Compare(operator, first, second) => {
+                product(first, second, input, steps, |a, b| Ok(Value::Bool(compare(operator, a, b))))?
+            }
+            Filter::Add(plus, first, second) => product(first, second, input, steps, |a, b| add(*plus, a, b))?,
+            Filter::If(condition, then, otherwise) => {
+                let mut found = Vec::new();
+                for value in condition.run(input.clone(), steps)? {
+                    let branch = if truth(&value) { then } else { otherwise };
+                    found.extend(branch.run(input.clone(), steps)?);
+                }
+                found
+            }
+            Filter::Array(None) => vec![Cow::Owned(Value::Array(Vec::new()))],
+            Filter::Array(Some(filter)) => vec![Cow::Owned(gathered(filter.run(input, steps)?))],
+            Filter::Call(function, arguments) => call(*function, arguments, input, steps)?,
+        })
+    }
+
+    fn logic<'a>(
+        &self,
+        decided: bool,
+        first: &Filter,
+        second: &Filter,
+        input: Cow<'a, Value>,
+        steps: &mut usize,
+    ) -> Found<'a> {
+        let mut found = Vec::new();
+        for value in first.run(input.clone(), steps)? {
+            if truth(&value) == decided {
+                found.push(Cow::Owned(Value::Bool(decided)));
+            } else {
+                let others = second.run(input.clone(), steps)?;
+                found.extend(others.into_iter().map(|other| Cow::Owned(Value::Bool(truth(&other)))));
+            }
+        }
+        Ok(found)
+    }
+}

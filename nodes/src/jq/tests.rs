@@ -1,0 +1,76 @@
+use super::*;
+use serde_json::json;
+
+#[test]
+fn queries_give_what_jq_gives() {
+    let pod = json!({
+        "metadata": {"labels": {"a.b/c": "x"}, "ownerReferences": [{"kind": "Job"}, {"kind": "Other"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}],
+            "count": 3},
+    });
+    let rows = [
+        (".", json!([pod])),
+        (".metadata.labels[\"a.b/c\"]", json!(["x"])),
+        (".metadata.labels.\"a.b/c\"", json!(["x"])),
+        (".metadata.ownerReferences.[].kind", json!(["Job", "Other"])),
+        (".metadata.ownerReferences[0].kind", json!(["Job"])),
+        (".metadata.ownerReferences[-1].kind", json!(["Other"])),
+        (".status.conditions.[] | select( .type == \"Ready\" ) | .status", json!(["True"])),
+        (".status.conditions[] | select(.type == \"Ready\" and .status != \"True\")", json!([])),
+        (".metadata.deletionTimestamp", json!([null])),
+        (".missing.deep.er", json!([null])),
+        // Nothing has no elements: the query gives nothing.
+        (".missing.[].kind", json!([])),
+        (".missing[]?", json!([])),
+        (".missing // \"none\"", json!(["none"])),
+        (".status.count > 2, (.status.count | tostring)", json!([true, "3"])),
+        ("[.status.conditions[].type] | length", json!([2])),
+        (".status.conditions | map(.type) | join(\",\")", json!(["Ready,Other"])),
+        (".status.conditions | any(.status == \"False\")", json!([true])),
+        ("if .status.count == 3 then \"three\" else \"other\" end", json!(["three"])),
+        (".metadata.labels | keys", json!([["a.b/c"]])),
+        (".status.count - 1", json!([2])),
+        (".status | has(\"count\") | not", json!([false])),
+    ];
+    for (text, wanted) in rows {
+        let query = Query::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+        let found: Value = query.values(&pod).into_iter().map(Cow::into_owned).collect();
+        assert_eq!(found, wanted, "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_name() {
+    for (text, complaint) in [
+        ("def f: f; f", "':' in query"),
+        ("input", "function input/0"),
+        ("range(10)", "function range/1"),
+        (".a | ", "ends where a term"),
+        (".a[", "ends where a term"),
+        (".a b", "unexpected b"),
+        ("{a: 1}", "'{' in query"),
+        ("$x", "'$' in query"),
+    ] {
+        let error = Query::parse(text).expect_err(text);
+        assert!(error.contains(complaint), "{text}: {error}");
+    }
+    assert!(Query::parse(&"(".repeat(2000)).is_err());
+    assert!(Query::parse(&"[".repeat(2000)).is_err());
+    assert!(Query::parse(&".a".repeat(1000)).is_err());
+    assert!(Query::parse(&"if ".repeat(1000)).is_err());
+}
+
+#[test]
+fn a_query_that_multiplies_gives_nothing() {
+    let many: Value = (0..2000).map(Value::from).collect();
+    let query = Query::parse("[.[] == .[]] | length").expect("a query");
+    assert!(query.values(&many).is_empty());
+}
+
+#[test]
+fn the_path_of_a_query_is_its_leading_names() {
+    let path = |text| Query::parse(text).expect("a query").path().join(".");
+    assert_eq!(path(".metadata.labels[\"a.b/c\"]"), "metadata.labels.a.b/c");
+    assert_eq!(path(".status.conditions.[] | select(.type == \"Ready\") | .status"), "status.conditions");
+    assert_eq!(path("1"), "");
+}

@@ -1,0 +1,272 @@
+//! What the functions and operators of queries do with values.
+
+use super::{Fault, Filter, Found, Function};
+use serde_json::{Number, Value};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+pub fn product<'a>(
+    first: &Filter,
+    second: &Filter,
+    input: Cow<'a, Value>,
+    steps: &mut usize,
+    combine: impl Fn(&Value, &Value) -> Result<Value, Fault>,
+) -> Found<'a> {
+    let (left, right) = (first.run(input.clone(), steps)?, second.run(input, steps)?);
+    *steps = steps.checked_sub(left.len().saturating_mul(right.len())).ok_or(Fault)?;
+    let mut found = Vec::new();
+    for b in &right {
+        for a in &left {
+            found.push(Cow::Owned(combine(a, b)?));
+        }
+    }
+    Ok(found)
+}
+
+pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>, steps: &mut usize) -> Found<'a> {
+    let one = |value: Value| Ok(vec![Cow::Owned(value)]);
+    let argument = |steps: &mut usize| -> Result<Value, Fault> {
+        let filter = arguments.first().ok_or(Fault)?;
+        Ok(filter.run(input.clone(), steps)?.into_iter().next().ok_or(Fault)?.into_owned())
+    };
+    match function {
+        Function::Empty => Ok(Vec::new()),
+        Function::Not => one(Value::Bool(!truth(&input))),
+        Function::Values => Ok(if input.is_null() { Vec::new() } else { vec![input] }),
+        Function::Select => {
+            let verdicts = arguments.first().ok_or(Fault)?.run(input.clone(), steps)?;
+            Ok(verdicts.into_iter().filter(|verdict| truth(verdict)).map(|_| input.clone()).collect())
+        }
+        Function::Map => {
+            let filter = arguments.first().ok_or(Fault)?;
+            let mut found = Vec::new();
+            for part in elements(input)? {
+                found.extend(filter.run(part, steps)?);
+            }
+            one(gathered(found))
+        }
+        Function::Any | Function::All | Function::AnyOf | Function::AllOf => {
+            let wanted = matches!(function, Function::Any | Function::AnyOf);
+            for part in elements(input)? {
+                let verdicts = match arguments.first() {
+                    Some(filter) => filter.run(part, steps)?,
+                    None => vec![part],
+                };
+                if verdicts.iter().any(|verdict| truth(verdict) == wanted) {
+                    return one(Value::Bool(wanted));
+                }
+            }
+            one(Value::Bool(!wanted))
+        }
+        Function::Length => one(match &*input {
+            Value::Null => 0.into(),
+            Value::String(text) => text.chars().count().into(),
+            Value::Array(items) => items.len().into(),
+            Value::Object(fields) => fields.len().into(),
+            number @ Value::Number(_) => number.clone(),
+            Value::Bool(_) => return Err(Fault),
+        }),
+        Function::Keys => one(match &*input {
+            Value::Object(fields) => {
+                let mut keys: Vec<&String> = fields.keys().collect();
+                keys.sort();
+                keys.into_iter().map(|key| Value::from(key.as_str())).collect()
+            }
+            Value::Array(items) => (0..items.len()).map(Value::from).collect(),
+            _ => return Err(Fault),
+        }),
+        Function::ToEntries => one(match &*input {
+            Value::Object(fields) => {
+                fields.iter().map(|(key, value)| serde_json::json!({"key": key, "value": value})).collect()
+            }
+            _ => return Err(Fault),
+        }),
+        Function::Has => one(Value::Bool(match (&*input, argument(steps)?) {
+            (Value::Object(fields), Value::String(name)) => fields.contains_key(&name),
+            (Value::Array(items), Value::Number(index)) => {
+                index.as_u64().is_some_and(|index| index < items.len() as u64)
+            }
+            _ => return Err(Fault),
+        })),
+        Function::First => Ok(vec![at(input, &Value::from(0))?]),
+        Function::Last => Ok(vec![at(input, &Value::from(-1))?]),
+        Function::Min | Function::Max => {
+            let parts = elements(input)?.into_iter();
+            let chosen = if function == Function::Min {
+                parts.min_by(|a, b| order(a, b))
+            } else {
+                parts.max_by(|a, b| order(a, b))
+            };
+            Ok(vec![chosen.unwrap_or(Cow::Owned(Value::Null))])
+        }
+        Function::Add => {
+            let mut sum = Value::Null;
+            for part in elements(input)? {
+                sum = add(true, &sum, &part)?;
+            }
+            one(sum)
+        }
+        Function::Type => one(Value::from(match &*input {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        })),
+        Function::ToString => one(match &*input {
+            Value::String(text) => Value::from(text.as_str()),
+            other => Value::from(other.to_string()),
+        }),
+        Function::ToNumber => match &*input {
+            Value::Number(_) => Ok(vec![input]),
+            Value::String(text) => one(serde_json::from_str::<Number>(text).map_err(|_| Fault)?.into()),
+            _ => Err(Fault),
+        },
+        Function::Lower => one(Value::from(input.as_str().ok_or(Fault)?.to_ascii_lowercase())),
+        Function::StartsWith => {
+            one(Value::Bool(texts(&input, &argument(steps)?)?.0.starts_with(texts(&input, &argument(steps)?)?.1)))
+        }
+        Function::EndsWith => {
+            one(Value::Bool(texts(&input, &argument(steps)?)?.0.ends_with(texts(&input, &argument(steps)?)?.1)))
+        }
+        Function::Contains => one(Value::Bool(contains(&input, &argument(steps)?))),
+        Function::Split => {
+            let by = argument(steps)?;
+            let (text, by) = texts(&input, &by)?;
+            one(text.split(by).map(Value::from).collect())
+        }
+        Function::Join => {
+            let by = argument(steps)?;
+            let parts: Vec<String> = elements(input.clone())?
+                .iter()
+                .map(|part| match &**part {
+                    Value::String(text) => text.clone(),
+                    Value::Null => String::new(),
+                    other => other.to_string(),
+                })
+                .collect();
+            one(Value::from(parts.join(by.as_str().ok_or(Fault)?)))
+        }
+    }
+}
+
+fn texts<'v>(one: &'v Value, other: &'v Value) -> Result<(&'v str, &'v str), Fault> {
+    Ok((one.as_str().ok_or(Fault)?, other.as_str().ok_or(Fault)?))
+}
+
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::String(whole), Value::String(part)) => whole.contains(part.as_str()),
+        (Value::Array(whole), Value::Array(parts)) => {
+            parts.iter().all(|part| whole.iter().any(|item| contains(item, part)))
+        }
+        (Value::Object(whole), Value::Object(parts)) => {
+            parts.iter().all(|(name, part)| whole.get(name).is_some_and(|value| contains(value, part)))
+        }
+        (whole, part) => whole == part,
+    }
+}
+
+pub fn gathered(found: Vec<Cow<'_, Value>>) -> Value {
+    found.into_iter().map(Cow::into_owned).collect()
+}
+
+pub fn truth(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
+pub fn at<'a>(value: Cow<'a, Value>, key: &Value) -> Result<Cow<'a, Value>, Fault> {
+    let null = || Cow::Owned(Value::Null);
+    let place = |length: usize| -> Option<usize> {
+        let index = key.as_i64()?;
+        let index = if index < 0 { index.checked_add(i64::try_from(length).ok()?)? } else { index };
+        usize::try_from(index).ok()
+    };
+    match (value, key) {
+        (value, _) if value.is_null() => Ok(null()),
+        (Cow::Borrowed(Value::Object(fields)), Value::String(name)) => {
+            Ok(fields.get(name).map_or_else(null, Cow::Borrowed))
+        }
+        (Cow::Owned(Value::Object(mut fields)), Value::String(name)) => {
+            Ok(fields.remove(name).map_or_else(null, Cow::Owned))
+        }
+        (Cow::Borrowed(Value::Array(items)), Value::Number(_)) => {
+            Ok(place(items.len()).and_then(|place| items.get(place)).map_or_else(null, Cow::Borrowed))
+        }
+        (Cow::Owned(Value::Array(mut items)), Value::Number(_)) => Ok(place(items.len())
+            .filter(|place| *place < items.len())
+            .map_or_else(null, |place| Cow::Owned(items.swap_remove(place)))),
+        _ => Err(Fault),
+    }
+}
+
+pub fn elements(value: Cow<'_, Value>) -> Result<Vec<Cow<'_, Value>>, Fault> {
+    Ok(match value {
+        Cow::Borrowed(Value::Array(items)) => items.iter().map(Cow::Borrowed).collect(),
+        Cow::Borrowed(Value::Object(fields)) => fields.values().map(Cow::Borrowed).collect(),
+        Cow::Owned(Value::Array(items)) => items.into_iter().map(Cow::Owned).collect(),
+        Cow::Owned(Value::Object(fields)) => fields.into_iter().map(|(_, value)| Cow::Owned(value)).collect(),
+        _ => return Err(Fault),
+    })
+}
+
+pub fn add(plus: bool, one: &Value, other: &Value) -> Result<Value, Fault> {
+    match (one, other) {
+        (Value::Null, value) | (value, Value::Null) if plus => Ok(value.clone()),
+        (Value::Number(one), Value::Number(other)) => {
+            if let (Some(one), Some(other)) = (one.as_i64(), other.as_i64()) {
+                let sum = if plus { one.checked_add(other) } else { one.checked_sub(other) };
+                if let Some(sum) = sum {
+                    return Ok(sum.into());
+                }
+            }
+            let (one, other) = (one.as_f64().ok_or(Fault)?, other.as_f64().ok_or(Fault)?);
+            Ok(Number::from_f64(if plus { one + other } else { one - other }).ok_or(Fault)?.into())
+        }
+        (Value::String(one), Value::String(other)) if plus => Ok(Value::from(format!("{one}{other}"))),
+        (Value::Array(one), Value::Array(other)) if plus => Ok(one.iter().chain(other).cloned().collect()),
+        (Value::Array(one), Value::Array(other)) => {
+            Ok(one.iter().filter(|item| !other.contains(item)).cloned().collect())
+        }
+        _ => Err(Fault),
+    }
+}
+
+pub fn compare(operator: &str, one: &Value, other: &Value) -> bool {
+    let ordering = order(one, other);
+    match operator {
+        "==" => ordering.is_eq(),
+        "!=" => ordering.is_ne(),
+        "<" => ordering.is_lt(),
+        "<=" => ordering.is_le(),
+        ">" => ordering.is_gt(),
+        _ => ordering.is_ge(),
+    }
+}
+
+/// jq's order of all values: null, booleans, numbers, texts, arrays, objects.
+fn order(one: &Value, other: &Value) -> Ordering {
+    let rank = |value: &Value| match value {
+        Value::Null => 0,
+        Value::Bool(false) => 1,
+        Value::Bool(true) => 2,
+        Value::Number(_) => 3,
+        Value::String(_) => 4,
+        Value::Array(_) => 5,
+        Value::Object(_) => 6,
+    };
+    rank(one).cmp(&rank(other)).then_with(|| match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            one.as_f64().partial_cmp(&other.as_f64()).unwrap_or(Ordering::Equal)
+        }
+        (Value::String(one), Value::String(other)) => one.cmp(other),
+        (Value::Array(one), Value::Array(other)) => {
+            let parts = one.iter().zip(other).map(|(one, other)| order(one, other));
+            parts.fold(Ordering::Equal, Ordering::then).then(one.len().cmp(&other.len()))
+        }
+        (Value::Object(one), Value::Object(other)) if one == other => Ordering::Equal,
+        (Value::Object(one), Value::Object(other)) => format!("{one:?}").cmp(&format!("{other:?}")),
+        _ => Ordering::Equal,
+    })
+}

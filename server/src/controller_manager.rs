@@ -1,0 +1,115 @@
+//! `holdfast controller-manager`: controllers for an API server elsewhere, Holdfast's or any other.
+
+use crate::controllers::{self, Chosen};
+use anyhow::{Result, anyhow};
+use async_trait::async_trait;
+use holdfast_component::component::{Component, Kind};
+use holdfast_component::files::keep_others_out;
+use holdfast_component::logging;
+use holdfast_component::metrics::Metrics as Shown;
+use holdfast_component::options::{ComponentArgs, ElectionSettings, joined};
+use holdfast_component::throttle::Rate;
+use holdfast_runtime::metrics::Register;
+use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
+use holdfast_runtime::{Metrics, Runtime, System};
+use holdfast_transport_http::paths::API_VERSION;
+use holdfast_world::Actor;
+use prometheus_client::encoding::EncodeMetric;
+use prometheus_client::registry::Metric;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const KIND: Kind =
+    Kind { name: "kube-controller-manager", version: API_VERSION, secure_port: 10257, tolerates_lookup_failure: false };
+/// What one controller asks for, when no option says so.
+const RATE: Rate = Rate { qps: 20.0, burst: 30 };
+
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+pub struct Args {
+    #[command(flatten)]
+    controllers: controllers::Args,
+    #[command(flatten)]
+    component: ComponentArgs,
+}
+
+/// `flags` are the options with their values, as `/flagz` shows them.
+pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    if let Some(version) = KIND.version_text(&args.component) {
+        println!("{version}");
+        return Ok(());
+    }
+    let _log = logging::init(&args.component.logging).map_err(anyhow::Error::msg)?;
+    keep_others_out();
+    holdfast_chronicle::runtime()?.block_on(start(args, flags))
+}
+
+async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    let Args { controllers, component: options } = args;
+    let mut settings = ElectionSettings::usual(KIND.name);
+    options.election.apply(&mut settings);
+    let mut faults = options.faults();
+    faults.extend(settings.faults("leaderElection"));
+    if !faults.is_empty() {
+        return Err(anyhow::Error::msg(joined(&faults)));
+    }
+    let chosen = controllers.chosen()?;
+    let kubeconfig = options.client.kubeconfig.clone();
+    let rate = Rate {
+        qps: options.client.kube_api_qps.unwrap_or(RATE.qps),
+        burst: options.client.kube_api_burst.unwrap_or(RATE.burst),
+    };
+    let profiling = options.debugging.profiling.unwrap_or(true);
+    let component = Arc::new(Component::new(KIND, options, flags, profiling)?);
+    component.show("kubecontrollermanager.config.k8s.io", controllers.document());
+    component.serve(None).await?;
+    let own_credentials = controllers.use_service_account_credentials;
+    let place = Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
+    let work = control(place, chosen, own_credentials);
+    component.work(&settings, kubeconfig.as_deref(), rate, work).await.map(drop)
+}
+
+/// Runs the controllers.
+async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<()> {
+    let metrics = Arc::new(Metrics::default());
+    metrics.register(&mut Registering(place.component.metrics()));
+    // Watches and tokens are the process's own business, and wait for no controller.
+    let root = place.client("shared-informers", None).await.map_err(|why| anyhow!(why))?;
+    let act = Arc::new(RemoteAct::new(Arc::new(place), root.clone(), own_credentials));
+    let mut runtime = Runtime::new(act, Arc::new(System), metrics);
+    let names: Vec<&str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
+    tracing::info!(?names, "controllers start");
+    let workers: Vec<usize> = names.iter().map(|name| chosen.workers(name)).collect();
+    for (controller, workers) in chosen.controllers.into_iter().zip(workers) {
+        let actor = Actor::of(controller.as_ref());
+        runtime.add(controller, actor, workers);
+    }
+    let driver = runtime.driver();
+    let feed = RemoteFeed::new(root, driver.resources().cloned().collect(), driver.sees_everything());
+    runtime.run(feed).await;
+    Ok(())
+}
+
+/// Where the API server is, and how fast each controller may ask it.
+struct Place {
+    component: Arc<Component>,
+    kubeconfig: Option<PathBuf>,
+    rate: Rate,
+}
+
+#[async_trait]
+impl Connect for Place {
+    async fn client(&self, account: &str, token: Option<&str>) -> Result<kube::Client, String> {
+        let api = self.component.api_as(self.kubeconfig.as_deref(), &format!("/{account}"), token, self.rate).await;
+        Ok(api.map_err(|error| format!("{error:#}"))?.client().clone())
+    }
+}
+
+/// Shows metrics where the component shows its own.
+struct Registering<'a>(&'a Shown);
+
+impl Register for Registering<'_> {
+    fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M) {
+        self.0.register(name, help, metric);
+    }
+}

@@ -1,0 +1,266 @@
+//! The options of controllers, and what they come to.
+
+use crate::apiserver::read;
+use crate::settled::{ControllerManager, Settled};
+use crate::signing;
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_controllers::Settings;
+use holdfast_controllers::names::{Choice, OF_THE_SERVER};
+use holdfast_world::Controller;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What `holdfast controller-manager` takes besides what every component does.
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+pub struct Args {
+    /// Which controllers run: * for all that run by default, NAME for one, -NAME for all but that one.
+    #[arg(long, value_delimiter = ',', default_value = "*", value_name = "NAMES", allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// Each controller acts as an account of its own in kube-system, with a token that is renewed.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub use_service_account_credentials: bool,
+    /// Delete what has lost its owners. It must be as the API server has it.
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    enable_garbage_collector: bool,
+    /// What clients of the API trust: published in each namespace, and in the tokens of Secrets.
+    #[arg(long, value_name = "FILE")]
+    root_ca_file: Option<PathBuf>,
+    /// Make volumes for claims of classes that ask for it.
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    enable_dynamic_provisioning: bool,
+    /// Make volumes that are folders on nodes; for tests on one node.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    enable_hostpath_provisioner: bool,
+    /// How often claims that wait are looked at again.
+    #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
+    pvclaimbinder_sync_period: Duration,
+    /// How many pods that have ended there may be before the oldest are deleted; 0 for any number.
+    #[arg(long, default_value_t = 12_500, allow_negative_numbers = true, value_name = "COUNT")]
+    terminated_pod_gc_threshold: i64,
+    /// How long a token of a Secret that nobody uses is kept.
+    #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
+    legacy_service_account_token_clean_up_period: Duration,
+    /// How long a node may be silent before it counts as lost.
+    #[arg(long, default_value = "50s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Nodes")]
+    node_monitor_grace_period: Duration,
+    /// The same for a node that is new.
+    #[arg(long, default_value = "1m0s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Nodes")]
+    node_startup_grace_period: Duration,
+    /// Nodes a second whose pods are evicted.
+    #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Nodes")]
+    node_eviction_rate: f64,
+    /// The same in a zone of which many nodes are lost.
+    #[arg(long, default_value_t = 0.01, value_name = "RATE", help_heading = "Nodes")]
+    secondary_node_eviction_rate: f64,
+    /// With no more nodes than that, nobody is evicted from such a zone.
+    #[arg(long, default_value_t = 50, value_name = "COUNT", help_heading = "Nodes")]
+    large_cluster_size_threshold: usize,
+    /// Which part of the nodes of a zone is many, from 0 to 1.
+    #[arg(long, default_value_t = 0.55, value_name = "PART", help_heading = "Nodes")]
+    unhealthy_zone_threshold: f64,
+    #[command(flatten)]
+    signing: signing::Args,
+    /// How long certificates are good, unless a request asks for less.
+    #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
+    cluster_signing_duration: Duration,
+    #[command(flatten)]
+    workers: Workers,
+    #[command(flatten)]
+    _settled: Settled<ControllerManager>,
+}
+
+/// Which controllers run, and how.
+pub struct Chosen {
+    pub controllers: Vec<Box<dyn Controller>>,
+    workers: BTreeMap<&'static str, usize>,
+}
+
+impl Args {
+    pub fn settings(&self) -> Result<Settings> {
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+        for (option, part) in [
+            ("node-eviction-rate", self.node_eviction_rate),
+            ("secondary-node-eviction-rate", self.secondary_node_eviction_rate),
+        ] {
+            ensure!(part.is_finite() && part >= 0.0, "--{option}={part}: it is a number of nodes a second");
+        }
+        let part = self.unhealthy_zone_threshold;
+        ensure!((0.0..=1.0).contains(&part), "--unhealthy-zone-threshold={part}: it is a part, from 0 to 1");
+        let mut settings = Settings {
+            root_ca: self.root_ca_file.as_ref().map(read).transpose()?,
+            signers: self.signing.signers()?,
+            signing_seconds: seconds(self.cluster_signing_duration),
+            account_token_period_seconds: seconds(self.legacy_service_account_token_clean_up_period),
+            terminated_pod_threshold: self.terminated_pod_gc_threshold,
+            claim_binder_period_seconds: seconds(self.pvclaimbinder_sync_period),
+            dynamic_provisioning: self.enable_dynamic_provisioning,
+            host_path_provisioner: self.enable_hostpath_provisioner,
+            ..Settings::default()
+        };
+        let nodes = &mut settings.nodes;
+        nodes.monitor_grace_seconds = seconds(self.node_monitor_grace_period);
+        nodes.startup_grace_seconds = seconds(self.node_startup_grace_period);
+        nodes.eviction_rate = self.node_eviction_rate;
+        nodes.secondary_eviction_rate = self.secondary_node_eviction_rate;
+        nodes.large_cluster = self.large_cluster_size_threshold;
+        nodes.unhealthy_zone = self.unhealthy_zone_threshold;
+        Ok(settings)
+    }
+
+    /// The controllers that are to run.
+    pub fn chosen(&self) -> Result<Chosen> {
+        let settings = self.settings()?;
+        let choice = choose(self.controllers.iter().map(String::as_str), &settings)?;
+        if let Some(name) = choice.named().find(|name| OF_THE_SERVER.contains(name)) {
+            bail!("--controllers: {name} is none of this process: an API server of Holdfast does its work itself");
+        }
+        let collects = |name: &str| self.enable_garbage_collector || name != "garbage-collector-controller";
+        let controllers = holdfast_controllers::all(&settings)
+            .into_iter()
+            .filter(|controller| choice.runs(controller.name()) && collects(controller.name()))
+            .collect();
+        Ok(Chosen { controllers, workers: self.workers.0.clone() })
+    }
+
+    /// As `/configz` shows it.
+    pub fn document(&self) -> Value {
+        json!({
+            "apiVersion": "kubecontrollermanager.config.k8s.io/v1alpha1",
+            "kind": "KubeControllerManagerConfiguration",
+            "Generic": {"Controllers": self.controllers},
+            "GarbageCollectorController": {"EnableGarbageCollector": self.enable_garbage_collector},
+            "KubeCloudShared": {"UseServiceAccountCredentials": self.use_service_account_credentials},
+        })
+    }
+}
+
+impl Chosen {
+    /// How many keys of a controller are worked on at once.
+    pub fn workers(&self, name: &str) -> usize {
+        self.workers.get(name).copied().unwrap_or(1)
+    }
+}
+
+/// Reads `--controllers`. What is asked for by name must be built.
+pub fn choose<'a>(entries: impl Iterator<Item = &'a str>, settings: &Settings) -> Result<Choice> {
+    let choice = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
+    let built: Vec<&str> = holdfast_controllers::all(settings).iter().map(|controller| controller.name()).collect();
+    if let Some(name) = choice.named().find(|name| !built.contains(name) && !OF_THE_SERVER.contains(name)) {
+        bail!("--controllers: {name} is not built yet");
+    }
+    Ok(choice)
+}
+
+/// How many keys of each controller are worked on at once.
+#[derive(Debug, Clone)]
+struct Workers(BTreeMap<&'static str, usize>);
+
+/// Each option with its controller and its default.
+const WORKERS: &[(&str, &str, usize)] = &[
+    ("concurrent-cron-job-syncs", "cronjob-controller", 5),
+    ("concurrent-daemonset-syncs", "daemonset-controller", 2),
+    ("concurrent-deployment-syncs", "deployment-controller", 5),
+    ("concurrent-device-taint-eviction-syncs", "device-taint-eviction-controller", 8),
+    ("concurrent-endpoint-syncs", "endpoints-controller", 5),
+    ("concurrent-ephemeralvolume-syncs", "ephemeral-volume-controller", 5),
+    ("concurrent-gc-syncs", "garbage-collector-controller", 20),
+    ("concurrent-horizontal-pod-autoscaler-syncs", "horizontal-pod-autoscaler-controller", 5),
+    ("concurrent-job-syncs", "job-controller", 5),
+    ("concurrent-namespace-syncs", "namespace-controller", 10),
+    ("concurrent-rc-syncs", "replicationcontroller-controller", 5),
+    ("concurrent-replicaset-syncs", "replicaset-controller", 5),
+    ("concurrent-resource-quota-syncs", "resourcequota-controller", 5),
+    ("concurrent-resourceclaim-syncs", "resourceclaim-controller", 50),
+    ("concurrent-service-endpoint-syncs", "endpointslice-controller", 5),
+    ("concurrent-service-syncs", "service-lb-controller", 1),
+    ("concurrent-serviceaccount-token-syncs", "serviceaccount-token-controller", 5),
+    ("concurrent-statefulset-syncs", "statefulset-controller", 5),
+    ("concurrent-ttl-after-finished-syncs", "ttl-after-finished-controller", 5),
+    ("concurrent-validating-admission-policy-status-syncs", "validatingadmissionpolicy-status-controller", 5),
+    ("mirroring-concurrent-service-endpoint-syncs", "endpointslice-mirroring-controller", 5),
+];
+
+impl clap::FromArgMatches for Workers {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Workers, clap::Error> {
+        let workers = WORKERS.iter().map(|(option, name, default)| {
+            let given = matches.get_one::<u32>(option).map(|given| *given as usize);
+            (*name, given.unwrap_or(*default))
+        });
+        Ok(Workers(workers.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Workers::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Workers {
+    fn augment_args(command: Command) -> Command {
+        WORKERS.iter().fold(command, |command, (option, name, default)| {
+            let parser = clap::value_parser!(u32).range(1..=10_000);
+            let help = format!("How many objects {name} works on at once [default: {default}]");
+            let arg = Arg::new(*option).long(*option).value_parser(parser).help(help);
+            command.arg(arg.value_name("COUNT").help_heading("Workers"))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    #[command(args_override_self = true)]
+    struct Cli {
+        #[command(flatten)]
+        controllers: Args,
+    }
+
+    fn chosen(options: &[&str]) -> Result<Vec<String>, String> {
+        let cli = Cli::try_parse_from(["holdfast"].iter().chain(options)).map_err(|error| error.to_string())?;
+        let chosen = cli.controllers.chosen().map_err(|error| error.to_string())?;
+        Ok(chosen.controllers.iter().map(|controller| controller.name().to_owned()).collect())
+    }
+
+    #[test]
+    fn controllers_are_chosen_by_their_names_old_and_new() {
+        assert_eq!(chosen(&["--controllers=job,garbagecollector"]).expect("known").len(), 2);
+        assert_eq!(
+            chosen(&["--controllers=gc"]).expect_err("unknown"),
+            "--controllers: \"gc\" is not in the list of known controllers"
+        );
+        assert!(
+            !chosen(&["--enable-garbage-collector=false"])
+                .expect("known")
+                .contains(&"garbage-collector-controller".to_owned())
+        );
+        let refused = chosen(&["--controllers=*,selinux-warning-controller"]).expect_err("not built");
+        assert_eq!(refused, "--controllers: selinux-warning-controller is not built yet");
+        let refused = chosen(&["--controllers=namespace"]).expect_err("the server's");
+        assert!(refused.contains("namespace-controller is none of this process"), "{refused}");
+    }
+
+    #[test]
+    fn workers_are_counted_by_controller() {
+        let workers = |options: &[&str], name: &str| {
+            let cli = Cli::try_parse_from(["holdfast"].iter().chain(options)).expect("options");
+            cli.controllers.chosen().expect("controllers").workers(name)
+        };
+        assert_eq!(workers(&[], "deployment-controller"), 5);
+        assert_eq!(workers(&["--concurrent-deployment-syncs=9"], "deployment-controller"), 9);
+        assert_eq!(workers(&["--concurrent-rc-syncs=3"], "replicationcontroller-controller"), 3);
+        assert_eq!(workers(&[], "node-ttl-controller"), 1);
+        assert!(Cli::try_parse_from(["holdfast", "--concurrent-gc-syncs=0"]).is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! `holdfast nodes`: simulated nodes for any API server.
+
+use crate::components::node_template;
+use anyhow::{Context, Result, anyhow};
+use async_trait::async_trait;
+use holdfast_component::logging;
+use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
+use holdfast_runtime::{Act, Metrics, Runtime, System};
+use holdfast_world::Actor;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How many keys of one kind are worked on at once.
+const WORKERS: usize = 128;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How to reach the API server, and as whom.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// Which context of the kubeconfig [default: its current one].
+    #[arg(long)]
+    context: Option<String>,
+    /// How many nodes there are.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
+    count: u32,
+    /// What they are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
+    #[arg(long, value_name = "FILE")]
+    node_template: Option<PathBuf>,
+    #[command(flatten)]
+    logging: logging::LoggingArgs,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
+    let template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
+    holdfast_chronicle::runtime()?.block_on(async {
+        let (client, url) = connect(&args).await?;
+        let act = Arc::new(RemoteAct::new(Arc::new(Same(client.clone())), client.clone(), false));
+        let controllers = holdfast_nodes::all(template, args.count);
+        let mut runtime = Runtime::new(act.clone(), Arc::new(System), Arc::new(Metrics::default()));
+        let mut needed = holdfast_nodes::objects::needed();
+        for controller in controllers {
+            let actor = Actor::of(controller.as_ref());
+            for action in std::mem::take(&mut needed) {
+                match act.act(&actor, &action).await {
+                    Err(refusal) if refusal.code == 0 => return Err(anyhow!("{url}: {}", refusal.message)),
+                    Err(refusal) if !refusal.is("AlreadyExists") => {
+                        tracing::warn!("{} {} could not be made: {}", action.resource, action.key, refusal.message);
+                    }
+                    _ => {}
+                }
+            }
+            runtime.add(controller, actor, WORKERS);
+        }
+        let feed = RemoteFeed::new(client, runtime.driver().resources().cloned().collect(), false);
+        println!("simulating {} nodes on {url}: no container runs", args.count);
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tokio::select! {
+            () = runtime.run(feed) => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    })
+}
+
+async fn connect(args: &Args) -> Result<(Client, String)> {
+    let file = args.kubeconfig.display();
+    let text = std::fs::read_to_string(&args.kubeconfig).with_context(|| format!("--kubeconfig {file}"))?;
+    let read = Kubeconfig::from_yaml(&text).with_context(|| format!("--kubeconfig {file}"))?;
+    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+    let config = kube::Config::from_custom_kubeconfig(read, &options);
+    let config = config.await.with_context(|| format!("--kubeconfig {file}"))?;
+    let url = config.cluster_url.to_string();
+    Ok((Client::try_from(config).context("make a client")?, url))
+}
+
+/// All nodes act with the credentials of the kubeconfig.
+struct Same(Client);
+
+#[async_trait]
+impl Connect for Same {
+    async fn client(&self, _: &str, _: Option<&str>) -> Result<Client, String> {
+        Ok(self.0.clone())
+    }
+}
