@@ -24,8 +24,8 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const UNSERVED: Duration = Duration::from_secs(30);
 /// The longest event that is read.
 const LINE_BYTES_MAX: usize = 64 << 20;
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=1";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Who follows a resource.
 pub(super) struct Follower {
