@@ -80,7 +80,9 @@ mod tests {
     fn the_more_nodes_the_longer() {
         let mut trial = Trial::new().with(NodeTtl::default());
         let ttl = |trial: &Trial, node: usize| {
-            trial.get("nodes", &format!("n{node:03}"))["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned)
+            trial.get("nodes", &format!("n{node:03}"))["metadata"]["annotations"][ANNOTATION]
+                .as_str()
+                .map(str::to_owned)
         };
         for node in 0..100 {
             trial.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{node:03}")}}));

@@ -4,7 +4,9 @@
 use crate::Settings;
 use crate::subject::Subject;
 use holdfast_world::views::{Node, Pod, pod::Condition};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -147,19 +149,15 @@ fn fail_and_remove(pod: Seen<'_, Pod>, disruption: Option<&str>, stamp: Stamp, p
 }
 
 /// A patch of a pod's status: its phase, and that it is disrupted, by whom and why.
-pub fn pod_status(
-    pod: Seen<'_, Pod>,
-    now: Time,
-    phase: Option<&str>,
-    disruption: Option<(&str, &str)>,
-) -> Vec<Action> {
+pub fn pod_status(pod: Seen<'_, Pod>, now: Time, phase: Option<&str>, disruption: Option<(&str, &str)>) -> Vec<Action> {
     let mut status = json!({});
     if let Some(phase) = phase {
         status["phase"] = phase.into();
     }
     if let Some((reason, message)) = disruption {
         let known = Condition::find(&pod.status.conditions, "DisruptionTarget");
-        let is_said = known.is_some_and(|known| known.status == "True" && known.reason == reason && known.message == message);
+        let is_said =
+            known.is_some_and(|known| known.status == "True" && known.reason == reason && known.message == message);
         if !is_said {
             let since = known.filter(|known| known.status == "True").and_then(|known| known.last_transition_time);
             status["conditions"] = json!([{"type": "DisruptionTarget", "status": "True", "reason": reason,
@@ -213,8 +211,15 @@ mod tests {
         assert_eq!(trial.get("pods", "p")["status"]["phase"], "Pending");
         trial.run_for(1);
         let pod = trial.get("pods", "p");
-        assert_eq!((&pod["status"]["phase"], &pod["metadata"]["deletionGracePeriodSeconds"]), (&json!("Failed"), &json!(0)));
-        let condition = pod["status"]["conditions"].as_array().expect("conditions").iter().find(|one| one["type"] == "DisruptionTarget");
+        assert_eq!(
+            (&pod["status"]["phase"], &pod["metadata"]["deletionGracePeriodSeconds"]),
+            (&json!("Failed"), &json!(0))
+        );
+        let condition = pod["status"]["conditions"]
+            .as_array()
+            .expect("conditions")
+            .iter()
+            .find(|one| one["type"] == "DisruptionTarget");
         assert_eq!(condition.expect("it says why")["reason"], "DeletionByPodGC");
     }
 
@@ -249,7 +254,9 @@ mod tests {
     fn of_many_that_have_ended_the_evicted_and_the_oldest_go() {
         let mut trial = trial();
         trial.create(node());
-        for (name, phase, reason) in [("a", "Succeeded", ""), ("b", "Failed", ""), ("c", "Failed", "Evicted"), ("d", "Running", "")] {
+        for (name, phase, reason) in
+            [("a", "Succeeded", ""), ("b", "Failed", ""), ("c", "Failed", "Evicted"), ("d", "Running", "")]
+        {
             trial.create(pod(name, "n"));
             trial.patch_status("pods", name, json!({"phase": phase, "reason": reason}));
             trial.pass_millis(2_000);

@@ -169,9 +169,7 @@ mod tests {
 
     #[test]
     fn a_toleration_may_be_for_a_time() {
-        let seconds = |key: &str, seconds: i64| {
-            json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds})
-        };
+        let seconds = |key: &str, seconds: i64| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
         let mut trial = trial(json!([seconds("k", 40), seconds("l", 20), {"key": "m", "operator": "Exists"}]));
         taint(&mut trial, &[("k", "NoExecute"), ("m", "NoExecute")]);
         trial.run_for(30);

@@ -88,7 +88,10 @@ mod tests {
         let Verdict::Fits { total, scores } = &explained.nodes[0].verdict else { panic!("it fits") };
         assert_eq!(*total, scores.iter().map(|(_, score, weight)| score * weight).sum::<i64>());
         let Verdict::Refused { plugin, reasons, others_may_go } = &explained.nodes[2].verdict else { panic!() };
-        assert_eq!((*plugin, &reasons[..], *others_may_go), ("NodeResourcesFit", &["Insufficient cpu".into()][..], false));
+        assert_eq!(
+            (*plugin, &reasons[..], *others_may_go),
+            ("NodeResourcesFit", &["Insufficient cpu".into()][..], false)
+        );
         assert_eq!(explained.message, None);
     }
 }

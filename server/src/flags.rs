@@ -1,7 +1,7 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
-use crate::audit::AuditArgs;
 use crate::admission::AdmissionArgs;
+use crate::audit::AuditArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;

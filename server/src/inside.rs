@@ -232,9 +232,8 @@ impl Act for InsideAct {
 }
 
 /// Reviews of what somebody may do.
-static REVIEWS: LazyLock<Resource> = LazyLock::new(|| {
-    Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false)
-});
+static REVIEWS: LazyLock<Resource> =
+    LazyLock::new(|| Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false));
 
 /// How an object is named.
 #[derive(Default, Deserialize)]

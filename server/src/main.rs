@@ -1,8 +1,8 @@
 //! The binary `holdfast`: flags and wiring, nothing else. The servers are wired here; the tools over a log are the crate
 //! `holdfast-chronicle`, those that measure and simulate are crates, too.
 
-mod advice;
 mod admission;
+mod advice;
 mod aggregation;
 mod apiserver;
 mod audit;

@@ -41,7 +41,9 @@ fn every_planted_bug_of_the_scheduler_is_found() {
         plant(None);
         match found {
             None => unseen.push(bug),
-            Some((seed, failure)) => println!("{bug:?} is found at seed {seed}, step {}: {}", failure.step, failure.why),
+            Some((seed, failure)) => {
+                println!("{bug:?} is found at seed {seed}, step {}: {}", failure.step, failure.why)
+            }
         }
     }
     assert!(unseen.is_empty(), "nothing finds {unseen:?}");

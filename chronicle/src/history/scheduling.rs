@@ -34,7 +34,8 @@ pub fn run(args: &Args) -> Result<()> {
         None => Configuration::default(),
         Some(file) => {
             let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-            let told = |fault: &holdfast_scheduler::configuration::reader::Fault| format!("{}: {}", fault.path, fault.message);
+            let told =
+                |fault: &holdfast_scheduler::configuration::reader::Fault| format!("{}: {}", fault.path, fault.message);
             Configuration::read(&text).map_err(|faults| {
                 anyhow!("{}: {}", file.display(), faults.iter().map(told).collect::<Vec<_>>().join("; "))
             })?
@@ -60,8 +61,8 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<To
         Some(at) => view.version(at)?,
         None => view.last,
     };
-    let (at, bound) = decided(view, &view.versions(&place)?, until)
-        .with_context(|| format!("{title} at version {until}"))?;
+    let (at, bound) =
+        decided(view, &view.versions(&place)?, until).with_context(|| format!("{title} at version {until}"))?;
     let snapshot = state(view, at)?;
     let (namespace, name) = holdfast_core::object::meta::split_key(&place.key);
     let key = Key::new(namespace.unwrap_or_default(), name);

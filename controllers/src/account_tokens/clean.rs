@@ -50,7 +50,9 @@ impl Controller for TokenCleaner {
         world.index::<Pod>(MOUNTED, |object| {
             let pod = object.view::<Pod>();
             let volumes = pod.into_iter().flat_map(|pod| &pod.spec.volumes);
-            volumes.filter_map(|volume| Some(place(&object.meta.namespace, volume.secret.as_ref()?.secret_name.as_str()))).collect::<Vec<Text>>()
+            volumes
+                .filter_map(|volume| Some(place(&object.meta.namespace, volume.secret.as_ref()?.secret_name.as_str())))
+                .collect::<Vec<Text>>()
         });
     }
 
@@ -72,7 +74,8 @@ impl Controller for TokenCleaner {
             return plan;
         }
         let period = self.period_seconds;
-        let last = [Some(since), secret.meta().creation_timestamp, label(secret, LAST_USED)].into_iter().flatten().max();
+        let last =
+            [Some(since), secret.meta().creation_timestamp, label(secret, LAST_USED)].into_iter().flatten().max();
         let end = last.unwrap_or(since).plus_seconds(period);
         // Days are all that labels say, and a pod that mounts the Secret is not told of: it is looked at daily.
         plan.again_at(stamp.time.plus_seconds(DAY_SECONDS));

@@ -34,7 +34,8 @@ fn index(world: &mut World) {
         secrets.map(|secret| place(&object.meta.namespace, &secret.name)).collect()
     });
     world.index::<Secret>(BY_ACCOUNT, |object| {
-        let account = object.view::<Secret>().filter(|secret| secret.kind == TYPE).and_then(|_| object.meta.annotation(NAME));
+        let account =
+            object.view::<Secret>().filter(|secret| secret.kind == TYPE).and_then(|_| object.meta.annotation(NAME));
         account.map(|account| place(&object.meta.namespace, account)).into_iter().collect()
     });
 }

@@ -18,7 +18,11 @@ impl TokenSigner for Scribe {
 
 fn trial() -> Trial {
     let signer: Arc<dyn TokenSigner> = Arc::new(Scribe);
-    Trial::new().with(TokenSecrets::new(&Settings { account_tokens: Some(signer), root_ca: Some("CA".into()), ..Settings::default() }))
+    Trial::new().with(TokenSecrets::new(&Settings {
+        account_tokens: Some(signer),
+        root_ca: Some("CA".into()),
+        ..Settings::default()
+    }))
 }
 
 fn account(name: &str) -> Value {
@@ -37,7 +41,9 @@ fn a_secret_gets_the_token_of_its_account() {
     trial.run();
     let found = trial.get("secrets", "tok");
     assert_eq!(found["metadata"]["annotations"], json!({NAME: "robot", UID: uid}));
-    let text = |field: &str| String::from_utf8(decode(found["data"][field].as_str().expect(field)).expect("base64")).expect("text");
+    let text = |field: &str| {
+        String::from_utf8(decode(found["data"][field].as_str().expect(field)).expect("base64")).expect("text")
+    };
     assert_eq!(["token", "namespace", "ca.crt"].map(text), ["system:serviceaccount:default:robot", "default", "CA"]);
     trial.patch("secrets", "tok", json!({"data": {"ca.crt": encode(b"old"), "token": encode(b"kept")}}));
     trial.run();
@@ -46,6 +52,19 @@ fn a_secret_gets_the_token_of_its_account() {
     trial.delete("serviceaccounts", "robot");
     trial.run();
     assert!(trial.get("secrets", "tok").is_null());
+}
+
+#[test]
+fn an_account_forgets_a_secret_that_is_deleted() {
+    let mut trial = trial();
+    let mut listing = account("robot");
+    listing["secrets"] = json!([{"name": "tok"}, {"name": "to-come"}]);
+    trial.create(listing);
+    trial.create(secret(json!({NAME: "robot"})));
+    trial.run();
+    trial.delete("secrets", "tok");
+    trial.run();
+    assert_eq!(trial.get("serviceaccounts", "robot")["secrets"], json!([{"name": "to-come"}]));
 }
 
 #[test]
@@ -61,7 +80,8 @@ fn a_secret_of_no_account_is_deleted() {
 
 #[test]
 fn a_token_that_was_made_unasked_and_is_not_used_goes() {
-    let mut trial = Trial::new().with(TokenCleaner::new(&Settings { account_token_period_seconds: 2 * 86_400, ..Settings::default() }));
+    let mut trial = Trial::new()
+        .with(TokenCleaner::new(&Settings { account_token_period_seconds: 2 * 86_400, ..Settings::default() }));
     let mut listing = account("robot");
     listing["secrets"] = json!([{"name": "tok"}]);
     trial.create(listing);

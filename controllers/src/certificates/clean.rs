@@ -1,8 +1,8 @@
 //! Deletes requests that are settled or forgotten, and those whose certificate has ended.
 
 use super::{APPROVED, DENIED, FAILED};
-use crate::subject::Subject;
 use crate::encoded::decode;
+use crate::subject::Subject;
 use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
 

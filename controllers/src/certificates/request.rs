@@ -36,8 +36,17 @@ impl Requested {
         let (_, request) = X509CertificationRequest::from_der(&block.contents).map_err(|fault| fault.to_string())?;
         let subject = &request.certification_request_info.subject;
         let mut found = Requested {
-            common_name: subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or_default().into(),
-            organizations: subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_owned).collect(),
+            common_name: subject
+                .iter_common_name()
+                .filter_map(|name| name.as_str().ok())
+                .last()
+                .unwrap_or_default()
+                .into(),
+            organizations: subject
+                .iter_organization()
+                .filter_map(|name| name.as_str().ok())
+                .map(str::to_owned)
+                .collect(),
             ..Requested::default()
         };
         for extension in request.requested_extensions().into_iter().flatten() {

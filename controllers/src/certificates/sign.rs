@@ -3,8 +3,8 @@
 use super::request::{Requested, client_usages};
 use super::{API_CLIENT, FAILED, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, Signer, Terms, is, is_approved};
 use crate::Settings;
-use crate::subject::Subject;
 use crate::encoded::encode;
+use crate::subject::Subject;
 use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, World};
 use serde_json::{Value, json};

@@ -11,10 +11,10 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
+use crate::Settings;
 use crate::pod_gc::{index_by_node, pods_on};
 use crate::settings::NodeSettings;
 use crate::subject::Subject;
-use crate::Settings;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{Lease, Node, Pod};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};

@@ -26,7 +26,8 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
 pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for condition in &node.status.conditions {
-        let taint = BY_CONDITION.iter().find(|(kind, status, _)| condition.kind == *kind && condition.status == *status);
+        let taint =
+            BY_CONDITION.iter().find(|(kind, status, _)| condition.kind == *kind && condition.status == *status);
         wanted.extend(taint.map(|(_, _, key)| (*key, NO_SCHEDULE)));
     }
     if node.spec.unschedulable {
@@ -68,9 +69,11 @@ fn driving_out(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Pl
             return None;
         }
     };
-    let has_any = node.spec.taints.iter().any(|taint| {
-        taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE)
-    });
+    let has_any = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE));
     match zones.turn(name, has_any, now) {
         Turn::Now => Some(wanted),
         Turn::At(time) => {

@@ -44,18 +44,27 @@ fn a_silent_node_becomes_unknown_and_its_pods_not_ready() {
     let mut trial = trial(&[("n", ""), ("other", "")]);
     trial.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}}));
-    trial.patch_status("pods", "p", json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "reason": "kept"}]}));
+    trial.patch_status(
+        "pods",
+        "p",
+        json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "reason": "kept"}]}),
+    );
     trial.run_for(49);
     assert_eq!(condition(&trial, "nodes", "n", "Ready")["status"], "True");
     ready(&mut trial, "other", "True");
     trial.run_for(1);
     let found = condition(&trial, "nodes", "n", "Ready");
-    assert_eq!((&found["status"], &found["reason"], &found["message"]),
-        (&json!("Unknown"), &json!("NodeStatusUnknown"), &json!("Kubelet stopped posting node status.")));
+    assert_eq!(
+        (&found["status"], &found["reason"], &found["message"]),
+        (&json!("Unknown"), &json!("NodeStatusUnknown"), &json!("Kubelet stopped posting node status."))
+    );
     assert_eq!(condition(&trial, "nodes", "n", "DiskPressure")["reason"], "NodeStatusNeverUpdated");
     let pod = condition(&trial, "pods", "p", "Ready");
     assert_eq!((&pod["status"], &pod["reason"]), (&json!("False"), &json!("kept")));
-    assert_eq!(trial.take_notes(), ["Normal NodeNotReady Node n status is now: NodeNotReady", "Warning NodeNotReady Node is not ready"]);
+    assert_eq!(
+        trial.take_notes(),
+        ["Normal NodeNotReady Node n status is now: NodeNotReady", "Warning NodeNotReady Node is not ready"]
+    );
     assert_eq!(taints(&trial, "n"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
     ready(&mut trial, "n", "True");
     trial.run();
@@ -67,7 +76,11 @@ fn a_lease_is_a_sign_of_life() {
     let mut trial = trial(&[("n", "")]);
     trial.create(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "n", "namespace": LEASES}}));
     for second in 0..5 {
-        trial.patch("leases", "kube-node-lease/n", json!({"spec": {"renewTime": format!("2026-11-21T10:00:0{second}.000000Z")}}));
+        trial.patch(
+            "leases",
+            "kube-node-lease/n",
+            json!({"spec": {"renewTime": format!("2026-11-21T10:00:0{second}.000000Z")}}),
+        );
         trial.run_for(40);
     }
     assert_eq!(condition(&trial, "nodes", "n", "Ready")["status"], "True");
@@ -96,10 +109,23 @@ fn conditions_become_taints() {
         conditions.push(json!({"type": kind, "status": "True"}));
     }
     trial.patch_status("nodes", "n", json!({"conditions": conditions}));
-    trial.patch("nodes", "n", json!({"spec": {"unschedulable": true, "taints": [{"key": "mine", "effect": "NoSchedule"}]}}));
+    trial.patch(
+        "nodes",
+        "n",
+        json!({"spec": {"unschedulable": true, "taints": [{"key": "mine", "effect": "NoSchedule"}]}}),
+    );
     trial.run();
-    assert_eq!(taints(&trial, "n"), ["mine:NoSchedule", "memory-pressure:NoSchedule", "disk-pressure:NoSchedule",
-        "pid-pressure:NoSchedule", "network-unavailable:NoSchedule", "unschedulable:NoSchedule"]);
+    assert_eq!(
+        taints(&trial, "n"),
+        [
+            "mine:NoSchedule",
+            "memory-pressure:NoSchedule",
+            "disk-pressure:NoSchedule",
+            "pid-pressure:NoSchedule",
+            "network-unavailable:NoSchedule",
+            "unschedulable:NoSchedule"
+        ]
+    );
     ready(&mut trial, "n", "True");
     trial.patch("nodes", "n", json!({"spec": {"unschedulable": null}}));
     trial.run();

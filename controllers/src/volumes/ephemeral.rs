@@ -93,8 +93,11 @@ mod tests {
         trial.run();
         let claim = trial.get("persistentvolumeclaims", "p-e");
         assert_eq!(claim["metadata"]["labels"], json!({"x": "y"}));
-        assert_eq!(claim["metadata"]["ownerReferences"], json!([{"apiVersion": "v1", "kind": "Pod", "name": "p",
-            "uid": uid, "controller": true, "blockOwnerDeletion": true}]));
+        assert_eq!(
+            claim["metadata"]["ownerReferences"],
+            json!([{"apiVersion": "v1", "kind": "Pod", "name": "p",
+            "uid": uid, "controller": true, "blockOwnerDeletion": true}])
+        );
         trial.patch("persistentvolumeclaims", "p-e", json!({"metadata": {"finalizers": null}}));
         trial.delete("persistentvolumeclaims", "p-e");
         trial.run();
@@ -104,12 +107,16 @@ mod tests {
     #[test]
     fn a_claim_of_somebody_else_is_in_the_way() {
         let mut trial = Trial::new().with(EphemeralVolumes);
-        trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "p-e"}, "spec": {
+        trial
+            .create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "p-e"}, "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}));
         trial.create(pod());
         trial.run_for(1);
         let notes = trial.take_notes();
-        assert_eq!(notes[0], "Warning FailedBinding ephemeral volume e: PVC default/p-e was not created for pod default/p (pod is not owner)");
+        assert_eq!(
+            notes[0],
+            "Warning FailedBinding ephemeral volume e: PVC default/p-e was not created for pod default/p (pod is not owner)"
+        );
         assert!(notes.len() > 5, "it is tried again: {}", notes.len());
     }
 }

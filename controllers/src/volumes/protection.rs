@@ -118,7 +118,11 @@ impl Controller for AttributesClassProtection {
     fn indexes(&self, world: &mut World) {
         world.index::<PersistentVolume>(BY_CLASS, |object| {
             let volume = object.view::<PersistentVolume>();
-            volume.and_then(|volume| volume.spec.volume_attributes_class_name.as_deref()).map(Text::from).into_iter().collect()
+            volume
+                .and_then(|volume| volume.spec.volume_attributes_class_name.as_deref())
+                .map(Text::from)
+                .into_iter()
+                .collect()
         });
         world.index::<PersistentVolumeClaim>(BY_CLASS, |object| {
             object.view::<PersistentVolumeClaim>().map_or_else(Vec::new, classes_of)
@@ -193,7 +197,8 @@ mod tests {
     fn an_ephemeral_volume_holds_its_claim() {
         let mut trial = trial();
         trial.create(claim("p-v"));
-        let template = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        let template =
+            json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
         trial.create(pod("p", "n", json!({"ephemeral": {"volumeClaimTemplate": template}})));
         trial.run();
         trial.delete("persistentvolumeclaims", "p-v");
@@ -221,8 +226,10 @@ mod tests {
     #[test]
     fn a_class_of_attributes_stays_while_somebody_has_it() {
         let mut trial = trial();
-        trial.create(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": "fast"},
-            "driverName": "example.com", "parameters": {"a": "b"}}));
+        trial.create(
+            json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": "fast"},
+            "driverName": "example.com", "parameters": {"a": "b"}}),
+        );
         let mut using = claim("c");
         using["spec"]["volumeAttributesClassName"] = json!("fast");
         trial.create(using);

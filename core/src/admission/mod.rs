@@ -16,9 +16,9 @@ mod settings;
 mod webhooks;
 
 pub use attributes::{Admitted, Attributes, Body, Change, Operation, Told};
-pub use webhooks::Call;
 pub use plugins::Plugin;
 pub use settings::{Admission, Choice, ConfigurationFault};
+pub use webhooks::Call;
 
 use crate::pipeline::effect::Stop;
 

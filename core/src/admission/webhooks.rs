@@ -133,7 +133,11 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
     let told = |is_mutated: bool| {
         let (configuration, webhook) = (&*found.configuration, &webhook.name);
-        format!("{{\"configuration\":{},\"webhook\":{},\"mutated\":{is_mutated}}}", json!(configuration), json!(webhook))
+        format!(
+            "{{\"configuration\":{},\"webhook\":{},\"mutated\":{is_mutated}}}",
+            json!(configuration),
+            json!(webhook)
+        )
     };
     let key = format!("mutation.webhook.admission.k8s.io/{place}");
     check_dry_run(attributes, webhook)?;
@@ -248,13 +252,7 @@ fn check_dry_run(attributes: &Attributes, webhook: &Webhook) -> Result<(), Stop>
 }
 
 /// A webhook that could not be asked stands in the way, unless its configuration says otherwise.
-fn fail(
-    attributes: &mut Attributes,
-    webhook: &Webhook,
-    failure: &Failure,
-    key: &str,
-    place: &str,
-) -> Result<(), Stop> {
+fn fail(attributes: &mut Attributes, webhook: &Webhook, failure: &Failure, key: &str, place: &str) -> Result<(), Stop> {
     if webhook.is_ignored {
         attributes.annotate(format!("{key}.webhook.admission.k8s.io/{place}"), webhook.name.clone());
         return Ok(());

@@ -17,7 +17,8 @@ impl Scene {
     }
 
     fn with(configuration: Value) -> Scene {
-        let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
+        let mut document =
+            json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
         for (field, value) in configuration.as_object().unwrap() {
             document[field] = value.clone();
         }

@@ -81,7 +81,5 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if attributes.operation == Operation::Update && name == attributes.name() {
         return Ok(());
     }
-    Err(attributes.forbidden(format!(
-        "PriorityClass {name} is already marked as default. Only one default can exist"
-    )))
+    Err(attributes.forbidden(format!("PriorityClass {name} is already marked as default. Only one default can exist")))
 }
