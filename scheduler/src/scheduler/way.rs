@@ -27,6 +27,8 @@ pub(super) struct Way {
     stage: Stage,
     /// What is still to be written before volumes are waited for; what stands together is written at the same time.
     steps: VecDeque<Vec<Action>>,
+    /// When what it waits for takes too long.
+    deadline: Option<Time>,
     /// Claims that were seen with the node that was chosen for them.
     pub selected: BTreeSet<Key>,
     /// Whether the pod's own events say that it lies there.
@@ -93,12 +95,13 @@ impl Scheduler {
             (false, false) => Stage::Tells,
             (false, true) => Stage::Ready,
         };
-        let way = Way { trying, node: node.clone(), promise, stage, steps, selected: BTreeSet::new(), seen: false };
+        let selected = BTreeSet::new();
+        let way = Way { trying, node: node.clone(), promise, stage, steps, deadline: None, selected, seen: false };
         let direct = way.stage == Stage::Ready;
         self.ways.insert(pod.key.clone(), way);
         if waits {
             let until = now + Time::from(gang_scheduling::PATIENCE_SECONDS) * SECOND;
-            self.deadlines.insert((until, pod.key.clone()));
+            self.wait_until(&pod.key, until);
         }
         if !direct {
             self.write_status(&pod, None, Nomination::Set(node), now);
@@ -180,7 +183,14 @@ impl Scheduler {
         }
         let plugin = self.profile(profile).plugin(volume_binding::NAME);
         let patience = plugin.and_then(|plugin| plugin.patience_seconds()).unwrap_or(0);
-        self.deadlines.insert((now.saturating_add(Time::from(patience) * SECOND), key.clone()));
+        self.wait_until(key, now.saturating_add(Time::from(patience) * SECOND));
+    }
+
+    fn wait_until(&mut self, key: &Key, until: Time) {
+        if let Some(way) = self.ways.get_mut(key) {
+            way.deadline = Some(until);
+            self.deadlines.insert((until, key.clone()));
+        }
     }
 
     /// An object changed for which pods wait on their way.
@@ -212,7 +222,9 @@ impl Scheduler {
     }
 
     fn forget_deadline(&mut self, key: &Key) {
-        self.deadlines.retain(|(_, own)| own != key);
+        if let Some(until) = self.ways.get_mut(key).and_then(|way| way.deadline.take()) {
+            self.deadlines.remove(&(until, key.clone()));
+        }
     }
 
     fn bind(&mut self, key: &Key) {
