@@ -5,6 +5,7 @@
 //! tells of things, [`conditions`] are the part of a status that others write too.
 
 pub mod answers;
+pub mod autoscaler;
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
@@ -43,6 +44,7 @@ pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(volumes::binder::Binder::new(settings)),
         Box::new(service_account::DefaultAccounts),
+        Box::new(autoscaler::Autoscalers::default()),
         Box::new(cron_job::CronJobs),
         Box::new(disruption::Disruption::default()),
         Box::new(endpoint_slice::EndpointSlices::default()),
