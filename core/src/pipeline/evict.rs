@@ -2,7 +2,9 @@
 
 use super::candidate::{Made, Old};
 use super::decision::Write;
-use super::{Context, Endpoint, Stop, decode, delete};
+use super::{Context, Endpoint, Stop, admit, decode, delete};
+use crate::admission::Operation;
+use crate::kinds::known::EVICTION;
 use crate::kinds::{KindId, known};
 use crate::merge::managed::{self, Writer};
 use crate::object::Draft;
@@ -22,10 +24,14 @@ const BEHIND_RETRY_SECONDS: u32 = 10;
 
 pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let pod = context.existing()?;
+    let eviction = json!({"apiVersion": EVICTION.api_version(), "kind": EVICTION.kind,
+        "metadata": {"name": context.request.name(), "namespace": context.request.namespace()}});
+    admit::part(context, EVICTION, Operation::Create, eviction, &Value::Null)?;
     let budget = if is_protected(pod.fields()) { take_disruption(context, &pod)? } else { None };
     let mut candidate = delete::deleting(context, pod)?;
     candidate.besides.extend(budget);
     tell_pod(context, candidate.fields_mut());
+    candidate.admitted = true;
     Ok(candidate.into())
 }
 
