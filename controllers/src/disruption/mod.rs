@@ -8,6 +8,7 @@ mod tests;
 use crate::answers::{Answers, Ask};
 use crate::subject::Subject;
 use expected::Expected;
+pub(crate) use expected::selector_text;
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{
@@ -68,8 +69,10 @@ impl Controller for Disruption {
             for pod in [change.before::<Pod>(), change.after::<Pod>()].into_iter().flatten() {
                 budgets(world, pod).for_each(|budget| keys.add(budget.object.key()));
             }
+            let labels = |object: &std::sync::Arc<holdfast_world::Object>| object.meta.labels.clone();
+            let selected_anew = change.before.as_ref().map(labels) != change.after.as_ref().map(labels);
             if let Some(pod) = change.after::<Pod>()
-                && (target(pod).is_some() || budgets(world, pod).nth(1).is_some())
+                && (target(pod).is_some() || selected_anew && budgets(world, pod).nth(1).is_some())
             {
                 keys.add(Key::new(&change.key.namespace, &format!("{POD}{}", change.key.name)));
             }
@@ -242,7 +245,7 @@ fn unmanaged_message(budget: Seen<'_, PodDisruptionBudget>) -> String {
         "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of \
          the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please \
          set \".spec.minAvailable\" field of the PDB to an integer value.",
-        expected::selector_text(&selector)
+        selector_text(&selector)
     )
 }
 

@@ -6,7 +6,7 @@ use crate::services::TRIGGER;
 use crate::subject::Subject;
 use holdfast_world::views::network::{Address, Endpoint, EndpointConditions, EndpointPort, Subset};
 use holdfast_world::views::{EndpointSlice, Endpoints, Service};
-use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, View, World};
 use std::collections::BTreeSet;
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -61,7 +61,8 @@ impl Controller for Mirroring {
         let (mut labels, mut annotations) = (endpoints.meta().labels.clone(), endpoints.meta().annotations.clone());
         labels.insert(SERVICE.to_owned(), endpoints.meta().name.clone());
         labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
-        let trigger = annotations.remove(TRIGGER).and_then(|text| Time::parse(&text));
+        // When the Endpoints changed is not when their slices do.
+        annotations.remove(TRIGGER);
         annotations.remove(LAST_APPLIED);
         let mut mirrored = Mirrored::default();
         endpoints.subsets.iter().for_each(|subset| mirrored.add(subset));
@@ -72,7 +73,7 @@ impl Controller for Mirroring {
                 address_type,
                 labels: labels.clone(),
                 annotations: Some(annotations.clone()),
-                trigger,
+                trigger: None,
                 max: ENDPOINTS_MAX,
             };
             let of_type = known.iter().filter(|slice| slice.address_type == address_type).copied().collect();

@@ -20,6 +20,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 pub use check::{TypeError, check};
 pub(crate) use duration::check as check_duration;
+pub use duration::nanos as duration_nanos;
 pub use parse::ParseError;
 
 /// Index of a message in [`Schema::messages`].
