@@ -1,6 +1,7 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
 use crate::audit::AuditArgs;
+use crate::authentication::AuthenticationArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
@@ -111,6 +112,8 @@ pub struct Args {
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
     #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
     #[command(flatten)]

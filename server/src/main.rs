@@ -5,6 +5,7 @@ mod advice;
 mod aggregation;
 mod apiserver;
 mod audit;
+mod authentication;
 mod envtest;
 mod etcd;
 mod flags;
