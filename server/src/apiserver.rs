@@ -1,8 +1,9 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::{aggregation, authentication, tls};
+use crate::{admission, aggregation, authentication, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
@@ -54,7 +55,16 @@ pub fn run(mut args: Args) -> Result<()> {
         )?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    let server = Server { args, bind, tls, default_mode: Mode::AlwaysAllow, default_forks_max: 0, lasting };
+    let server = Server {
+        args,
+        bind,
+        tls,
+        default_mode: Mode::AlwaysAllow,
+        default_forks_max: 0,
+        lasting,
+        components: Components::none(),
+        plugins_left_out: &[],
+    };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
         signals.next().await;
@@ -87,6 +97,10 @@ pub struct Server {
     /// How many forks there may be in memory, when no option says so.
     pub default_forks_max: u32,
     pub lasting: Lasting,
+    /// What runs beside it, and beside each fork of it.
+    pub components: Components,
+    /// Admission plug-ins that are off here, though they are on by default elsewhere.
+    pub plugins_left_out: &'static [&'static str],
 }
 
 /// What is to become of the data folder.
@@ -123,12 +137,13 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, default_forks_max, lasting } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+            admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             token_seconds_max: args.authentication.token_seconds_max()?,
@@ -146,7 +161,8 @@ impl Server {
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let transport = transport(&args, engine.clone(), address, forker, forks_max, auditor.clone()).await?;
+            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
+            let transport = transport(&args, engine.clone(), address, beside).await?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -163,6 +179,7 @@ impl Server {
                 .await
                 .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
+            transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
                 transport.stop();
@@ -217,13 +234,19 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
+/// What a server has beside its transport.
+struct Beside {
+    forker: Option<Arc<dyn Forker>>,
+    forks_max: u32,
+    auditor: Option<Arc<Auditor>>,
+    components: Components,
+}
+
 async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    forker: Option<Arc<dyn Forker>>,
-    forks_max: u32,
-    auditor: Option<Arc<Auditor>>,
+    Beside { forker, forks_max, auditor, components }: Beside,
 ) -> Result<Arc<Transport>> {
     let anonymous = args.anonymous_auth && !everybody_may(&engine);
     let authenticator = authentication::authenticator(args, anonymous).await?;
@@ -239,6 +262,7 @@ async fn transport(
         keys_url: Some(args.authentication.keys_url(&address)?),
         address,
         forker,
+        components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
         ..Builder::new(engine)
     };

@@ -1,5 +1,6 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
+use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
 use crate::settled::{self, Settled};
@@ -80,6 +81,9 @@ pub struct Args {
     /// AlwaysAllow, AlwaysDeny and RBAC, asked in this order [default: AlwaysAllow, and RBAC with up].
     #[arg(long, value_parser = parse_modes, value_name = "MODES")]
     pub authorization_mode: Option<Modes>,
+
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
 
     /// Addresses that services get.
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR")]

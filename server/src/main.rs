@@ -1,14 +1,17 @@
 //! The binary `holdfast`: flags and wiring, nothing else. The servers are wired here; the tools over a log are the crate
 //! `holdfast-chronicle`, those that measure and simulate are crates, too.
 
+mod admission;
 mod advice;
 mod aggregation;
 mod apiserver;
 mod audit;
 mod authentication;
+mod components;
 mod envtest;
 mod etcd;
 mod flags;
+mod inside;
 mod not_built;
 mod pki;
 mod run;
@@ -60,6 +63,8 @@ enum Command {
     Blame(Box<history::blame::Args>),
     /// Show what changed in the cluster between two moments.
     Diff(Box<history::diff::Args>),
+    /// Tell why a pod lies where it lies, or lies nowhere, node by node.
+    ExplainScheduling(Box<history::scheduling::Args>),
     /// Add a kubeconfig context on the whole cluster as it was, or run a command on it.
     At(Box<at::Args>),
     /// Put an object back to what it was, as a new event.
@@ -105,6 +110,7 @@ fn main() -> std::process::ExitCode {
         Command::History(args) => history::versions::run(&args),
         Command::Blame(args) => history::blame::run(&args),
         Command::Diff(args) => history::diff::run(&args),
+        Command::ExplainScheduling(args) => history::scheduling::run(&args),
         Command::At(args) => match at::run(&args) {
             Ok(code) => return code,
             Err(error) => Err(error),

@@ -50,8 +50,6 @@ pub const COMPONENT: &[&str] = &[
 /// Of the API server. Sorted. Who builds one takes it out.
 pub const API_SERVER: &[&str] = &[
     "address",
-    "admission-control",
-    "admission-control-config-file",
     "allow-metric-labels",
     "allow-metric-labels-manifest",
     "apiserver-count",
@@ -78,8 +76,6 @@ pub const API_SERVER: &[&str] = &[
     "coordinated-leadership-retry-period",
     "cors-allowed-origins",
     "debug-socket-path",
-    "default-not-ready-toleration-seconds",
-    "default-unreachable-toleration-seconds",
     "delete-collection-workers",
     "disable-http2-serving",
     "disabled-metrics",

@@ -5,11 +5,13 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
+use crate::build::Components;
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
@@ -50,6 +52,7 @@ pub struct Transport {
     pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
+    pub(crate) components: Option<Components>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
@@ -175,6 +178,14 @@ impl Transport {
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
         tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
         self.keep_trust(tasks);
+        self.start_components(tasks);
+    }
+
+    /// Starts what runs in this process beside the server.
+    pub fn start_components(&self, tasks: &mut JoinSet<()>) {
+        if let Some(components) = &self.components {
+            components(&self.service, tasks);
+        }
     }
 
     fn keep_trust(&self, tasks: &mut JoinSet<()>) {
@@ -268,7 +279,7 @@ impl Transport {
             }
             _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
-        let status = audit::unauthenticated(refusal, &head.headers);
+        let status = Status::from(refusal).document;
         self.service.turned_away(&asked, parse::request_id(&head.headers), source, refusal.clone(), status).await
     }
 
@@ -322,7 +333,7 @@ impl Transport {
         let shape = understood.shape;
         // What few servers keep is not moved along with every request.
         let trail = match trail {
-            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, shape)).await,
+            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
         };
         let mut response = match reply {

@@ -11,6 +11,7 @@ mod waiting;
 use crate::configuration::Configuration;
 use crate::object::Key;
 use crate::object::pod::Pod;
+use crate::planted::{Bug, planted};
 use crate::plugin::{Cycle, Hint, Point};
 use crate::profile::Profile;
 use crate::snapshot::{Event, Seen, Snapshot};
@@ -173,7 +174,8 @@ impl Queue {
     pub fn hear(&mut self, world: World<'_>, event: Event, now: Time) {
         self.hope(world, &event, now);
         // Of the pods in flight, those that take long hear of nothing.
-        if self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX) {
+        let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
+        if awaited && !planted(Bug::MissedEventsDropped) {
             self.missed.push_back((self.next_event, Arc::new(event)));
         }
         self.next_event += 1;
@@ -198,7 +200,8 @@ impl Queue {
     /// What an event means for the pod that it is about.
     fn own(&mut self, world: World<'_>, event: &Event, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>, now: Time) {
         // A pod that was given a place waits here until its own events say that it lies there: it may still come back.
-        let unplaced = |pod: &Pod| pod.node_name.is_none() || world.snapshot.is_assumed(&pod.key);
+        let assumed = |pod: &Pod| world.snapshot.is_assumed(&pod.key) && !planted(Bug::ChangedForgotten);
+        let unplaced = |pod: &Pod| pod.node_name.is_none() || assumed(pod);
         let ours = |pod: &&Arc<Pod>| unplaced(pod) && world.profile(pod).is_some();
         let Some(pod) = after.filter(ours) else { return self.remove(&event.key) };
         if before.is_some_and(|before| before.uid != pod.uid) {
