@@ -5,17 +5,23 @@
 //! and tells of things, [`conditions`] are the part of a status that others write too.
 
 pub mod account_tokens;
+pub mod addresses;
+pub mod answers;
 pub mod certificates;
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
+pub mod disruption;
 pub mod encoded;
+pub mod endpoint_slice;
+pub mod endpoints;
 pub mod garbage;
 pub mod hash;
 pub mod job;
 pub mod names;
+pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod node_ttl;
 pub mod planted;
@@ -23,9 +29,12 @@ pub mod pod_gc;
 pub mod pods;
 pub mod quota;
 pub mod replicas;
+pub mod resource_claim;
 pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
+pub mod service_cidr;
+pub mod services;
 pub mod settings;
 pub mod stateful_set;
 pub mod subject;
@@ -52,6 +61,10 @@ fn workloads() -> Vec<Box<dyn Controller>> {
         Box::new(cron_job::CronJobs),
         Box::new(daemon_set::DaemonSets::default()),
         Box::new(deployment::Deployments),
+        Box::new(disruption::Disruption::default()),
+        Box::new(endpoint_slice::EndpointSlices::default()),
+        Box::new(endpoint_slice::mirroring::Mirroring),
+        Box::new(endpoints::EndpointsController::default()),
         Box::new(garbage::GarbageCollector),
         Box::new(job::Jobs),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
@@ -63,7 +76,7 @@ fn workloads() -> Vec<Box<dyn Controller>> {
 
 /// Those that keep the cluster.
 fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
-    vec![
+    let mut keepers: Vec<Box<dyn Controller>> = vec![
         Box::new(account_tokens::clean::TokenCleaner::new(settings)),
         Box::new(account_tokens::fill::TokenSecrets::new(settings)),
         Box::new(certificates::approve::Approver::default()),
@@ -73,13 +86,20 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(node_ttl::NodeTtl::default()),
         Box::new(pod_gc::PodCollector::new(settings)),
         Box::new(quota::ResourceQuotas::default()),
+        Box::new(resource_claim::ResourceClaims),
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(service_account::DefaultAccounts),
+        Box::new(service_cidr::ServiceRanges),
         Box::new(taint_eviction::TaintEviction::default()),
         Box::new(volumes::binder::Binder::new(settings)),
         Box::new(volumes::ephemeral::EphemeralVolumes),
         Box::new(volumes::protection::AttributesClassProtection),
         Box::new(volumes::protection::ClaimProtection),
         Box::new(volumes::protection::VolumeProtection),
-    ]
+    ];
+    // Settings that do not fit are refused where they are made.
+    if let Ok(Some(ranges)) = node_ipam::NodeRanges::new(settings) {
+        keepers.push(Box::new(ranges));
+    }
+    keepers
 }

@@ -18,6 +18,16 @@ pub struct Settings {
     pub account_tokens: Option<Arc<dyn TokenSigner>>,
     /// `--legacy-service-account-token-clean-up-period`
     pub account_token_period_seconds: i64,
+    /// `--allocate-node-cidrs`
+    pub allocate_node_ranges: bool,
+    /// `--cluster-cidr`
+    pub cluster_ranges: Vec<String>,
+    /// `--service-cluster-ip-range`
+    pub service_ranges: Vec<String>,
+    /// `--node-cidr-mask-size`, `--node-cidr-mask-size-ipv4`
+    pub node_bits_v4: u32,
+    /// `--node-cidr-mask-size-ipv6`
+    pub node_bits_v6: u32,
     pub nodes: NodeSettings,
     /// `--terminated-pod-gc-threshold`
     pub terminated_pod_threshold: i64,
@@ -38,6 +48,11 @@ impl Default for Settings {
             signing_seconds: 8_760 * 3_600,
             account_tokens: None,
             account_token_period_seconds: 8_760 * 3_600,
+            allocate_node_ranges: false,
+            cluster_ranges: Vec::new(),
+            service_ranges: Vec::new(),
+            node_bits_v4: 24,
+            node_bits_v6: 64,
             nodes: NodeSettings::default(),
             terminated_pod_threshold: 12_500,
             claim_binder_period_seconds: 15,

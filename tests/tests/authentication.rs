@@ -68,7 +68,8 @@ async fn issuer(authority: &Authority, signer: &Signer) -> Site {
 
 fn claims(site: &Site, more: Value) -> Value {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let mut claims = json!({"iss": format!("{}/oidc", site.url()), "aud": "cl", "exp": now + 600, "sub": "s", "team": "blue"});
+    let mut claims =
+        json!({"iss": format!("{}/oidc", site.url()), "aud": "cl", "exp": now + 600, "sub": "s", "team": "blue"});
     claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     claims
 }
@@ -91,7 +92,8 @@ async fn holders_of_bootstrap_tokens_may_join() {
     let server = Server::start(&folder.join("data"), &["--enable-bootstrap-token-auth"]);
     let (admin, wire) = (Wire::admin(&server), Wire::anonymous(&server));
     let secret = |id: &str, more: Value| {
-        let mut data = json!({"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"});
+        let mut data =
+            json!({"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"});
         data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"metadata": {"name": format!("bootstrap-token-{id}")}, "type": "bootstrap.kubernetes.io/token", "stringData": data})
     };
@@ -105,11 +107,20 @@ async fn holders_of_bootstrap_tokens_may_join() {
         admin.post(SECRETS, &secret(id, more)).await.expect(201);
     }
     let user = who(&wire, "aaaaa1.0123456789abcdef").await.expect("it is known");
-    assert_eq!(user, json!({"username": "system:bootstrap:aaaaa1", "groups": ["system:bootstrappers", "system:authenticated"]}));
+    assert_eq!(
+        user,
+        json!({"username": "system:bootstrap:aaaaa1", "groups": ["system:bootstrappers", "system:authenticated"]})
+    );
     let groups = &who(&wire, "aaaaa2.0123456789abcdef").await.expect("it is known")["groups"];
     let expected = ["system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:w", "system:authenticated"];
     assert_eq!(groups, &json!(expected));
-    for token in ["aaaaa1.0123456789abcdee", "aaaaa3.0123456789abcdef", "aaaaa4.0123456789abcdef", "aaaaa5.0123456789abcdef", "aaaaa6.0123456789abcdef"] {
+    for token in [
+        "aaaaa1.0123456789abcdee",
+        "aaaaa3.0123456789abcdef",
+        "aaaaa4.0123456789abcdef",
+        "aaaaa5.0123456789abcdef",
+        "aaaaa6.0123456789abcdef",
+    ] {
         assert_eq!(who(&wire, token).await, Err(401), "{token}");
     }
     admin.send(Method::DELETE, &format!("{SECRETS}/bootstrap-token-aaaaa1"), &[], "").await.expect(200);
@@ -174,7 +185,10 @@ async fn an_issuer_by_options_and_a_server_that_is_asked() {
     assert_eq!(who(&wire, &stranger).await, Err(401), "signed by somebody else");
 
     let user = who(&wire, "w1").await.expect("it is known");
-    assert_eq!(user, json!({"username": "hook", "uid": "42", "groups": ["g", "system:authenticated"], "extra": {"A": ["b"]}}));
+    assert_eq!(
+        user,
+        json!({"username": "hook", "uid": "42", "groups": ["g", "system:authenticated"], "extra": {"A": ["b"]}})
+    );
     assert_eq!([who(&wire, "w2").await, who(&wire, "w3").await], [Err(401), Err(401)]);
     let calls = asked.calls();
     who(&wire, "w1").await.expect("it is known");
@@ -209,20 +223,37 @@ async fn a_file_names_issuers_and_is_followed() {
     assert_eq!(who(&wire, &token("bob")).await, Err(401));
     drop(server);
     write("user.(");
-    fails(server::holdfast(["apiserver", "--secure-port=0", &option, "--cert-dir", folder.join("c").to_str().unwrap(), "--data-dir", folder.join("d").to_str().unwrap()]),
-        &["jwt[0].userValidationRules[0].expression: Invalid value"]);
+    fails(
+        server::holdfast([
+            "apiserver",
+            "--secure-port=0",
+            &option,
+            "--cert-dir",
+            folder.join("c").to_str().unwrap(),
+            "--data-dir",
+            folder.join("d").to_str().unwrap(),
+        ]),
+        &["jwt[0].userValidationRules[0].expression: Invalid value"],
+    );
 }
 
 #[tokio::test]
 async fn the_server_tells_of_itself_as_an_issuer() {
     let folder = Folder::new();
-    let options = ["--service-account-issuer=https://issuer.example", "--external-hostname=api.example", "--service-account-max-token-expiration=1h"];
+    let options = [
+        "--service-account-issuer=https://issuer.example",
+        "--external-hostname=api.example",
+        "--service-account-max-token-expiration=1h",
+    ];
     let server = Server::start(&folder.join("data"), &options);
     let admin = Wire::admin(&server);
     let answer = admin.get("/.well-known/openid-configuration").await.expect(200);
     assert_eq!(answer.header("cache-control"), "public, max-age=3600");
     let document = answer.json();
-    assert_eq!((&document["issuer"], &document["response_types_supported"]), (&json!("https://issuer.example"), &json!(["id_token"])));
+    assert_eq!(
+        (&document["issuer"], &document["response_types_supported"]),
+        (&json!("https://issuer.example"), &json!(["id_token"]))
+    );
     assert!(document["jwks_uri"].as_str().unwrap().starts_with("https://api.example:"));
     admin.get_as("/openid/v1/jwks", "application/json").await.expect(406);
     let keys = admin.get_as("/openid/v1/jwks", "application/jwk-set+json").await.expect(200);
@@ -235,7 +266,10 @@ async fn the_server_tells_of_itself_as_an_issuer() {
     let token = answer.json()["status"]["token"].as_str().unwrap().to_owned();
     let header = URL_SAFE_NO_PAD.decode(token.split('.').next().unwrap()).unwrap();
     let header: Value = serde_json::from_slice(&header).unwrap();
-    assert!(keys.json()["keys"].as_array().unwrap().iter().any(|key| key["kid"] == header["kid"]), "its key is published");
+    assert!(
+        keys.json()["keys"].as_array().unwrap().iter().any(|key| key["kid"] == header["kid"]),
+        "its key is published"
+    );
     let review = json!({"spec": {"token": token, "audiences": ["vault"]}});
     let answer = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.expect(201).json();
     let why = "[invalid bearer token, token audiences [\"https://issuer.example\"] is invalid for the target audiences [\"vault\"]]";

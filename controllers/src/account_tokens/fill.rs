@@ -5,19 +5,26 @@ use crate::Settings;
 use crate::encoded::{decode, encode};
 use crate::subject::Subject;
 use holdfast_world::views::{Secret, ServiceAccount};
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Plans a Secret at a time.
 pub struct TokenSecrets {
     signer: Option<Arc<dyn TokenSigner>>,
     root_ca: Option<String>,
+    /// Secrets that were there and are gone, until no account lists them.
+    gone: BTreeSet<Key>,
 }
 
 impl TokenSecrets {
     pub fn new(settings: &Settings) -> TokenSecrets {
-        TokenSecrets { signer: settings.account_tokens.clone(), root_ca: settings.root_ca.clone() }
+        TokenSecrets {
+            signer: settings.account_tokens.clone(),
+            root_ca: settings.root_ca.clone(),
+            gone: BTreeSet::new(),
+        }
     }
 }
 
@@ -40,6 +47,9 @@ impl Controller for TokenSecrets {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Secret>() {
+            if change.after.is_none() {
+                self.gone.insert(change.key.clone());
+            }
             return keys.add(change.key.clone());
         }
         let account = place(&change.key.namespace, &change.key.name);
@@ -52,16 +62,21 @@ impl Controller for TokenSecrets {
         let mut plan = Plan::default();
         let Some(signer) = &self.signer else { return plan };
         let Some(secret) = world.get::<Secret>(key) else {
-            // Only a Secret that was there is known to be gone: one that an account lists may be yet to come.
+            // One that an account lists and that never was there may be yet to come.
+            if self.gone.contains(key) {
+                plan.together(unlist(world, key));
+                if plan.steps.is_empty() {
+                    self.gone.remove(key);
+                }
+            }
             return plan;
         };
+        self.gone.remove(key);
         if secret.kind != TYPE || secret.meta().annotation(NAME).is_none() || secret.meta().is_deleting() {
             return plan;
         }
         let Some(account) = account_of(world, secret) else {
-            let unlisted = world.indexed::<ServiceAccount>(BY_SECRET, &place(&key.namespace, &key.name));
             plan.then(Subject::from(secret).delete());
-            plan.together(unlisted.map(|account| unlist(account, &key.name)).collect());
             return plan;
         };
         match filled(secret, account, signer.as_ref(), self.root_ca.as_deref()) {
@@ -76,13 +91,17 @@ impl Controller for TokenSecrets {
     }
 }
 
-/// The account without the Secret among those it lists.
-fn unlist(account: Seen<'_, ServiceAccount>, secret: &str) -> holdfast_world::Action {
-    let mut document = account.object.document();
-    if let Some(secrets) = document["secrets"].as_array_mut() {
-        secrets.retain(|listed| listed["name"] != secret);
-    }
-    Subject::from(account).update(document)
+/// Accounts without the Secret among those they list.
+fn unlist(world: &World, secret: &Key) -> Vec<Action> {
+    let listing = world.indexed::<ServiceAccount>(BY_SECRET, &place(&secret.namespace, &secret.name));
+    let unlisted = listing.map(|account| {
+        let mut document = account.object.document();
+        if let Some(secrets) = document["secrets"].as_array_mut() {
+            secrets.retain(|listed| listed["name"] != *secret.name);
+        }
+        Subject::from(account).update(document)
+    });
+    unlisted.collect()
 }
 
 /// The Secret with all that it should have; `None` where it has that.

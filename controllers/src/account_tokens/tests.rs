@@ -55,6 +55,19 @@ fn a_secret_gets_the_token_of_its_account() {
 }
 
 #[test]
+fn an_account_forgets_a_secret_that_is_deleted() {
+    let mut trial = trial();
+    let mut listing = account("robot");
+    listing["secrets"] = json!([{"name": "tok"}, {"name": "to-come"}]);
+    trial.create(listing);
+    trial.create(secret(json!({NAME: "robot"})));
+    trial.run();
+    trial.delete("secrets", "tok");
+    trial.run();
+    assert_eq!(trial.get("serviceaccounts", "robot")["secrets"], json!([{"name": "to-come"}]));
+}
+
+#[test]
 fn a_secret_of_no_account_is_deleted() {
     for annotations in [json!({NAME: "nobody"}), json!({NAME: "robot", UID: "11111111-2222-3333-4444-555555555555"})] {
         let mut trial = trial();

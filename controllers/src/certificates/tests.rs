@@ -6,20 +6,16 @@ use crate::Settings;
 use holdfast_world::Trial;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-/// Says under which terms it signed.
-#[derive(Debug)]
-struct Scribe;
+/// Answers the same certificate to all, and keeps under which terms.
+#[derive(Debug, Default)]
+struct Scribe(Mutex<Vec<Terms>>);
 
 impl Signer for Scribe {
-    fn sign(&self, request: &[u8], terms: &Terms) -> Result<String, String> {
-        let lives = terms.not_after.seconds() - terms.not_before.seconds();
-        Ok(format!(
-            "-----BEGIN CERTIFICATE-----\n{lives} {} {}\n-----END CERTIFICATE-----\n",
-            request.len(),
-            terms.usages.join(",")
-        ))
+    fn sign(&self, _: &[u8], terms: &Terms) -> Result<String, String> {
+        self.0.lock().expect("no panic").push(terms.clone());
+        Ok(include_str!("../../testdata/certificate.pem").to_owned())
     }
 
     fn end(&self) -> Time {
@@ -36,9 +32,13 @@ fn request(signer: &str, request: &str, usages: &[&str]) -> Value {
 }
 
 fn trial() -> Trial {
+    trial_with(Arc::default())
+}
+
+fn trial_with(scribe: Arc<Scribe>) -> Trial {
     let names = [KUBELET_CLIENT, KUBELET_SERVING, API_CLIENT, LEGACY_UNKNOWN];
     let signers: BTreeMap<String, Arc<dyn Signer>> =
-        names.iter().map(|name| ((*name).to_owned(), Arc::new(Scribe) as Arc<dyn Signer>)).collect();
+        names.iter().map(|name| ((*name).to_owned(), scribe.clone() as Arc<dyn Signer>)).collect();
     Trial::new().with(Approver::default()).with(Signing::new(&Settings { signers, ..Settings::default() }))
 }
 
@@ -57,10 +57,8 @@ fn conditions(trial: &Trial) -> Vec<String> {
         .collect()
 }
 
-fn certificate(trial: &Trial) -> String {
-    let found = trial.get("certificatesigningrequests", "r");
-    let text = found["status"]["certificate"].as_str().unwrap_or_default().to_owned();
-    String::from_utf8(crate::encoded::decode(&text).expect("base64")).expect("text")
+fn is_signed(trial: &Trial) -> bool {
+    trial.get("certificatesigningrequests", "r")["status"]["certificate"].is_string()
 }
 
 const CLIENT: [&str; 3] = ["digital signature", "key encipherment", "client auth"];
@@ -76,7 +74,7 @@ fn a_kubelet_that_may_ask_gets_its_certificate() {
             conditions(&trial),
             ["Approved AutoApproved Auto approving kubelet client certificate after SubjectAccessReview."]
         );
-        assert!(certificate(&trial).contains("client auth"));
+        assert!(is_signed(&trial));
     }
 }
 
@@ -133,7 +131,7 @@ fn signers_refuse_what_does_not_fit_them() {
             expected.push(format!("Failed SignerValidationFailure {why}"));
         }
         assert_eq!(conditions(&trial), expected);
-        assert_eq!(certificate(&trial).is_empty(), !why.is_empty() || !signer.starts_with("kubernetes.io"), "{signer}");
+        assert_eq!(is_signed(&trial), why.is_empty() && signer.starts_with("kubernetes.io"), "{signer}");
     }
 }
 
@@ -142,12 +140,14 @@ fn how_long_a_certificate_lives() {
     for (asked, lives) in
         [(json!(null), 8760 * 3600), (json!(3600), 3600 + 300), (json!(86_400), 86_400), (json!(600), 900)]
     {
-        let mut trial = trial();
+        let scribe = Arc::<Scribe>::default();
+        let mut trial = trial_with(scribe.clone());
         let mut wanted = request(API_CLIENT, PERSON_REQUEST, &CLIENT);
         wanted["spec"]["expirationSeconds"] = asked;
         trial.create(wanted);
         approve(&mut trial);
-        assert!(certificate(&trial).contains(&format!("\n{lives} ")), "{}", certificate(&trial));
+        let terms = scribe.0.lock().expect("no panic")[0].clone();
+        assert_eq!(terms.not_after.seconds() - terms.not_before.seconds(), lives);
     }
 }
 

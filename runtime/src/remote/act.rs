@@ -141,7 +141,16 @@ impl Act for RemoteAct {
         let client = self.client(actor).await?;
         serde_json::from_slice(&get(&client, path, JSON).await?).map_err(fault)
     }
+
+    async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal> {
+        let client = self.client(actor).await?;
+        let sent = send(&client, (Method::POST, REVIEWS), JSON, Some((JSON, review.to_string().into_bytes()))).await;
+        serde_json::from_slice(&read(sent?).await?).map_err(fault)
+    }
 }
+
+/// Where it is asked what somebody may do.
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// How a verb is sent.
 fn content(verb: &Verb) -> (Method, &'static str, Vec<u8>) {

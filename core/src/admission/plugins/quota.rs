@@ -133,8 +133,8 @@ fn check_covered(
     let covers = |name: &str| charged.iter().any(|quota| quota.hard.get(name).is_some() && counted.answers(name));
     let is_limited =
         |name: &str| limited.iter().flat_map(|limited| &limited.containing).any(|part| name.contains(part.as_str()));
-    let uncovered: Vec<&str> =
-        wanted.0.keys().map(String::as_str).filter(|name| is_limited(name) && !covers(name)).collect();
+    let used = wanted.0.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, _)| name.as_str());
+    let uncovered: Vec<&str> = used.filter(|name| is_limited(name) && !covers(name)).collect();
     if !uncovered.is_empty() {
         return Err(attributes.forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))));
     }

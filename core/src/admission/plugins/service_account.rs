@@ -16,8 +16,11 @@ const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets
 const TOKEN_SECONDS: i64 = 60 * 60 + 7;
 
 pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
-    if !attributes.creates(POD) || pods::has_annotation(&attributes.object, MIRROR) {
+    if !attributes.creates(POD) {
         return Ok(());
+    }
+    if pods::has_annotation(&attributes.object, MIRROR) {
+        return mirror(attributes);
     }
     let spec = object_mut(attributes.fields_mut(), "spec");
     if meta::text(spec, "serviceAccountName").is_empty() {
@@ -40,7 +43,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     {
         spec.insert("imagePullSecrets".into(), secrets.clone().into());
     }
-    Ok(())
+    check_secrets(attributes, &account)
 }
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
@@ -55,10 +58,14 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     }
     let name = pod["spec"]["serviceAccountName"].as_str().unwrap_or("");
     let account = required_account(attributes, name)?;
-    if !limits_secrets(&account) {
+    check_secrets(attributes, &account)
+}
+
+fn check_secrets(attributes: &Attributes, account: &Value) -> Result<(), Stop> {
+    if !limits_secrets(account) {
         return Ok(());
     }
-    match unlisted_secret(pod, &account) {
+    match unlisted_secret(&attributes.object, account) {
         Some(fault) => Err(attributes.forbidden(fault)),
         None => Ok(()),
     }
