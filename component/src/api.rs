@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long an answer may take.
+/// How long an answer may take, unless somebody is more patient.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Why there is no answer that could be used.
@@ -76,6 +76,7 @@ impl Place<'_> {
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
+    answer_max: Duration,
 }
 
 impl Api {
@@ -89,7 +90,12 @@ impl Api {
 
     /// A client that is there already: one of a server in the same process, too.
     pub fn new(client: kube::Client) -> Api {
-        Api { client }
+        Api { client, answer_max: ANSWER_MAX }
+    }
+
+    /// The same, and an answer may take so long.
+    pub fn patient(self, answer_max: Duration) -> Api {
+        Api { answer_max, ..self }
     }
 
     pub fn client(&self) -> &kube::Client {
@@ -109,7 +115,7 @@ impl Api {
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
-        let answered = tokio::time::timeout(ANSWER_MAX, self.send(&method, path, body)).await;
+        let answered = tokio::time::timeout(self.answer_max, self.send(&method, path, body)).await;
         let (code, bytes) = answered.map_err(|_| ApiError::local("context deadline exceeded"))??;
         let document: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         if code.is_success() {

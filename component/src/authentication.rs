@@ -73,7 +73,7 @@ impl Authenticator {
         if let Some(error) = status["error"].as_str().filter(|error| !error.is_empty()) {
             tracing::warn!(error, "a token was refused");
         }
-        let user = (status["authenticated"] == true).then(|| Arc::new(user(&status["user"])));
+        let user = (status["authenticated"] == true).then(|| Arc::new(user_of(&status["user"])));
         self.reviews.put(key, user.clone(), Instant::now(), self.cache_time);
         user
     }
@@ -86,7 +86,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The user that a review tells of.
-fn user(told: &Value) -> User {
+pub fn user_of(told: &Value) -> User {
     let text = |field: &str| told[field].as_str().unwrap_or("").to_owned();
     let mut user = User::new(text("username"), &[]);
     user.uid = text("uid");
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_review_tells_of_a_user() {
         let told = json!({"username": "u", "uid": "1", "groups": ["a"], "extra": {"k": ["v", "w"]}});
-        let user = user(&told);
+        let user = user_of(&told);
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("u", "1"));
         assert_eq!(user.groups, ["a", AUTHENTICATED]);
         assert_eq!(user.extra["k"], ["v", "w"]);

@@ -7,7 +7,7 @@
 pub mod api;
 pub mod authentication;
 pub mod authorization;
-mod cache;
+pub mod cache;
 pub mod certificates;
 pub mod component;
 pub mod election;

@@ -103,6 +103,11 @@ impl Metrics {
         metric
     }
 
+    /// Has somebody put what they count into the registry.
+    pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
+        put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// What was built, and which gates are on.
     pub fn describe(&self, version: &str, gates: &Gates) {
         let build = Family::<BuildLabels, Gauge>::default();

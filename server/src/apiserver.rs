@@ -3,7 +3,7 @@
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::{admission, aggregation, tls};
+use crate::{admission, aggregation, authentication, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
@@ -23,10 +23,8 @@ use holdfast_service::housekeeping::{self, bootstrap};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
 use holdfast_tls::server::LiveTls;
-use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
 use holdfast_transport_http::forks::Forker;
 use holdfast_transport_http::serve::{STREAMS_MAX, serve};
-use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Features, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -36,8 +34,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
-/// The issuer of tokens when none is named.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// What a log in memory may take, history and all, when no option says so.
 const MEMORY_MAX: u64 = 64 << 20;
 /// How long suites that finish a deletion themselves have for it.
@@ -150,6 +146,8 @@ impl Server {
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
+            token_seconds_max: args.authentication.token_seconds_max()?,
+            extend_tokens: args.authentication.service_account_extend_token_expiration,
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
@@ -164,7 +162,7 @@ impl Server {
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
             let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
-            let transport = transport(&args, engine.clone(), address, beside)?;
+            let transport = transport(&args, engine.clone(), address, beside).await?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -244,24 +242,14 @@ struct Beside {
     components: Components,
 }
 
-fn transport(
+async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
     Beside { forker, forks_max, auditor, components }: Beside,
 ) -> Result<Arc<Transport>> {
-    let authenticator = Authenticator {
-        anonymous: args.anonymous_auth && !everybody_may(&engine),
-        static_tokens: match &args.token_auth_file {
-            None => Arc::default(),
-            Some(file) => {
-                let tokens = static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?;
-                Arc::new(tokens)
-            }
-        },
-        service_accounts: service_accounts(args)?.map(Arc::new),
-        request_headers: Arc::new(aggregation::request_headers(args)),
-    };
+    let anonymous = args.anonymous_auth && !everybody_may(&engine);
+    let authenticator = authentication::authenticator(args, anonymous).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
@@ -271,6 +259,7 @@ fn transport(
         aggregation: aggregation::settings(args)?,
         trust: Some(aggregation::trust(args)?),
         forks_max,
+        keys_url: Some(args.authentication.keys_url(&address)?),
         address,
         forker,
         components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
@@ -303,22 +292,6 @@ fn features(args: &Args) -> Result<Features> {
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
     })
-}
-
-fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
-    let signing = args.service_account_signing_key_file.as_deref().map(read).transpose()?;
-    let verifying: Vec<String> = args.service_account_key_file.iter().map(read).collect::<Result<_>>()?;
-    if signing.is_none() && verifying.is_empty() {
-        return Ok(None);
-    }
-    let issuers = if args.service_account_issuer.is_empty() {
-        vec![ISSUER.to_owned()]
-    } else {
-        args.service_account_issuer.clone()
-    };
-    ServiceAccountTokens::new(issuers, args.api_audiences.clone(), signing.as_deref(), &verifying)
-        .map(Some)
-        .map_err(|why| anyhow!("service account keys: {why}"))
 }
 
 async fn make_objects(args: &Args, service: &Arc<Service>, address: SocketAddr) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
+use crate::authentication::AuthenticationArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
@@ -115,6 +116,8 @@ pub struct Args {
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
     #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
     #[command(flatten)]

@@ -6,6 +6,7 @@ mod advice;
 mod aggregation;
 mod apiserver;
 mod audit;
+mod authentication;
 mod components;
 mod controller_manager;
 mod controllers;

@@ -1,5 +1,7 @@
 //! `holdfast scheduler`: its options, the configuration that they and a file come to, and its work while it leads.
 
+mod remote;
+
 use anyhow::{Context, Result, bail};
 use holdfast_component::component::{Component, Kind};
 use holdfast_component::election::Terms;
@@ -11,10 +13,14 @@ use holdfast_component::{api::Api, logging};
 use holdfast_core::wire::yaml::yaml;
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
+use holdfast_scheduler::run::metrics::Metrics;
 use holdfast_transport_http::paths::API_VERSION;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// The key of a ConfigMap that holds a Policy.
 const POLICY_KEY: &str = "policy.cfg";
@@ -102,8 +108,41 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     component.show("componentconfig", configuration.document());
     component.serve(insecure_place(&args, &configuration)).await?;
     let settings = election(&configuration.leader_election);
-    let work = std::future::pending::<Result<()>>();
+    let api = component.api(kubeconfig.as_deref(), rate).await?;
+    let work = work(configuration, &component, api.client().clone());
     component.work(&settings, kubeconfig.as_deref(), rate, work).await.map(drop)
+}
+
+/// The work of a scheduler: it follows the cluster from the beginning on, unless it shall wait until it leads, and
+/// schedules while this is polled.
+fn work(configuration: Configuration, component: &Component, client: kube::Client) -> impl Future<Output = Result<()>> {
+    let synced = Arc::new(AtomicBool::new(false));
+    let seen = synced.clone();
+    component.health().add("sched-handler-sync", &["readyz"], move || match seen.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err("handlers are not fully synchronized".into()),
+    });
+    let metrics = Arc::new(Metrics::default());
+    component.metrics().with_registry(|registry| metrics.register(registry));
+    let (lead, leads) = watch::channel(false);
+    let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
+    let begin = move || {
+        let cluster = Arc::new(remote::There::new(client.clone()));
+        let feed = remote::feed(client, synced);
+        tokio::spawn(holdfast_scheduler::run::run(Arc::new(configuration), feed, cluster, metrics, leads))
+    };
+    let mut begin = Some(begin);
+    let mut running = if waits { None } else { begin.take().map(|begin| begin()) };
+    async move {
+        if let Some(begin) = begin {
+            running = Some(begin());
+        }
+        lead.send_replace(true);
+        match running {
+            Some(running) => running.await.context("the scheduler has ended"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What file and options come to, or all that is wrong with them.

@@ -26,4 +26,4 @@ pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
 pub use service::{Limits, Options, Service, caught};
 pub use shares::{Share, Shares};
-pub use tokens::{Reviewed, Tokens};
+pub use tokens::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};

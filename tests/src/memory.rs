@@ -9,7 +9,7 @@ use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Clock, Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap};
-use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::authenticate::{Anonymous, Authenticator};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Transport, memory};
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,7 +42,7 @@ impl Memory {
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);
         let authenticator = Authenticator {
-            anonymous: true,
+            anonymous: Anonymous::Always,
             service_accounts: Some(Arc::new(tokens.expect("a key that signs"))),
             ..Authenticator::default()
         };

@@ -1,4 +1,4 @@
-//! A conversion webhook, for custom resources that need one.
+//! Servers that answer documents with documents, and a conversion webhook, for custom resources that need one.
 
 use crate::authority::Authority;
 use bytes::Bytes;
@@ -16,16 +16,20 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// A running webhook. Dropping it ends it.
-pub struct Webhook {
+/// A server over TLS that answers documents with documents. Dropping it ends it.
+pub struct Site {
     port: u16,
     calls: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
-impl Webhook {
-    /// `convert` gets an object and the version that it is wanted in.
-    pub async fn start(authority: &Authority, convert: fn(&Value, &str) -> Result<Value, String>) -> Webhook {
+impl Site {
+    /// `answer` gets the URL of the site, the path that is asked for, and the document that was sent; where it has none,
+    /// there is no such path.
+    pub async fn start(
+        authority: &Authority,
+        answer: impl Fn(&str, &str, &Value) -> Option<Value> + Send + Sync + 'static,
+    ) -> Site {
         let pair = authority.server(&["localhost", "127.0.0.1"]);
         let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -40,20 +44,28 @@ impl Webhook {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().unwrap().port();
         let calls = Arc::new(AtomicUsize::new(0));
-        let counted = calls.clone();
+        let (counted, answer) = (calls.clone(), Arc::new(answer));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, counted) = (acceptor.clone(), counted.clone());
+                let (acceptor, counted, answer) = (acceptor.clone(), counted.clone(), answer.clone());
                 tokio::spawn(async move {
                     // Who does not trust the certificate goes away.
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                         counted.fetch_add(1, Ordering::Relaxed);
+                        let answer = answer.clone();
                         async move {
+                            let path = request.uri().path().to_owned();
                             let body =
                                 request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-                            let answer = answer(&serde_json::from_slice(&body).unwrap_or_default(), convert);
-                            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(answer.to_string()))))
+                            let body = serde_json::from_slice(&body).unwrap_or_default();
+                            let answer = answer(&format!("https://localhost:{port}"), &path, &body);
+                            let mut response = Response::new(Full::new(Bytes::new()));
+                            match answer {
+                                Some(answer) => *response.body_mut() = Full::new(Bytes::from(answer.to_string())),
+                                None => *response.status_mut() = http::StatusCode::NOT_FOUND,
+                            }
+                            Ok::<_, Infallible>(response)
                         }
                     });
                     let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
@@ -62,11 +74,11 @@ impl Webhook {
                 });
             }
         });
-        Webhook { port, calls, task }
+        Site { port, calls, task }
     }
 
     pub fn url(&self) -> String {
-        format!("https://localhost:{}/convert", self.port)
+        format!("https://localhost:{}", self.port)
     }
 
     /// How often it was asked.
@@ -75,9 +87,28 @@ impl Webhook {
     }
 }
 
-impl Drop for Webhook {
+impl Drop for Site {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// A running webhook. Dropping it ends it.
+pub struct Webhook(Site);
+
+impl Webhook {
+    /// `convert` gets an object and the version that it is wanted in.
+    pub async fn start(authority: &Authority, convert: fn(&Value, &str) -> Result<Value, String>) -> Webhook {
+        Webhook(Site::start(authority, move |_, _, review| Some(answer(review, convert))).await)
+    }
+
+    pub fn url(&self) -> String {
+        format!("{}/convert", self.0.url())
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> usize {
+        self.0.calls()
     }
 }
 

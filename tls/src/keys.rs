@@ -3,7 +3,7 @@
 //! The same key may be written as PKCS #1 (`RSA PRIVATE KEY`), as SEC 1 (`EC PRIVATE KEY`, which openssl puts behind
 //! `EC PARAMETERS`) or as PKCS #8 (`PRIVATE KEY`); libraries that work with keys want the last.
 
-use crate::der::{self, CONTEXT_0, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE};
+use crate::der::{self, BIT_STRING, CONTEXT_0, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -46,6 +46,29 @@ fn wrapped(algorithm: &[u8], parameters: &[u8], key: &[u8]) -> PrivatePkcs8KeyDe
     let version = der::made(INTEGER, &[&[0]]);
     let algorithm = der::made(SEQUENCE, &[&der::made(OBJECT_IDENTIFIER, &[algorithm]), parameters]);
     der::made(SEQUENCE, &[&version, &algorithm, &der::made(OCTET_STRING, &[key])]).into()
+}
+
+/// What a public key is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Rsa,
+    P256,
+    P384,
+}
+
+const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+
+/// A public key as a SubjectPublicKeyInfo. RSA comes as in PKCS #1, a point of a curve as it is.
+pub fn public_info(kind: Kind, key: &[u8]) -> Vec<u8> {
+    let (algorithm, parameters) = match kind {
+        Kind::Rsa => (RSA, NULL.to_vec()),
+        Kind::P256 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P256])),
+        Kind::P384 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P384])),
+    };
+    let algorithm = der::made(SEQUENCE, &[&der::made(OBJECT_IDENTIFIER, &[algorithm]), &parameters]);
+    // No bit of the last byte is unused.
+    der::made(SEQUENCE, &[&algorithm, &der::made(BIT_STRING, &[&[0], key])])
 }
 
 /// The curve that a key in SEC 1 names.

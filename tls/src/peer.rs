@@ -14,9 +14,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use std::sync::{Arc, Mutex, PoisonError};
+use x509_parser::der_parser::{Oid, oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// What of a user tells which credential was shown.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// The attribute that is a user's uid.
+const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// What is known of the other side before it reads a request.
 #[derive(Clone)]
@@ -192,6 +197,18 @@ fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCer
     verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|error| error.to_string())
 }
 
+/// The attribute of a subject that is the user's uid, if there is one.
+fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
+    let uids = certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == UID);
+    let uids: Vec<Option<&str>> = uids.map(|attribute| attribute.as_str().ok()).collect();
+    match uids.as_slice() {
+        [] => Ok(String::new()),
+        [Some(uid)] if !uid.is_empty() => Ok((*uid).to_owned()),
+        [_] => Err("the uid in the certificate is empty or no text".into()),
+        _ => Err("the certificate has more than one uid".into()),
+    }
+}
+
 /// The user that a verified certificate names: its common name, with its organizations as groups.
 pub fn certificate_user(der: &[u8]) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
@@ -205,6 +222,10 @@ pub fn certificate_user(der: &[u8]) -> Result<User, String> {
     groups.push(AUTHENTICATED.into());
     let mut user = User::new(name, &[]);
     user.groups = groups;
+    user.uid = uid_of(&certificate)?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, der);
+    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={hex}")]);
     Ok(user)
 }
 

@@ -1,10 +1,13 @@
 //! Who is asking: client certificates, bearer tokens, and nobody in particular.
 
+mod bootstrap;
+
 use crate::tokens::ServiceAccountTokens;
+use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
-use holdfast_service::{Reviewed, Tokens};
+use holdfast_service::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_tls::peer::{AUTHENTICATED, Peer};
 use http::HeaderMap;
@@ -14,10 +17,34 @@ use std::sync::Arc;
 /// Tries each method in turn; a credential that is there and wrong is refused, not ignored.
 #[derive(Default)]
 pub struct Authenticator {
-    pub anonymous: bool,
+    pub anonymous: Anonymous,
     pub static_tokens: Arc<HashMap<String, Arc<User>>>,
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
+    /// Whether Secrets of the cluster let their holders join.
+    pub bootstrap_tokens: bool,
+    /// Who knows tokens that are not known here.
+    pub elsewhere: Option<Arc<dyn Elsewhere>>,
     pub request_headers: Arc<RequestHeaders>,
+}
+
+/// Whether one need not say who one is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Anonymous {
+    #[default]
+    Never,
+    Always,
+    /// Where exactly one of these paths is asked for.
+    Paths(Vec<String>),
+}
+
+impl Anonymous {
+    fn allows(&self, path: &str) -> bool {
+        match self {
+            Anonymous::Never => false,
+            Anonymous::Always => true,
+            Anonymous::Paths(paths) => paths.iter().any(|allowed| allowed == path),
+        }
+    }
 }
 
 impl Authenticator {
@@ -25,58 +52,102 @@ impl Authenticator {
     pub fn beside(&self, cluster: String) -> Authenticator {
         let service_accounts = self.service_accounts.as_ref().map(|tokens| Arc::new(tokens.beside(cluster)));
         Authenticator {
-            anonymous: self.anonymous,
+            anonymous: self.anonymous.clone(),
             static_tokens: self.static_tokens.clone(),
             service_accounts,
+            bootstrap_tokens: self.bootstrap_tokens,
+            elsewhere: self.elsewhere.clone(),
             request_headers: self.request_headers.clone(),
         }
     }
 
-    pub fn authenticate(&self, state: &State, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Refusal> {
-        match peer {
-            Peer::Certificate(user) | Peer::Internal(user) => return Ok(user.clone()),
-            Peer::FrontProxy(proxy) => {
-                return match self.request_headers.user(headers) {
-                    Some(user) => Ok(Arc::new(user)),
-                    None => self.authenticate(state, proxy, headers),
-                };
+    /// Who asks for a path.
+    pub async fn authenticate(
+        &self,
+        state: &State,
+        mut peer: &Peer,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<Arc<User>, Refusal> {
+        while let Peer::FrontProxy(proxy) = peer {
+            if let Some(user) = self.request_headers.user(headers) {
+                return Ok(Arc::new(user));
             }
-            Peer::Untrusted(_) | Peer::Unknown => {}
+            peer = proxy;
+        }
+        if let Peer::Certificate(user) | Peer::Internal(user) = peer {
+            return Ok(user.clone());
         }
         if let Some(token) = bearer(headers) {
-            return self.token(state, token).ok_or(Refusal::Unauthorized);
+            let reviewed = self.find(state, token, &[]).await;
+            return reviewed.map(|reviewed| reviewed.user).map_err(|_| Refusal::Unauthorized);
         }
         match peer {
             Peer::Untrusted(_) => Err(Refusal::Unauthorized),
-            _ if self.anonymous => Ok(Arc::new(User::new("system:anonymous", &["system:unauthenticated"]))),
+            _ if self.anonymous.allows(path) => {
+                Ok(Arc::new(User::new("system:anonymous", &["system:unauthenticated"])))
+            }
             _ => Err(Refusal::Unauthorized),
         }
     }
 
-    /// The user that a token stands for, which is meant for this server.
-    fn token(&self, state: &State, token: &str) -> Option<Arc<User>> {
-        Some(self.review(state, token, &[])?.user)
+    /// Whose a token is, for one of these audiences or the server's own; or why it is nobody's.
+    async fn find(&self, state: &State, token: &str, audiences: &[String]) -> Result<Reviewed, String> {
+        let asked = if audiences.is_empty() { self.audiences() } else { audiences };
+        let mut errors = Vec::new();
+        match self.find_here(state, token, asked) {
+            Ok(Some(reviewed)) => return Ok(reviewed),
+            Ok(None) => {}
+            Err(why) => errors.push(why),
+        }
+        if let Some(elsewhere) = &self.elsewhere {
+            match elsewhere.review(token, asked).await {
+                Ok(Some(reviewed)) => return Ok(reviewed),
+                Ok(None) => {}
+                Err(why) => errors.push(why),
+            }
+        }
+        Err(match errors.as_slice() {
+            [] => UNKNOWN_TOKEN.into(),
+            errors => format!("[{UNKNOWN_TOKEN}, {}]", errors.join(", ")),
+        })
+    }
+
+    /// The same without asking anybody.
+    fn find_here(&self, state: &State, token: &str, asked: &[String]) -> Result<Option<Reviewed>, String> {
+        // A token that names no audience is meant for this server.
+        let meant_for_us = |user: &Arc<User>| {
+            let own = self.audiences();
+            let audiences: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
+            (!audiences.is_empty() || asked.is_empty()).then(|| Reviewed { user: user.clone(), audiences })
+        };
+        if let Some(user) = self.static_tokens.get(token) {
+            return Ok(meant_for_us(user));
+        }
+        let verified = match &self.service_accounts {
+            Some(tokens) => tokens.verify(state, token, asked),
+            None => Ok(None),
+        };
+        if matches!(verified, Ok(None)) && self.bootstrap_tokens {
+            return Ok(bootstrap::user(state, token).as_ref().and_then(meant_for_us));
+        }
+        verified
+    }
+
+    /// The server's own audiences.
+    fn audiences(&self) -> &[String] {
+        self.service_accounts.as_ref().map_or(&[], |tokens| &tokens.audiences)
     }
 }
 
 impl Tokens for Authenticator {
-    fn review(&self, state: &State, token: &str, audiences: &[String]) -> Option<Reviewed> {
-        let own = self.audiences();
-        let asked = if audiences.is_empty() { own } else { audiences };
-        if let Some(user) = self.static_tokens.get(token) {
-            // A token that names no audience is meant for this server.
-            let audiences: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
-            let meant = !audiences.is_empty() || asked.is_empty();
-            return meant.then(|| Reviewed { user: user.clone(), audiences });
-        }
-        self.service_accounts.as_ref()?.verify(state, token, asked)
-    }
-}
-
-impl Authenticator {
-    /// The server's own audiences.
-    fn audiences(&self) -> &[String] {
-        self.service_accounts.as_ref().map_or(&[], |tokens| &tokens.audiences)
+    fn review<'a>(
+        &'a self,
+        state: &'a State,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, Result<Reviewed, String>> {
+        Box::pin(self.find(state, token, audiences))
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Builder {
     pub trust: Option<Trust>,
     /// As clients reach the server: `10.0.0.1:6443`.
     pub address: String,
+    /// Where the keys of service account tokens are asked for; without it, nobody is told of them.
+    pub keys_url: Option<String>,
     /// Makes forks of the log, where it is on a disk.
     pub forker: Option<Arc<dyn Forker>>,
     /// How many forks there may be in memory at once.
@@ -52,6 +54,7 @@ impl Builder {
             aggregation: Default::default(),
             trust: None,
             address: String::new(),
+            keys_url: None,
             forker: None,
             forks_max: 0,
             components: None,
@@ -64,11 +67,14 @@ impl Builder {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
         let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
+        let tokens = authenticator.service_accounts.as_ref();
+        let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
         let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
         Arc::new(Transport {
             service,
             authenticator,
+            issuer,
             features,
             bodies: Default::default(),
             answers: Default::default(),
@@ -97,6 +103,7 @@ impl Transport {
         Ok(Arc::new(Transport {
             service: self.service.beside(engine, authenticator.clone()),
             authenticator,
+            issuer: self.issuer.clone(),
             features: self.features,
             bodies: self.bodies.clone(),
             answers: self.answers.clone(),

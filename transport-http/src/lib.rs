@@ -12,6 +12,7 @@ mod connection;
 mod effects;
 pub mod forks;
 mod held;
+mod issuer;
 mod listener;
 mod lists;
 pub mod log;

@@ -226,6 +226,7 @@ pub async fn answer(
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
+        Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers),
         Route::Version => Some(match shape.encoding {
             Encoding::Json => json_answer(version(), shape),
             _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
@@ -249,7 +250,7 @@ pub async fn answer(
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        Route::Unknown | Route::Discovery(_) => respond::text(404, "404 page not found\n"),
+        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) => respond::text(404, "404 page not found\n"),
         _ => respond::refusal(&Refusal::NoSuchPath, shape),
     })
 }
@@ -374,10 +375,21 @@ fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Respons
 /// The paths there are.
 fn root(registry: &Registry) -> Vec<u8> {
     let catalog = Catalog::new(registry);
-    let mut paths: Vec<String> =
-        ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-            .map(str::to_owned)
-            .into();
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .into();
     for version in catalog.group_versions() {
         let path = format!("/{}", version.path());
         if let Some((group, _)) = path.rsplit_once('/').filter(|(group, _)| *group != "/api") {

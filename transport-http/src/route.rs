@@ -3,6 +3,7 @@
 //! A path says whether a resource is within a namespace or the cluster's, and that is part of the route: authorization
 //! judges the very object that is acted upon.
 
+use crate::issuer::Document;
 use holdfast_core::request::Verb;
 use holdfast_service::ResourcePath;
 pub use holdfast_tls::front_proxy::decode;
@@ -17,6 +18,8 @@ pub enum Route {
     },
     /// `/`, a list of paths.
     Root,
+    /// What this server tells about itself as an issuer of tokens.
+    Issuer(Document),
     Version,
     /// `/healthz`, `/livez` or `/readyz`, and a check below it.
     Health {
@@ -83,6 +86,8 @@ impl Route {
             ["openapi", "v2"] => Route::OpenApiV2,
             ["openapi", "v3", rest @ ..] => Route::OpenApiV3(rest.join("/")),
             ["version"] => Route::Version,
+            [".well-known", "openid-configuration"] => Route::Issuer(Document::Configuration),
+            ["openid", "v1", "jwks"] => Route::Issuer(Document::Keys),
             ["metrics"] => Route::Metrics,
             ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
             ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },

@@ -12,11 +12,14 @@ use holdfast_service::Reviewed;
 use jsonwebtoken::{Header, Validation};
 use keys::{Signing, Verifying, signing_key, verifying_keys};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// How many verified tokens are remembered, so that a signature is checked once and not at every request.
 const REMEMBERED_MAX: usize = 4096;
+/// How long a token is good that is extended: a year.
+const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
 pub struct ServiceAccountTokens {
     keys: Arc<Keys>,
@@ -25,6 +28,12 @@ pub struct ServiceAccountTokens {
     /// fork is good there and in its forks, and nowhere else, although all have the same keys.
     forks: Vec<String>,
     remembered: Mutex<HashMap<String, Arc<Claims>>>,
+}
+
+/// What an issuer tells about itself.
+pub struct Published {
+    pub issuer: Value,
+    pub keys: Value,
 }
 
 struct Keys {
@@ -59,7 +68,7 @@ pub enum Audience {
     Many(Vec<String>),
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Kubernetes {
     pub namespace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,6 +78,9 @@ pub struct Kubernetes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Reference>,
     pub serviceaccount: Reference,
+    /// From when on whoever uses the token should have got another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warnafter: Option<i64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,13 +124,41 @@ impl ServiceAccountTokens {
         self.keys.issuers.first().map_or("", String::as_str)
     }
 
+    /// What others need to verify tokens that were signed here: the issuer's document, and its keys. Only an issuer that
+    /// is an HTTPS URL can be asked for them.
+    pub fn published(&self, keys_url: &str) -> Option<Published> {
+        let issuer = self.issuer();
+        let url: http::Uri = issuer.parse().ok()?;
+        if url.scheme_str() != Some("https") || url.query().is_some() || issuer.contains('#') {
+            return None;
+        }
+        let mut algorithms: Vec<String> =
+            self.keys.verifying.iter().map(|key| format!("{:?}", key.algorithm)).collect();
+        algorithms.sort();
+        algorithms.dedup();
+        let mut ids = std::collections::BTreeSet::new();
+        let keys = self.keys.verifying.iter().filter(|key| ids.insert(key.id.clone()));
+        Some(Published {
+            issuer: json!({
+                "issuer": issuer,
+                "jwks_uri": keys_url,
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": algorithms,
+            }),
+            keys: json!({"keys": keys.map(|key| key.published.clone()).collect::<Vec<_>>()}),
+        })
+    }
+
     /// A token that says this, in the issuer's name; `None` when the server was given no key to sign with.
     pub fn issue(&self, claims: &TokenClaims) -> Option<Result<SignedToken, String>> {
         let audiences = if claims.audiences.is_empty() { self.audiences.clone() } else { claims.audiences.clone() };
         let reference = |bound: &BoundTo| Reference { name: bound.name.clone(), uid: bound.uid.clone() };
+        // Only what this server alone takes may be good for longer than it seems.
+        let extended = claims.extends && audiences.iter().all(|audience| self.audiences.contains(audience));
         let written = Claims {
             aud: Audience::Many(audiences.clone()),
-            exp: claims.expires,
+            exp: if extended { claims.issued.saturating_add(EXTENDED_SECONDS) } else { claims.expires },
             iat: claims.issued,
             iss: self.issuer().to_owned(),
             jti: claims.id.clone(),
@@ -129,6 +169,7 @@ impl ServiceAccountTokens {
                 pod: claims.pod.as_ref().map(reference),
                 secret: claims.secret.as_ref().map(reference),
                 serviceaccount: reference(&claims.account),
+                warnafter: extended.then_some(claims.expires),
             },
             nbf: claims.issued,
             sub: claims.subject.clone(),
@@ -146,24 +187,31 @@ impl ServiceAccountTokens {
     }
 
     /// The user of a token that is signed, current, meant for one of these audiences, and whose account still exists;
-    /// with those of the audiences that it is meant for.
-    pub fn verify(&self, state: &State, token: &str, audiences: &[String]) -> Option<Reviewed> {
-        let claims = self.claims(token)?;
+    /// with those of the audiences that it is meant for. `None` where somebody else signed it, an error where it is no
+    /// longer good.
+    pub fn verify(&self, state: &State, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
+        let Some(claims) = self.claims(token) else { return Ok(None) };
         let now = jiff::Timestamp::now().as_second();
-        if claims.exp <= now || claims.nbf > now + 60 {
-            return None;
+        if claims.exp <= now {
+            return Err("service account token has expired".into());
+        }
+        if claims.nbf > now + LEEWAY_SECONDS {
+            return Err("service account token is not valid yet".into());
         }
         if claims.fork.as_ref().is_some_and(|fork| !self.forks.contains(fork)) {
-            return None;
+            return Ok(None);
         }
+        let asked = audiences;
         let audiences: Vec<String> = audiences.iter().filter(|asked| claims.aud.includes(asked)).cloned().collect();
         if audiences.is_empty() {
-            return None;
+            let (meant, asked) = (shown(claims.aud.all()), shown(asked));
+            return Err(format!("token audiences {meant} is invalid for the target audiences {asked}"));
         }
+        let invalidated = || Err("service account token has been invalidated".into());
         let bound = &claims.kubernetes;
         let account = &bound.serviceaccount;
         if !exists(state, known::SERVICE_ACCOUNT, Some(&bound.namespace), account, now) {
-            return None;
+            return invalidated();
         }
         let namespace = Some(bound.namespace.as_str());
         // The node of a pod's token is told, and not asked about: the pod is what counts.
@@ -171,7 +219,7 @@ impl ServiceAccountTokens {
         let objects = [(known::POD, namespace, bound.pod.as_ref()), (known::SECRET, namespace, bound.secret.as_ref())];
         for (known, namespace, reference) in objects.into_iter().chain([(known::NODE, None, node)]) {
             if reference.is_some_and(|reference| !exists(state, known, namespace, reference, now)) {
-                return None;
+                return invalidated();
             }
         }
         let mut user = User::service_account(&bound.namespace, &account.name, &account.uid);
@@ -187,7 +235,7 @@ impl ServiceAccountTokens {
                 extra(&format!("{what}-uid"), reference.uid.clone());
             }
         }
-        Some(Reviewed { user: Arc::new(user), audiences })
+        Ok(Some(Reviewed { user: Arc::new(user), audiences }))
     }
 
     /// The claims of a token whose signature and issuer are right.
@@ -197,9 +245,9 @@ impl ServiceAccountTokens {
             return Some(claims.clone());
         }
         let header = jsonwebtoken::decode_header(token).ok()?;
-        let claims = self.keys.verifying.iter().find_map(|(algorithm, id, key)| {
+        let claims = self.keys.verifying.iter().find_map(|Verifying { algorithm, id, key, .. }| {
             let other_key =
-                header.kid.as_ref().is_some_and(|kid| kid != id && self.keys.verifying.iter().any(|k| k.1 == *kid));
+                header.kid.as_ref().is_some_and(|kid| kid != id && self.keys.verifying.iter().any(|k| k.id == *kid));
             if *algorithm != header.alg || other_key {
                 return None;
             }
@@ -219,7 +267,20 @@ impl ServiceAccountTokens {
     }
 }
 
+/// Audiences as Kubernetes shows them in a message.
+fn shown(audiences: &[String]) -> String {
+    let quoted: Vec<String> = audiences.iter().map(|audience| format!("{audience:?}")).collect();
+    format!("[{}]", quoted.join(" "))
+}
+
 impl Audience {
+    fn all(&self) -> &[String] {
+        match self {
+            Audience::One(one) => std::slice::from_ref(one),
+            Audience::Many(many) => many,
+        }
+    }
+
     fn includes(&self, audience: &str) -> bool {
         match self {
             Audience::One(one) => one == audience,
@@ -253,8 +314,7 @@ mod tests {
             ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), Some(&pair.serialize_pem()), &[]).unwrap();
         let now = jiff::Timestamp::now().as_second();
         let reference = Reference { name: "a".into(), uid: "u".into() };
-        let kubernetes =
-            Kubernetes { namespace: "n".into(), node: None, pod: None, secret: None, serviceaccount: reference };
+        let kubernetes = Kubernetes { namespace: "n".into(), serviceaccount: reference, ..Kubernetes::default() };
         let claims = Claims {
             aud: Audience::Many(vec!["https://x".into()]),
             exp: now + 600,

@@ -12,6 +12,7 @@ use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
 use crate::status::Status;
+use crate::tokens::Published;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{audit, forks, log, parse, paths, render};
@@ -39,6 +40,8 @@ use tokio_util::task::TaskTracker;
 pub struct Transport {
     pub(crate) service: Arc<Service>,
     pub(crate) authenticator: Arc<Authenticator>,
+    /// What is told of it as an issuer.
+    pub(crate) issuer: Option<Arc<Published>>,
     pub(crate) features: Features,
     pub(crate) bodies: Bodies,
     pub(crate) answers: Answers,
@@ -215,7 +218,7 @@ impl Transport {
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
         let shape = understood.shape;
-        let (mut response, id, mut record) = match self.identify(&mut head, &peer) {
+        let (mut response, id, mut record) = match self.identify(&mut head, &peer).await {
             Ok((user, acting_as)) => {
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
                 match holdfast_service::caught(self.answer(head, understood, (user, acting_as), source, body)).await {
@@ -257,9 +260,9 @@ impl Transport {
     }
 
     /// Who asks, and in whose name.
-    fn identify(&self, head: &mut Head, peer: &Peer) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
+    async fn identify(&self, head: &mut Head, peer: &Peer) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
         websocket::take_token(&mut head.headers)?;
-        let user = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers)?;
+        let user = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers, &head.path).await?;
         Ok((user, parse::acting_as(&head.headers)?))
     }
 

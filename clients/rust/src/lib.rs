@@ -30,7 +30,7 @@ use holdfast_engine::forked::Room;
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Clock, Engine, Options};
 use holdfast_service::housekeeping::{self, bootstrap};
-use holdfast_transport_http::authenticate::Authenticator;
+use holdfast_transport_http::authenticate::{Anonymous, Authenticator};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Transport, memory};
 use http::Uri;
@@ -154,7 +154,7 @@ impl Cluster {
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec![ISSUER.into()], Vec::new(), Some(&key), &[]);
         let authenticator = Authenticator {
-            anonymous: true,
+            anonymous: Anonymous::Always,
             service_accounts: Some(Arc::new(tokens.expect("a key that signs"))),
             ..Authenticator::default()
         };

@@ -11,9 +11,7 @@ use expected::Expected;
 pub(crate) use expected::selector_text;
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::pod::Condition;
-use holdfast_world::views::{
-    Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
-};
+use holdfast_world::views::{Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
 };
@@ -149,9 +147,8 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
         }
     };
     let disrupted = disrupted(budget, pods, now, &mut plan);
-    let is_healthy = |pod: &&Seen<'_, Pod>| {
-        pod.is_ready() && !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name)
-    };
+    let is_healthy =
+        |pod: &&Seen<'_, Pod>| pod.is_ready() && !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name);
     let healthy = pods.iter().filter(is_healthy).count() as i64;
     let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
     let action = subject.status(|status| {

@@ -53,7 +53,8 @@ impl Controller for Mirroring {
         let mut plan = Plan::default();
         let known = slices(world, key, MANAGER);
         let service = world.get::<Service>(key).filter(|service| service.spec.selector.is_empty());
-        let Some(endpoints) = world.get::<Endpoints>(key).filter(|found| service.is_some() && is_mirrored(*found)) else {
+        let Some(endpoints) = world.get::<Endpoints>(key).filter(|found| service.is_some() && is_mirrored(*found))
+        else {
             plan.together(known.into_iter().map(|slice| Subject::from(slice).delete()).collect());
             return plan;
         };

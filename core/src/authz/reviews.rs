@@ -45,18 +45,17 @@ pub fn invalid(kind: &Kind, causes: Vec<Cause>) -> Refusal {
     Refusal::Invalid { subject: Subject::new(&kind.hub().group, "", ""), causes }
 }
 
-/// Answers a TokenReview. `authenticated` is whom the token stands for, if anybody.
-pub fn token_review(body: &Value, authenticated: Option<&User>, audiences: &[String]) -> Result<Value, Refusal> {
+/// Answers a TokenReview with whom the token stands for, and for which of the audiences that were asked about; or with
+/// why it is nobody's.
+pub fn token_review(body: &Value, reviewed: Result<(&User, &[String]), &str>) -> Result<Value, Refusal> {
     if text(body.get("spec").unwrap_or(&Value::Null), "token").is_empty() {
         return Err(Refusal::BadRequest(BadRequest::NoToken));
     }
-    let mut status = json!({"user": {}, "error": "invalid bearer token"});
-    if let Some(user) = authenticated {
-        status = json!({"authenticated": true, "user": user_info(user)});
-        if !audiences.is_empty() {
-            status["audiences"] = audiences.into();
-        }
-    }
+    let status = match reviewed {
+        Err(why) => json!({"user": {}, "error": why}),
+        Ok((user, [])) => json!({"authenticated": true, "user": user_info(user)}),
+        Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(user), "audiences": audiences}),
+    };
     Ok(with_status(body, status))
 }
 

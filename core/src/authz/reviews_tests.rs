@@ -146,7 +146,7 @@ fn who_am_i_and_whose_token() {
     let body = json!({"spec": {"token": "t"}});
     let mut user = User::service_account("n", "bot", "u1");
     user.extra.insert("scopes".into(), vec!["a".into()]);
-    let answer = token_review(&body, Some(&user), &["api".to_owned()]).expect("a token");
+    let answer = token_review(&body, Ok((&user, &["api".to_owned()]))).expect("a token");
     assert_eq!(
         answer["status"],
         json!({"authenticated": true, "audiences": ["api"], "user": {
@@ -156,7 +156,7 @@ fn who_am_i_and_whose_token() {
         }})
     );
     let status = json!({"user": {}, "error": "invalid bearer token"});
-    assert_eq!(token_review(&body, None, &[]).expect("a token")["status"], status);
-    let refused = token_review(&json!({"spec": {}}), None, &[]);
+    assert_eq!(token_review(&body, Err("invalid bearer token")).expect("a token")["status"], status);
+    let refused = token_review(&json!({"spec": {}}), Err("invalid bearer token"));
     assert_eq!(refused, Err(Refusal::BadRequest(BadRequest::NoToken)));
 }

@@ -9,6 +9,7 @@ pub mod export;
 pub mod glance;
 pub mod meta;
 pub mod names;
+pub mod reader;
 pub mod validate;
 
 pub use encode::Draft;

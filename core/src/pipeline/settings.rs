@@ -20,6 +20,10 @@ pub struct Settings {
     pub event_ttl: Option<Duration>,
     /// How long a namespace is left to whoever deleted it before its content is removed.
     pub namespace_grace: Duration,
+    /// For how long tokens of service accounts are given at most, where it is less than anybody may ask for.
+    pub token_seconds_max: Option<i64>,
+    /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
+    pub extend_tokens: bool,
 }
 
 /// As in Kubernetes.
@@ -35,6 +39,8 @@ impl Default for Settings {
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),
             namespace_grace: Duration::ZERO,
+            token_seconds_max: None,
+            extend_tokens: true,
         }
     }
 }

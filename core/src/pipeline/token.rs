@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 const SECONDS: i64 = 3600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
+/// What nodes ask for where a pod shall get a token that is good for longer.
+const EXTENDED: i64 = 3607;
 
 /// What a token shall say. The issuer is the signer's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct TokenClaims {
     /// In seconds since 1970, as all times here.
     pub issued: i64,
     pub expires: i64,
+    /// Whether it may be good for longer, if only this server takes it.
+    pub extends: bool,
     pub namespace: String,
     pub account: BoundTo,
     pub pod: Option<BoundTo>,
@@ -53,8 +57,14 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let body = admit::part(context, TOKEN_REQUEST, Operation::Create, body, &Value::Null)?;
     same_name(context, &body)?;
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
-    let seconds = seconds(name, &body["spec"]["expirationSeconds"])?;
+    let asked = seconds(name, &body["spec"]["expirationSeconds"])?;
+    let seconds = context.settings.token_seconds_max.map_or(asked, |most| asked.min(most));
+    if seconds < asked {
+        warnings.push(format!("requested expiration of {asked} seconds shortened to {seconds} seconds"));
+    }
     let claims = TokenClaims { account: bound_to(&account.document), ..claims(context, &body["spec"], seconds)? };
+    let extends = context.settings.extend_tokens && claims.pod.is_some() && seconds == EXTENDED;
+    let claims = TokenClaims { extends, ..claims };
     let Some(signed) = context.answers.token(&claims) else {
         return Err(Stop::Needs(Effect::Sign(Box::new(claims))));
     };
@@ -101,6 +111,7 @@ fn claims(context: &Context, spec: &Value, seconds: i64) -> Result<TokenClaims, 
         audiences: audiences.map(str::to_owned).collect(),
         issued,
         expires: issued.saturating_add(seconds),
+        extends: false,
         namespace: namespace.to_owned(),
         account: BoundTo::default(),
         pod: None,

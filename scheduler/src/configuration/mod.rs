@@ -6,7 +6,6 @@ mod arguments;
 pub mod extender;
 mod policy;
 mod profiles;
-pub mod reader;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -14,6 +13,7 @@ mod write;
 
 use crate::profile::Profile;
 use extender::Extender;
+pub use holdfast_core::object::reader;
 use reader::{Fault, Faults, Reader};
 use serde_json::Value;
 use version::Version;

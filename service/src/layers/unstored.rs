@@ -39,7 +39,7 @@ async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
     let request = &found.request;
     match (found.kind.question, request.verb) {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
-        (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request, &found.kind),
+        (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request, &found.kind).await,
         (Some(_), Verb::Create) => review_access(service, &state, request, &found.kind),
         _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
@@ -57,18 +57,15 @@ fn document(value: Value) -> Document {
     }
 }
 
-fn review_token(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
+async fn review_token(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
     let body = Value::Object(decode_body(state, request, service.engine().stamp())?);
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
     let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
     // Tokens are good by what there is now, in a view of the past, too.
-    let reviewed = service.tokens().review(&service.engine().snapshot(), token, &asked);
-    let (user, audiences) = match &reviewed {
-        Some(Reviewed { user, audiences }) => (Some(&**user), audiences.as_slice()),
-        None => (None, &[][..]),
-    };
-    created(kind, request, token_review(&body, user, audiences)?)
+    let reviewed = service.tokens().review(&service.engine().snapshot(), token, &asked).await;
+    let reviewed = reviewed.as_ref().map(|Reviewed { user, audiences }| (&**user, audiences.as_slice()));
+    created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
 }
 
 fn review_access(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {

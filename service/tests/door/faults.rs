@@ -1,6 +1,7 @@
 //! A fault in one call is that call's alone.
 
 use crate::people::{admin, ask, call, cluster, map, must, named};
+use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 struct Broken;
 
 impl Tokens for Broken {
-    fn review(&self, _: &State, _: &str, _: &[String]) -> Option<Reviewed> {
+    fn review<'a>(&'a self, _: &'a State, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Reviewed, String>> {
         panic!("a fault of the server")
     }
 }

@@ -1,18 +1,28 @@
 //! The keys of service account tokens, in whichever form they come.
 
-use holdfast_tls::keys::{in_pkcs8, private_key};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use holdfast_tls::keys::{Kind, in_pkcs8, private_key, public_info};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 use ring::rand::SystemRandom;
 use ring::signature::{self as rings, EcdsaKeyPair, KeyPair, RsaKeyPair};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use serde_json::{Value, json};
+use sha2::Digest;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::{FromDer, Pem, SubjectPublicKeyInfo};
-use x509_parser::public_key::PublicKey;
+use x509_parser::public_key::{PublicKey, RSAPublicKey};
 
 /// What a token is signed with: the algorithm, and which key it is.
 pub type Signing = (Algorithm, String, EncodingKey);
 /// What a token is verified with.
-pub type Verifying = (Algorithm, String, DecodingKey);
+pub struct Verifying {
+    pub algorithm: Algorithm,
+    pub id: String,
+    pub key: DecodingKey,
+    /// The key as others are told of it.
+    pub published: Value,
+}
 
 /// The first private key in a PEM text.
 pub fn signing_key(pem: &str) -> Result<Signing, String> {
@@ -23,7 +33,7 @@ pub fn signing_key(pem: &str) -> Result<Signing, String> {
         Algorithm::RS256 => EncodingKey::from_rsa_der(key),
         _ => EncodingKey::from_ec_der(key),
     };
-    Ok((algorithm, key_id(&public), signing))
+    Ok((algorithm, key_id(algorithm, &public), signing))
 }
 
 /// The public keys in a PEM text: as they are, in certificates, or as the other halves of private keys. What is none of
@@ -65,12 +75,41 @@ struct Public {
 }
 
 impl Public {
+    fn published(&self, id: &str) -> Value {
+        let algorithm = format!("{:?}", self.algorithm);
+        let mut published = json!({"use": "sig", "kid": id, "alg": algorithm});
+        let mut say = |field: &str, bytes: &[u8]| published[field] = URL_SAFE_NO_PAD.encode(bytes).into();
+        let curve = match self.algorithm {
+            Algorithm::RS256 => {
+                if let Ok((_, key)) = RSAPublicKey::from_der(&self.key) {
+                    // A leading zero says that a number is not negative, and is no part of it.
+                    let plain = |bytes: &[u8]| bytes.strip_prefix(&[0]).unwrap_or(bytes).to_vec();
+                    say("n", &plain(key.modulus));
+                    say("e", &plain(key.exponent));
+                }
+                published["kty"] = "RSA".into();
+                return published;
+            }
+            Algorithm::ES256 => "P-256",
+            _ => "P-384",
+        };
+        // The point is written out: a byte that says so, and both numbers.
+        let (x, y) = self.key.split_at_checked(self.key.len() / 2 + 1).unwrap_or_default();
+        say("x", x.get(1..).unwrap_or_default());
+        say("y", y);
+        published["kty"] = "EC".into();
+        published["crv"] = curve.into();
+        published
+    }
+
     fn verifying(self) -> Verifying {
         let key = match self.algorithm {
             Algorithm::RS256 => DecodingKey::from_rsa_der(&self.key),
             _ => DecodingKey::from_ec_der(&self.key),
         };
-        (self.algorithm, key_id(&self.key), key)
+        let id = key_id(self.algorithm, &self.key);
+        let published = self.published(&id);
+        Verifying { algorithm: self.algorithm, id, key, published }
     }
 }
 
@@ -108,8 +147,12 @@ fn described(der: &[u8]) -> Result<Public, String> {
     Ok(Public { algorithm, key })
 }
 
-fn key_id(public: &[u8]) -> String {
-    use base64::Engine;
-    use sha2::Digest;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(public))
+/// The name of a public key: the digest of its SubjectPublicKeyInfo.
+fn key_id(algorithm: Algorithm, public: &[u8]) -> String {
+    let info = match algorithm {
+        Algorithm::RS256 => public_info(Kind::Rsa, public),
+        Algorithm::ES256 => public_info(Kind::P256, public),
+        _ => public_info(Kind::P384, public),
+    };
+    URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(info))
 }

@@ -58,7 +58,8 @@ const NEVER: [(&str, &[&str]); 15] = [
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 11] = [
+const MAY_REACH_HTTP: [&str; 12] = [
+    "holdfast-authentication",
     "holdfast",
     "holdfast-transport-*",
     "holdfast-outbound",

@@ -134,8 +134,7 @@ fn check_covered(
     let is_limited =
         |name: &str| limited.iter().flat_map(|limited| &limited.containing).any(|part| name.contains(part.as_str()));
     let used = wanted.0.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, _)| name.as_str());
-    let uncovered: Vec<&str> =
-        used.filter(|name| is_limited(name) && !covers(name)).collect();
+    let uncovered: Vec<&str> = used.filter(|name| is_limited(name) && !covers(name)).collect();
     if !uncovered.is_empty() {
         return Err(attributes.forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))));
     }

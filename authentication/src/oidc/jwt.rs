@@ -1,0 +1,59 @@
+//! A token in three parts: how it is signed, what it claims, and the signature over both.
+
+use super::keys::Key;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::Value;
+
+/// The largest token that is read: the head of a request has no more.
+const BYTES_MAX: usize = 256 << 10;
+
+/// A token that was read, and of which nothing is proved.
+pub struct Token<'a> {
+    signed: &'a str,
+    signature: Vec<u8>,
+    pub algorithm: String,
+    key: Option<String>,
+    pub claims: Value,
+}
+
+impl<'a> Token<'a> {
+    /// Nothing where the text is no such token.
+    pub fn read(text: &'a str) -> Option<Token<'a>> {
+        let (signed, signature) = text.rsplit_once('.').filter(|_| text.len() <= BYTES_MAX)?;
+        let (header, claims) = signed.split_once('.')?;
+        let json = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok();
+        let (header, claims) = (json(header)?, json(claims).filter(Value::is_object)?);
+        // What must be understood is not.
+        if header.get("crit").is_some() {
+            return None;
+        }
+        Some(Token {
+            signed,
+            signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
+            algorithm: header["alg"].as_str()?.to_owned(),
+            key: header["kid"].as_str().filter(|key| !key.is_empty()).map(str::to_owned),
+            claims,
+        })
+    }
+
+    pub fn audiences(&self) -> Vec<String> {
+        match &self.claims["aud"] {
+            Value::String(one) => vec![one.clone()],
+            Value::Array(all) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A time that it claims, in seconds since 1970.
+    pub fn seconds(&self, claim: &str) -> Option<i64> {
+        let time = &self.claims[claim];
+        time.as_i64().or_else(|| time.as_f64().map(|time| time as i64))
+    }
+
+    /// Whether one of the keys signed it: the one that it names, or any where it names none.
+    pub fn is_signed_by(&self, keys: &[Key]) -> bool {
+        let named = |key: &&Key| self.key.is_none() || key.id == self.key;
+        keys.iter().filter(named).any(|key| key.verifies(&self.algorithm, self.signed.as_bytes(), &self.signature))
+    }
+}

@@ -1,0 +1,191 @@
+//! Issuers of tokens: what one publishes about itself and its keys, and whose a token is that it signed.
+
+pub mod claims;
+mod jwt;
+mod keys;
+
+use anyhow::{Context, Result};
+use claims::{Mapping, Rules};
+use futures_util::future::BoxFuture;
+use holdfast_component::api::Api;
+use holdfast_service::{Elsewhere, Reviewed};
+use holdfast_tls::server::Pem;
+use jwt::Token;
+use keys::Key;
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// How often an issuer is asked until it tells about itself.
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
+/// How long an issuer may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// A token may be used this long before its time: clocks differ.
+const NOT_BEFORE_LEEWAY: i64 = 300;
+/// Keys are not fetched more often, whatever tokens name.
+const KEYS_PERIOD: Duration = Duration::from_secs(5);
+
+/// The issuer that may leave the scheme out of what it signs.
+const WITHOUT_SCHEME: &str = "accounts.google.com";
+
+/// What is known of an issuer before it is asked.
+#[derive(Debug)]
+pub struct Settings {
+    /// As tokens name it.
+    pub url: String,
+    /// Where it tells about itself, if not below its URL.
+    pub discovery_url: Option<String>,
+    /// Who vouches for its server; without one, whom the machine trusts.
+    pub authority: Option<Pem>,
+    /// A token must be for one of them.
+    pub audiences: Vec<String>,
+    pub algorithms: Vec<String>,
+    pub mapping: Mapping,
+    pub rules: Rules,
+}
+
+/// An issuer.
+pub struct Issuer {
+    settings: Settings,
+    /// Where its keys are, as soon as it is known.
+    keys_url: RwLock<Option<String>>,
+    keys: RwLock<Arc<Vec<Key>>>,
+    fetched: Mutex<Option<Instant>>,
+}
+
+impl Issuer {
+    pub fn new(settings: Settings) -> Arc<Issuer> {
+        Arc::new(Issuer { settings, keys_url: RwLock::default(), keys: RwLock::default(), fetched: Mutex::default() })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.settings.url
+    }
+
+    /// Asks until the issuer tells about itself, as long as somebody needs it.
+    pub fn discover(self: &Arc<Self>) {
+        let issuer = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some(issuer) = issuer.upgrade() {
+                match issuer.try_discover().await {
+                    Ok(()) => return,
+                    Err(error) => {
+                        tracing::error!(issuer = issuer.url(), "oidc authenticator: initializing plugin: {error:#}")
+                    }
+                }
+                drop(issuer);
+                tokio::time::sleep(DISCOVERY_PERIOD).await;
+            }
+        });
+    }
+
+    /// Asks the issuer about itself.
+    pub async fn try_discover(&self) -> Result<()> {
+        let well_known = format!("{}/.well-known/openid-configuration", self.settings.url.trim_end_matches('/'));
+        let url = self.settings.discovery_url.clone().unwrap_or(well_known);
+        let document = self.get(&url).await?;
+        let told = document["issuer"].as_str().unwrap_or("");
+        anyhow::ensure!(
+            told == self.settings.url,
+            "oidc: issuer did not match the issuer returned by provider, expected {:?} got {told:?}",
+            self.settings.url
+        );
+        let keys = document["jwks_uri"].as_str().context("oidc: the provider tells no jwks_uri")?.to_owned();
+        *self.keys_url.write().unwrap_or_else(PoisonError::into_inner) = Some(keys);
+        Ok(())
+    }
+
+    async fn get(&self, url: &str) -> Result<Value> {
+        let whole: http::Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+        let path = whole.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let mut parts = whole.into_parts();
+        anyhow::ensure!(parts.scheme == Some(http::uri::Scheme::HTTPS), "{url}: only https is asked");
+        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        let mut config = kube::Config::new(http::Uri::from_parts(parts)?);
+        config.default_retry = false;
+        if let Some(authority) = &self.settings.authority {
+            let certificates = authority.certificates().map_err(anyhow::Error::msg)?;
+            config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+        }
+        let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
+        Ok(api.get(&path).await.with_context(|| format!("Get {url:?}"))?)
+    }
+
+    /// Whose a token is, if it is one of this issuer's.
+    async fn ask(&self, text: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
+        let Some(token) = Token::read(text) else { return Ok(None) };
+        let issuer = token.claims["iss"].as_str().unwrap_or("");
+        let alike = issuer == WITHOUT_SCHEME && self.settings.url == format!("https://{WITHOUT_SCHEME}");
+        if issuer != self.settings.url && !alike {
+            return Ok(None);
+        }
+        self.verify(&token).await?;
+        let user = self.settings.mapping.user(&token.claims, &self.settings.rules)?;
+        Ok(Some(Reviewed { user: Arc::new(user), audiences: audiences.to_vec() }))
+    }
+
+    async fn verify(&self, token: &Token<'_>) -> Result<(), String> {
+        let Settings { audiences, algorithms, .. } = &self.settings;
+        if self.keys_url.read().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return Err(format!("oidc: authenticator for issuer {:?} is not initialized", self.settings.url));
+        }
+        let meant = token.audiences();
+        if !meant.iter().any(|one| audiences.iter().any(|audience| audience == one)) {
+            return Err(format!("oidc: verify token: oidc: expected audience in {audiences:?} got {meant:?}"));
+        }
+        let now = jiff::Timestamp::now().as_second();
+        if token.seconds("exp").is_none_or(|end| end <= now) {
+            return Err("oidc: verify token: oidc: token is expired".into());
+        }
+        if token.seconds("nbf").is_some_and(|begin| begin > now + NOT_BEFORE_LEEWAY) {
+            return Err("oidc: verify token: oidc: current time is before the nbf (not before) time".into());
+        }
+        if !algorithms.contains(&token.algorithm) {
+            return Err(format!(
+                "oidc: verify token: oidc: id token signed with unsupported algorithm, expected {algorithms:?} got {:?}",
+                token.algorithm
+            ));
+        }
+        if token.is_signed_by(&self.known_keys()) {
+            return Ok(());
+        }
+        // The issuer may sign with a new key since.
+        if self.may_fetch() {
+            self.fetch().await.map_err(|error| format!("oidc: verify token: fetching keys {error:#}"))?;
+        }
+        match token.is_signed_by(&self.known_keys()) {
+            true => Ok(()),
+            false => Err("oidc: verify token: failed to verify signature: failed to verify id token signature".into()),
+        }
+    }
+
+    fn known_keys(&self) -> Arc<Vec<Key>> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn may_fetch(&self) -> bool {
+        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = fetched.is_none_or(|fetched| fetched.elapsed() >= KEYS_PERIOD);
+        if may {
+            *fetched = Some(Instant::now());
+        }
+        may
+    }
+
+    async fn fetch(&self) -> Result<()> {
+        let url = self.keys_url.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let document = self.get(&url.unwrap_or_default()).await?;
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys::read(&document));
+        Ok(())
+    }
+}
+
+impl Elsewhere for Issuer {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, Result<Option<Reviewed>, String>> {
+        Box::pin(self.ask(token, audiences))
+    }
+}

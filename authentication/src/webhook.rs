@@ -1,0 +1,167 @@
+//! A server that is asked about tokens, as `--authentication-token-webhook-config-file` names it.
+
+use crate::others::key;
+use anyhow::{Context, Result};
+use futures_util::future::BoxFuture;
+use holdfast_component::api::{Api, ApiError, Place};
+use holdfast_component::authentication::user_of;
+use holdfast_component::cache::Cache;
+use holdfast_service::{Elsewhere, Reviewed};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How often it is asked where it cannot answer, and how long the first wait is; each next one is half as long again.
+const TRIES_MAX: u32 = 5;
+const WAIT: Duration = Duration::from_millis(500);
+const WAIT_FACTOR: f64 = 1.5;
+const WAIT_JITTER: f64 = 0.2;
+
+/// The version of a TokenReview.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V1Beta1,
+}
+
+impl std::str::FromStr for Version {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Version, String> {
+        match text {
+            "v1" => Ok(Version::V1),
+            "v1beta1" => Ok(Version::V1Beta1),
+            _ => Err(format!(
+                "unsupported authentication webhook version {text:?}, supported versions are \"v1\", \"v1beta1\""
+            )),
+        }
+    }
+}
+
+impl Version {
+    fn group_version(self) -> &'static str {
+        match self {
+            Version::V1 => "authentication.k8s.io/v1",
+            Version::V1Beta1 => "authentication.k8s.io/v1beta1",
+        }
+    }
+}
+
+pub struct Webhook {
+    api: Api,
+    /// Of the URL, whatever it is.
+    path: String,
+    version: Version,
+    cache_time: Duration,
+    answers: Cache<[u8; 32], Option<Reviewed>>,
+}
+
+impl Webhook {
+    /// The server that the current context of a kubeconfig names.
+    pub async fn new(kubeconfig: &Path, version: Version, cache_time: Duration, agent: &str) -> Result<Webhook> {
+        let place = Place { kubeconfig: Some(kubeconfig), agent, ..Place::default() };
+        let mut config = place.config().await?;
+        let url = config.cluster_url.clone();
+        let path = url.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let mut parts = url.into_parts();
+        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        config.cluster_url = http::Uri::from_parts(parts).context("the URL of the webhook")?;
+        // It is asked again here.
+        config.default_retry = false;
+        let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
+        Ok(Webhook { api, path, version, cache_time, answers: Cache::default() })
+    }
+
+    async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
+        let key = key(token, audiences);
+        if let Some(answer) = self.answers.get(&key, Instant::now()) {
+            return Ok(answer);
+        }
+        let mut review = json!({
+            "kind": "TokenReview",
+            "apiVersion": self.version.group_version(),
+            "metadata": {},
+            "spec": {"token": token},
+            "status": {"user": {}},
+        });
+        if !audiences.is_empty() {
+            review["spec"]["audiences"] = json!(audiences);
+        }
+        let answer = self.post(&review).await.map_err(|error| error.message)?;
+        let answer = understand(&answer["status"], audiences)?;
+        self.answers.put(key, answer.clone(), Instant::now(), self.cache_time);
+        Ok(answer)
+    }
+
+    async fn post(&self, review: &Value) -> Result<Value, ApiError> {
+        let path = format!(
+            "{}{}timeout={}s",
+            self.path,
+            if self.path.contains('?') { '&' } else { '?' },
+            ANSWER_MAX.as_secs()
+        );
+        let mut wait = WAIT;
+        for _ in 1..TRIES_MAX {
+            match self.api.post(&path, review).await {
+                Err(error) if error.code.is_none_or(|code| matches!(code, 429 | 500 | 503 | 504)) => {
+                    tracing::warn!(%error, "the webhook for tokens did not answer");
+                }
+                answer => return answer,
+            }
+            tokio::time::sleep(wait.mul_f64(1.0 + WAIT_JITTER * rand::random::<f64>())).await;
+            wait = wait.mul_f64(WAIT_FACTOR);
+        }
+        self.api.post(&path, review).await
+    }
+}
+
+/// What an answer says of a token that was asked about for these audiences.
+fn understand(status: &Value, asked: &[String]) -> Result<Option<Reviewed>, String> {
+    if status["authenticated"] != true {
+        return match status["error"].as_str().filter(|error| !error.is_empty()) {
+            Some(error) => Err(error.to_owned()),
+            None => Ok(None),
+        };
+    }
+    let told = status["audiences"].as_array().filter(|told| !told.is_empty());
+    let audiences: Vec<String> = match told {
+        // Who says nothing of audiences knows none: the token is good for all.
+        None => asked.to_vec(),
+        Some(told) => asked.iter().filter(|asked| told.iter().any(|one| one == asked.as_str())).cloned().collect(),
+    };
+    if audiences.is_empty() && !asked.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Reviewed { user: Arc::new(user_of(&status["user"])), audiences }))
+}
+
+impl Elsewhere for Webhook {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, Result<Option<Reviewed>, String>> {
+        Box::pin(self.ask(token, audiences))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_understood() {
+        let api = ["api".to_owned()];
+        let told =
+            |status: Value| understand(&status, &api).map(|reviewed| reviewed.map(|reviewed| reviewed.audiences));
+        assert_eq!(told(json!({"authenticated": true, "user": {"username": "a"}})), Ok(Some(vec!["api".into()])));
+        assert_eq!(told(json!({"authenticated": true, "audiences": ["api", "b"]})), Ok(Some(vec!["api".into()])));
+        assert_eq!(told(json!({"authenticated": true, "audiences": ["b"]})), Ok(None));
+        assert_eq!(told(json!({"authenticated": false})), Ok(None));
+        assert_eq!(told(json!({"error": "why"})), Err("why".into()));
+        assert_eq!(told(json!(null)), Ok(None));
+    }
+}
