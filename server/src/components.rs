@@ -3,7 +3,8 @@
 
 use crate::apiserver::read;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
-use crate::scheduling;
+use crate::pki::Pki;
+use crate::{scheduling, signing};
 use anyhow::{Result, anyhow, bail};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
@@ -11,7 +12,6 @@ use holdfast_runtime::{Metrics, Runtime};
 use holdfast_scheduler::Configuration;
 use holdfast_service::Service;
 use holdfast_world::{Actor, Controller};
-use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -35,9 +35,15 @@ pub struct Components {
 }
 
 impl Components {
-    /// What the options say; `default` where they say nothing. What clients of the API trust is in the file `root_ca`.
-    pub fn new(args: &Args, default: &str, root_ca: &Path) -> Result<Components> {
-        let settings = Settings { root_ca: Some(read(root_ca)?), ..Settings::default() };
+    /// What the options say; `default` where they say nothing. Keys and certificates are those of the machine.
+    pub fn new(args: &Args, default: &str, pki: &Pki) -> Result<Components> {
+        let settings = Settings {
+            root_ca: Some(read(&pki.authority)?),
+            signers: signing::signers(&pki.authority, &pki.authority_key)?,
+            account_tokens: Some(signing::token_signer(&pki.service_account_key)?),
+            host_path_provisioner: true,
+            ..Settings::default()
+        };
         let entries: Vec<&str> = match args.controllers.is_empty() {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),

@@ -17,6 +17,7 @@ mod pki;
 mod run;
 mod scheduling;
 mod settled;
+mod signing;
 mod tls;
 mod up;
 

@@ -24,6 +24,7 @@ const RENEWAL_DAYS: i64 = 30;
 /// The files of one cluster.
 pub struct Pki {
     pub authority: PathBuf,
+    pub authority_key: PathBuf,
     pub server_certificate: PathBuf,
     pub server_key: PathBuf,
     pub admin_certificate: PathBuf,
@@ -47,6 +48,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
     let file = |name: &str| folder.join(name);
     let pki = Pki {
         authority: file("ca.crt"),
+        authority_key: file("ca.key"),
         server_certificate: file("server.crt"),
         server_key: file("server.key"),
         admin_certificate: file("admin.crt"),
@@ -60,7 +62,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         files::close(key);
     }
     let signed = [&pki.server_certificate, &pki.admin_certificate];
-    let authority = authority("holdfast-ca", &pki.authority, &file("ca.key"), &signed.map(PathBuf::as_path), write)?;
+    let authority = authority("holdfast-ca", &pki.authority, &pki.authority_key, &signed.map(PathBuf::as_path), write)?;
     let signed = [pki.front_proxy_certificate.as_path()];
     let front_proxy = self::authority(
         "holdfast-front-proxy-ca",

@@ -72,7 +72,7 @@ pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Serve
         Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
     let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
-    let components = Components::new(&components, controllers, &pki.authority)?;
+    let components = Components::new(&components, controllers, &pki)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());
     if server.service_account_signing_key_file.is_none() {
         server.service_account_signing_key_file = Some(pki.service_account_key.clone());
