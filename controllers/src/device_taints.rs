@@ -67,7 +67,7 @@ impl Controller for DeviceTaintEviction {
         match end(world, pod, stamp.time) {
             None => {
                 let was = self.waiting.remove(key).filter(|uid| *uid == pod.meta().uid);
-                plan.notes.extend(was.map(|_| told(pod, "Cancelling deletion of Pod", key)));
+                plan.notes.extend(was.map(|_| told(pod, "Cancelling deletion of", key)));
             }
             Some(end) if end > stamp.time => {
                 self.waiting.insert(key.clone(), pod.meta().uid.clone());
@@ -83,8 +83,7 @@ impl Controller for DeviceTaintEviction {
 }
 
 fn told(pod: Seen<'_, Pod>, what: &str, key: &Key) -> Note {
-    let message = if what.ends_with("Pod") { format!("{what} {key}") } else { format!("{what} Pod {key}") };
-    Subject::from(pod).normal(REASON, message)
+    Subject::from(pod).normal(REASON, format!("{what} Pod {key}"))
 }
 
 fn pool(driver: &str, pool: &str) -> Text {
@@ -127,4 +126,46 @@ fn taints<'a>(world: &'a World, driver: &str, name: &str, device: &str) -> Vec<&
     let current = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == newest);
     let devices = current.flat_map(|slice| &slice.view.spec.devices).filter(|known| known.name == device);
     devices.flat_map(|device| &device.taints).filter(|taint| taint.effect == NO_EXECUTE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+    use serde_json::{Value, json};
+
+    fn taint(trial: &mut Trial, taints: Value) {
+        let devices = json!([{"name": "d", "taints": taints}]);
+        trial.patch("resourceslices", "s", json!({"spec": {"devices": devices}}));
+        trial.run();
+    }
+
+    #[test]
+    fn a_pod_goes_when_its_device_is_tainted_for_longer_than_its_claim_tolerates() {
+        let mut trial = Trial::new().with(DeviceTaintEviction::default());
+        trial.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
+            "spec": {"driver": "d.example.com", "nodeName": "n", "devices": [{"name": "d"}],
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}));
+        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none.example.com"}}]}});
+        trial.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}));
+        let pod = trial.create(json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": {"nodeName": "n",
+            "containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}}));
+        let device = json!({"request": "r", "driver": "d.example.com", "pool": "p", "device": "d",
+            "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}]});
+        let consumer = json!({"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]});
+        let status = json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
+        trial.patch_status("resourceclaims", "c", status);
+        trial.run();
+        taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
+        trial.run_for(10);
+        taint(&mut trial, json!([]));
+        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Cancelling deletion of Pod default/p"]);
+        taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
+        trial.run_for(29);
+        assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_null());
+        trial.run_for(1);
+        assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_string());
+        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Marking for deletion Pod default/p"]);
+    }
 }

@@ -73,7 +73,6 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(certificates::approve::Approver::default()),
         Box::new(certificates::clean::Cleaner),
         Box::new(certificates::sign::Signing::new(settings)),
-        Box::new(device_taints::DeviceTaintEviction::default()),
         Box::new(node_lifecycle::NodeLifecycle::new(settings)),
         Box::new(node_ttl::NodeTtl::default()),
         Box::new(pod_gc::PodCollector::new(settings)),
@@ -92,6 +91,9 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(volumes::protection::ClaimProtection),
         Box::new(volumes::protection::VolumeProtection),
     ];
+    if settings.device_taints {
+        keepers.push(Box::new(device_taints::DeviceTaintEviction::default()));
+    }
     // Settings that do not fit are refused where they are made.
     if let Ok(Some(ranges)) = node_ipam::NodeRanges::new(settings) {
         keepers.push(Box::new(ranges));
