@@ -146,7 +146,8 @@ mod tests {
         trial.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
             "spec": {"driver": "d.example.com", "nodeName": "n", "devices": [{"name": "d"}],
             "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}));
-        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none.example.com"}}]}});
+        let spec =
+            json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none.example.com"}}]}});
         trial.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}));
         let pod = trial.create(json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": {"nodeName": "n",

@@ -1,19 +1,24 @@
 //! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
 //!
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
-//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and
-//! tells of things, [`conditions`] are the part of a status that others write too.
+//! whose an object is, [`pods`] makes and deletes pods, [`revisions`] keeps old templates, [`subject`] writes statuses
+//! and tells of things, [`conditions`] are the part of a status that others write too.
 
 pub mod account_tokens;
 pub mod addresses;
+pub mod answers;
 pub mod bootstrap;
 pub mod certificates;
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
+pub mod daemon_set;
 pub mod deployment;
 pub mod device_taints;
+pub mod disruption;
 pub mod encoded;
+pub mod endpoint_slice;
+pub mod endpoints;
 pub mod garbage;
 pub mod hash;
 pub mod job;
@@ -28,10 +33,13 @@ pub mod policy_status;
 pub mod quota;
 pub mod replicas;
 pub mod resource_claim;
+pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
 pub mod service_cidr;
+pub mod services;
 pub mod settings;
+pub mod stateful_set;
 pub mod subject;
 pub mod taint_eviction;
 #[cfg(test)]
@@ -50,20 +58,26 @@ pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     all
 }
 
-/// The garbage collector, and those that keep pods running.
+/// Those that keep what people have asked for.
 fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
-        Box::new(garbage::GarbageCollector),
         Box::new(cron_job::CronJobs),
+        Box::new(daemon_set::DaemonSets::default()),
         Box::new(deployment::Deployments),
+        Box::new(disruption::Disruption::default()),
+        Box::new(endpoint_slice::EndpointSlices::default()),
+        Box::new(endpoint_slice::mirroring::Mirroring),
+        Box::new(endpoints::EndpointsController::default()),
+        Box::new(garbage::GarbageCollector),
         Box::new(job::Jobs),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
+        Box::new(stateful_set::StatefulSets),
         Box::new(ttl_after_finished::TtlAfterFinished),
     ]
 }
 
-/// Those that keep namespaces, nodes, storage and certificates in order.
+/// Those that keep the cluster.
 fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
     let mut keepers: Vec<Box<dyn Controller>> = vec![
         Box::new(account_tokens::clean::TokenCleaner::new(settings)),

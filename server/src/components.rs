@@ -5,13 +5,16 @@ use crate::apiserver::read;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
 use crate::{scheduling, signing};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
-use holdfast_runtime::{Metrics, Runtime};
+use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_runtime::{Act, Metrics, Runtime};
 use holdfast_scheduler::Configuration;
 use holdfast_service::Service;
+use holdfast_service::housekeeping::bootstrap;
 use holdfast_world::{Actor, Controller};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -25,6 +28,13 @@ pub struct Args {
     /// server is alone [default: *].
     #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
+    /// How many simulated nodes there are: they take pods through their lives, and run no container
+    /// [default: 1, or none where no controller runs].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
+    pub nodes: Option<u32>,
+    /// What simulated nodes are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
+    #[arg(long, value_name = "FILE")]
+    pub node_template: Option<PathBuf>,
 }
 
 /// The components of a server, and of each fork of it.
@@ -32,15 +42,18 @@ pub struct Args {
 pub struct Components {
     controllers: Choice,
     settings: Settings,
+    nodes: u32,
+    node_template: holdfast_nodes::Template,
 }
 
 impl Components {
-    /// What the options say; `default` where they say nothing. Keys and certificates are those of the machine.
-    pub fn new(args: &Args, default: &str, pki: &Pki) -> Result<Components> {
+    /// What the options say; `default` where they say nothing. The authority is that of the machine; `token_key` is what
+    /// tokens of accounts are signed with.
+    pub fn new(args: &Args, default: &str, pki: &Pki, token_key: &Path) -> Result<Components> {
         let settings = Settings {
             root_ca: Some(read(&pki.authority)?),
             signers: signing::signers(&pki.authority, &pki.authority_key)?,
-            account_tokens: Some(signing::token_signer(&pki.service_account_key)?),
+            account_tokens: Some(signing::token_signer(token_key)?),
             host_path_provisioner: true,
             ..Settings::default()
         };
@@ -56,23 +69,56 @@ impl Components {
                 bail!("--controllers: {name} is not built yet");
             }
         }
-        Ok(Components { controllers, settings })
+        let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
+        let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
+        Ok(Components { controllers, settings, nodes, node_template })
     }
 
     /// None at all.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
-        Components { controllers, settings: Settings::default() }
+        Components { controllers, settings: Settings::default(), nodes: 0, node_template: Default::default() }
+    }
+
+    /// Whether each namespace gets the account that its pods run under.
+    pub fn make_accounts(&self) -> bool {
+        self.controllers.runs("serviceaccount-controller")
     }
 
     /// Starts them over a door; they end with the tasks.
     pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
-        if self.controllers.is_nobody() {
-            return;
+        if !self.controllers.is_nobody() {
+            tasks.spawn(scheduling::in_process(Configuration::default(), service.clone(), Arc::default()));
         }
-        tasks.spawn(scheduling::in_process(Configuration::default(), service.clone(), Arc::default()));
         let controllers = holdfast_controllers::all(&self.settings);
-        start(service, tasks, controllers.into_iter().filter(|controller| self.controllers.runs(controller.name())));
+        let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
+        let nodes = match self.nodes {
+            0 => Vec::new(),
+            count => {
+                tasks.spawn(make_objects(InsideAct::new(service)));
+                holdfast_nodes::all(self.node_template.clone(), count)
+            }
+        };
+        start(service, tasks, chosen.chain(nodes));
+    }
+}
+
+/// Reads the file of `--node-template`.
+pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("--node-template {}", path.display()))?;
+    holdfast_nodes::Template::parse(&text).map_err(|why| anyhow!("--node-template {}: {why}", path.display()))
+}
+
+/// Makes what simulated nodes need, unless it is there.
+async fn make_objects(act: InsideAct) {
+    let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
+    let actor = Actor { user, field_manager: "kube-apiserver" };
+    for action in holdfast_nodes::objects::actions() {
+        if let Err(refusal) = act.act(&actor, &action).await
+            && !refusal.is("AlreadyExists")
+        {
+            tracing::warn!("{} {} could not be made: {}", action.resource, action.key, refusal.message);
+        }
     }
 }
 

@@ -35,11 +35,11 @@ pub struct Action {
     /// Empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
-    /// Who owns the fields that it sets, where that is not the controller's own field manager.
-    pub manager: Option<&'static str>,
     /// Objects that must not be there, by their uids: whoever acts looks for each of them first, and answers with a
     /// conflict where one is found. What a world does not show yet is no proof that it is not there.
     pub absent: Vec<(Resource, Key, Text)>,
+    /// Who owns the fields that it sets, where that is not the controller's own field manager.
+    pub manager: Option<&'static str>,
     /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
     pub told: Option<Note>,
 }
@@ -162,20 +162,21 @@ impl Plan {
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
-        Action { resource: resource.clone(), key, subresource: "", verb, manager: None, absent: Vec::new(), told: None }
+        let (absent, manager, told) = Default::default();
+        Action { resource: resource.clone(), key, subresource: "", verb, absent, manager, told }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
         Action { subresource, ..self }
     }
 
-    pub fn manager(self, manager: &'static str) -> Action {
-        Action { manager: Some(manager), ..self }
-    }
-
     /// Carried out only where these are not there.
     pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
         Action { absent, ..self }
+    }
+
+    pub fn manager(self, manager: &'static str) -> Action {
+        Action { manager: Some(manager), ..self }
     }
 
     pub fn told(self, note: Note) -> Action {

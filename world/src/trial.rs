@@ -458,7 +458,7 @@ impl Trial {
                 time_ms: self.now.millis(),
                 resource: self.state.kind(write.kind).storage.clone(),
                 key: write.key.to_string(),
-                replaces: write.expect.map_or(0, |offset| offset.0),
+                replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
                 actor: pipeline::actor(request),
                 object: write.draft.seal(offset),

@@ -8,9 +8,9 @@ pub mod type_checks;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind, MetadataOnUpdate};
+use super::{ApiGroup, Kind, MetadataOnUpdate, Registers};
 
-const GROUP: &str = "admissionregistration.k8s.io";
+pub const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
 
 /// This group, for the list of all.
@@ -24,7 +24,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("MutatingWebhookConfiguration"))
-            .unenforced()
+            .registers(Registers::MutatingWebhooks)
             .validate(validate::mutating)
             .conditional_update()
             .any_finalizers()
@@ -34,7 +34,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingWebhookConfiguration"))
-            .unenforced()
+            .registers(Registers::ValidatingWebhooks)
             .validate(validate::validating)
             .conditional_update()
             .any_finalizers()
@@ -44,7 +44,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicy"))
-            .unenforced()
+            .registers(Registers::ValidatingPolicy)
             .validate(policies::validating)
             .conditional_update()
             .any_finalizers()
@@ -57,7 +57,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicyBinding"))
-            .unenforced()
+            .registers(Registers::ValidatingBinding)
             .validate(policies::validating_binding)
             .conditional_update()
             .any_finalizers()
@@ -67,7 +67,8 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicy"))
-            .unenforced()
+            .registers(Registers::MutatingPolicy)
+            .warnings(|kind, _, _| vec![format!("this {} is stored but not enforced by this server", kind.kind)])
             .validate(policies::mutating)
             .conditional_update()
             .any_finalizers()
@@ -77,7 +78,8 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicyBinding"))
-            .unenforced()
+            .registers(Registers::MutatingBinding)
+            .warnings(|kind, _, _| vec![format!("this {} is stored but not enforced by this server", kind.kind)])
             .validate(policies::mutating_binding)
             .conditional_update()
             .any_finalizers()

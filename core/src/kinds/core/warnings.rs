@@ -119,6 +119,19 @@ const LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
 ];
 
+/// Sources of volumes that are on their way out, or gone.
+const VOLUMES: [(&str, &str); 9] = [
+    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
 const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 impl Template<'_> {
@@ -222,7 +235,11 @@ impl Template<'_> {
     }
 
     fn volumes(&self, warnings: &mut Vec<String>) {
-        for volume in list(&self.spec["volumes"]) {
+        let spec = self.path("spec");
+        for (index, volume) in list(&self.spec["volumes"]).iter().enumerate() {
+            for (source, why) in VOLUMES.iter().filter(|(source, _)| volume[*source].is_object()) {
+                warnings.push(format!("{spec}.volumes[{index}].{source}: {why}"));
+            }
             let projected = volume.get("projected").filter(|projected| projected.is_object());
             if projected.is_some_and(|projected| list(&projected["sources"]).is_empty()) {
                 let name = volume["name"].as_str().unwrap_or_default();

@@ -173,11 +173,16 @@ fn missing(pod: &Value, limited: &[&str]) -> Option<String> {
     let spec = &pod["spec"];
     let lists =
         ["containers", "initContainers"].map(|list| spec[list].as_array().map(Vec::as_slice).unwrap_or_default());
+    // What the pod says for all of them no container has to repeat.
+    let of_pod = &spec["resources"];
+    let of_pod = compute(&Usage::of(&of_pod["requests"]), &Usage::of(&of_pod["limits"]));
     let mut lacking: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in lists.into_iter().flatten() {
         let resources = &container["resources"];
         let said = compute(&Usage::of(&resources["requests"]), &Usage::of(&resources["limits"]));
-        let unsaid = MUST_BE_SAID.iter().filter(|name| limited.contains(name) && said.get(name).is_none());
+        let unsaid = MUST_BE_SAID
+            .iter()
+            .filter(|name| limited.contains(name) && said.get(name).is_none() && of_pod.get(name).is_none());
         for name in unsaid {
             lacking.entry(name).or_default().insert(container["name"].as_str().unwrap_or_default());
         }

@@ -1,0 +1,240 @@
+//! Where lines go: standard error, one file, or one file a severity.
+//!
+//! Files are buffered; an error is flushed at once. A line that a file does not take goes to standard error, because a
+//! full disk must not stop the server.
+
+use super::LoggingArgs;
+use super::choices::Severity;
+use crate::files::open_private;
+use jiff::Zoned;
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Size at which files in a directory are followed by the next, whatever `--log-file-max-size` says: that is for
+/// `--log-file`.
+const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
+const BUFFER_BYTES: usize = 256 << 10;
+/// Lines name users and what they did: nobody else reads them, unless the operator says so.
+const OWNER: u32 = 0o600;
+
+pub struct Sink {
+    stderr: Box<dyn Write + Send>,
+    /// Lines of this severity and above go to standard error too. Without files, all do.
+    threshold: Severity,
+    files: Option<Files>,
+}
+
+impl Sink {
+    pub fn open(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<Sink, String> {
+        let threshold = if args.alsologtostderr { Severity::Info } else { args.stderrthreshold };
+        if args.logtostderr {
+            return Ok(Sink { stderr, threshold, files: None });
+        }
+        let single = args.log_file.as_deref().filter(|path| !path.is_empty()).map(PathBuf::from);
+        let mut files = Files {
+            // The system's own place for such files is the last resort.
+            directories: args
+                .log_dir
+                .iter()
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from)
+                .chain([std::env::temp_dir()])
+                .collect(),
+            bytes_max: match (&single, args.log_file_max_size) {
+                (None, _) => DIRECTORY_BYTES_MAX,
+                (Some(_), 0) => u64::MAX,
+                (Some(_), megabytes) => megabytes.saturating_mul(1 << 20),
+            },
+            single,
+            heading: !args.skip_log_headers,
+            open: [const { None }; 4],
+        };
+        // At once, so that a path that cannot be written is known before the server starts.
+        files.open(Severity::Info, &Zoned::now(), true)?;
+        Ok(Sink { stderr, threshold, files: Some(files) })
+    }
+
+    pub fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) {
+        let Some(files) = &mut self.files else {
+            _ = self.stderr.write_all(line);
+            return;
+        };
+        let written = files.write(severity, line, now);
+        if severity >= self.threshold || written.is_err() {
+            _ = self.stderr.write_all(line);
+        }
+        if let Err(error) = written {
+            _ = writeln!(self.stderr, "log: {error}");
+        }
+    }
+
+    pub fn flush(&mut self) {
+        let open = self.files.iter_mut().flat_map(|files| &mut files.open).flatten();
+        for file in open {
+            _ = file.writer.flush();
+        }
+        _ = self.stderr.flush();
+    }
+}
+
+struct Files {
+    /// One file for everything, or else the directories to try in turn.
+    single: Option<PathBuf>,
+    directories: Vec<PathBuf>,
+    bytes_max: u64,
+    heading: bool,
+    /// By severity. A single file is that of information.
+    open: [Option<Open>; 4],
+}
+
+struct Open {
+    writer: BufWriter<File>,
+    bytes: u64,
+}
+
+impl Files {
+    /// Writes to the file of the severity and to those of all lesser ones, each of which thereby is complete.
+    fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) -> Result<(), String> {
+        let of_single = self.single.is_some();
+        for each in
+            Severity::ALL.into_iter().filter(|each| *each <= severity && (!of_single || *each == Severity::Info))
+        {
+            match &self.open[each as usize] {
+                None => self.open(each, now, true)?,
+                Some(file) if file.bytes + line.len() as u64 >= self.bytes_max => self.open(each, now, false)?,
+                Some(_) => (),
+            }
+            let Some(file) = &mut self.open[each as usize] else { continue };
+            file.bytes += line.len() as u64;
+            let written = file.writer.write_all(line);
+            let written =
+                if severity >= Severity::Error { written.and_then(|()| file.writer.flush()) } else { written };
+            written.map_err(|error| format!("cannot write the log file of severity {}: {error}", each.name()))?;
+        }
+        Ok(())
+    }
+
+    /// Opens the file of a severity in place of the one before. What an earlier process wrote is kept (`first`), what
+    /// this one wrote makes room for the new.
+    fn open(&mut self, severity: Severity, now: &Zoned, first: bool) -> Result<(), String> {
+        if let Some(mut file) = self.open[severity as usize].take() {
+            _ = file.writer.flush();
+        }
+        let file = match &self.single {
+            Some(path) => {
+                open_named(path, first).map_err(|error| format!("cannot open {}: {error}", path.display()))?
+            }
+            None => self.create_in_directory(severity, now, first)?,
+        };
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        let mut file = Open { writer: BufWriter::with_capacity(BUFFER_BYTES, file), bytes };
+        if self.heading {
+            let heading = format!(
+                "Log file created at: {}\nRunning on machine: {}\nBinary: Built with rustc for {}/{}\n\
+                 Log line format: [IWEF]mmdd hh:mm:ss.uuuuuu threadid file:line] msg\n",
+                now.strftime("%Y/%m/%d %H:%M:%S"),
+                host(),
+                std::env::consts::OS,
+                std::env::consts::ARCH,
+            );
+            file.bytes += heading.len() as u64;
+            file.writer.write_all(heading.as_bytes()).map_err(|error| format!("cannot write a log file: {error}"))?;
+        }
+        self.open[severity as usize] = Some(file);
+        Ok(())
+    }
+
+    fn create_in_directory(&self, severity: Severity, now: &Zoned, first: bool) -> Result<File, String> {
+        let program = program();
+        let name = format!(
+            "{program}.{}.{}.log.{}.{}.{}",
+            host(),
+            user(),
+            severity.name(),
+            now.strftime("%Y%m%d-%H%M%S"),
+            std::process::id()
+        );
+        let mut errors = Vec::new();
+        for directory in &self.directories {
+            let path = directory.join(&name);
+            if !first {
+                // Within one second a file gets too large twice: the newer takes the older one's place.
+                _ = std::fs::remove_file(&path);
+            }
+            match create(&path) {
+                Ok(file) => {
+                    link(&name, &directory.join(format!("{program}.{}", severity.name())));
+                    return Ok(file);
+                }
+                Err(error) => errors.push(format!("{}: {error}", directory.display())),
+            }
+        }
+        Err(format!("cannot create a log file in {}", errors.join(", ")))
+    }
+}
+
+/// Opens the file that the options name; a link, such as `/dev/stdout`, is one that the operator meant.
+fn open_named(path: &Path, keep: bool) -> io::Result<File> {
+    File::options().create(true).write(!keep).append(keep).truncate(!keep).mode(OWNER).open(path)
+}
+
+/// Makes a file in a directory that others may write into, too. What is there under its name can be of an earlier
+/// process, which is gone on with, but not another user's.
+fn create(path: &Path) -> io::Result<File> {
+    match open_private(path, true) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut file = open_private(path, false)?;
+            file.seek(io::SeekFrom::End(0))?;
+            Ok(file)
+        }
+        made => made,
+    }
+}
+
+/// The newest file is found under a name that stays the same. Nothing is lost where links do not exist.
+fn link(name: &str, at: &Path) {
+    _ = std::fs::remove_file(at);
+    #[cfg(unix)]
+    {
+        _ = std::os::unix::fs::symlink(name, at);
+    }
+    #[cfg(not(unix))]
+    let _ = name;
+}
+
+fn program() -> String {
+    let path = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    path.file_name().map_or_else(|| "holdfast".into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The name of the machine without its domain.
+fn host() -> String {
+    let known =
+        std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::fs::read_to_string("/etc/hostname"));
+    let name = known.unwrap_or_default();
+    match name.trim().split('.').next() {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => "unknownhost".into(),
+    }
+}
+
+fn user() -> String {
+    let name = std::env::var("USER").ok().filter(|name| !name.is_empty()).or_else(user_by_number);
+    name.map_or_else(|| "unknownuser".into(), |name| name.replace(['\\', '/'], "_"))
+}
+
+/// In containers nobody sets `USER`.
+fn user_by_number() -> Option<String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let number = std::fs::metadata("/proc/self").ok()?.uid().to_string();
+        let users = std::fs::read_to_string("/etc/passwd").ok()?;
+        let line = users.lines().find(|line| line.split(':').nth(2) == Some(&number))?;
+        line.split(':').next().map(str::to_owned)
+    }
+    #[cfg(not(unix))]
+    None
+}

@@ -1,0 +1,353 @@
+//! Whom the certificate of a connection stands for: a user, a proxy in front of this server, or nobody that is trusted.
+//!
+//! The handshake takes any certificate, so that a client that is not trusted gets a `Status` and not a broken
+//! connection. [`Presented`] keeps what was shown and says for each request whom it stands for: certificates end while
+//! connections live.
+
+mod version1;
+
+use crate::signatures::{Signatures, is_version_1};
+use holdfast_core::authz::User;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use std::sync::{Arc, Mutex, PoisonError};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+pub const AUTHENTICATED: &str = "system:authenticated";
+
+/// What is known of the other side before it reads a request.
+#[derive(Clone)]
+pub enum Peer {
+    /// A connection without a client certificate.
+    Unknown,
+    /// A certificate that one of the client authorities signed.
+    Certificate(Arc<User>),
+    /// A certificate that cannot be trusted.
+    Untrusted(Arc<str>),
+    /// A proxy in front of this server, which names the user in headers; who it is itself, when it names none.
+    FrontProxy(Arc<Peer>),
+    /// A caller within the process.
+    Internal(Arc<User>),
+}
+
+/// What a client has shown on one connection.
+pub struct Presented {
+    verifier: Arc<PeerVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    judged: Mutex<Judged>,
+}
+
+struct Judged {
+    peer: Peer,
+    /// The last second in which every certificate that counted is valid; afterwards the chain is judged again.
+    until: u64,
+}
+
+impl Presented {
+    pub fn new(verifier: Arc<PeerVerifier>, chain: Option<&[CertificateDer<'static>]>, now: UnixTime) -> Presented {
+        let chain = chain.unwrap_or_default().to_vec();
+        let judged = Mutex::new(verifier.judge(&chain, now));
+        Presented { verifier, chain, judged }
+    }
+
+    /// Whom it stands for at this moment.
+    pub fn peer(&self, now: UnixTime) -> Peer {
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.as_secs() > judged.until {
+            *judged = self.verifier.judge(&self.chain, now);
+        }
+        judged.peer.clone()
+    }
+}
+
+/// Asks for a client certificate, and knows who signs those of users and of proxies.
+#[derive(Debug)]
+pub struct PeerVerifier {
+    users: Option<Authorities>,
+    front_proxies: Option<FrontProxies>,
+    hints: Vec<DistinguishedName>,
+    signatures: Signatures,
+}
+
+impl PeerVerifier {
+    /// `authorities` sign users' certificates, and those of `front_proxies` such proxies'.
+    pub fn new(
+        authorities: Vec<CertificateDer<'static>>,
+        front_proxies: Option<(Vec<CertificateDer<'static>>, Vec<String>)>,
+    ) -> Result<PeerVerifier, String> {
+        let users = Authorities::new(authorities)?;
+        let front_proxies = match front_proxies {
+            None => None,
+            Some((authorities, allowed_names)) => {
+                Authorities::new(authorities)?.map(|authorities| FrontProxies { authorities, allowed_names })
+            }
+        };
+        let both = users.iter().chain(front_proxies.iter().map(|proxies| &proxies.authorities));
+        let hints = both.flat_map(|authorities| authorities.verifier.root_hint_subjects().to_vec()).collect();
+        Ok(PeerVerifier { users, front_proxies, hints, signatures: Signatures::default() })
+    }
+
+    fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judged {
+        let user = self.user(chain, now);
+        let proxy = self.front_proxies.as_ref().filter(|_| !chain.is_empty()).map(|known| known.include(chain, now));
+        let peer = match (proxy, user) {
+            (Some(Ok(())), user) => Peer::FrontProxy(Arc::new(user)),
+            // Where only proxies have certificates, one that is none of theirs is still no anonymous client.
+            (Some(Err(why)), Peer::Unknown) => Peer::Untrusted(why.into()),
+            (_, user) => user,
+        };
+        let authorities = self.users.iter().chain(self.front_proxies.iter().map(|proxies| &proxies.authorities));
+        let ends = authorities.flat_map(|authorities| authorities.ends()).chain(chain.iter().map(end));
+        let until = ends.filter(|end| *end >= now.as_secs()).min().unwrap_or(u64::MAX);
+        Judged { peer, until }
+    }
+
+    fn user(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
+        let (Some(authorities), [certificate, ..]) = (&self.users, chain) else { return Peer::Unknown };
+        match authorities.vouch_for(chain, now).and_then(|()| certificate_user(certificate)) {
+            Ok(user) => Peer::Certificate(Arc::new(user)),
+            Err(why) => Peer::Untrusted(why.into()),
+        }
+    }
+}
+
+/// Which certificates are those of proxies in front of this server.
+#[derive(Debug)]
+struct FrontProxies {
+    authorities: Authorities,
+    /// Any, when there is none.
+    allowed_names: Vec<String>,
+}
+
+impl FrontProxies {
+    /// Says why not, if it is no such proxy's.
+    fn include(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
+        self.authorities.vouch_for(chain, now)?;
+        if self.allowed_names.is_empty() {
+            return Ok(());
+        }
+        let named = certificate_user(chain.first().map(|certificate| certificate.as_ref()).unwrap_or_default())?;
+        match self.allowed_names.contains(&named.name) {
+            true => Ok(()),
+            false => Err(format!("no proxy may be called {:?}", named.name)),
+        }
+    }
+}
+
+/// Those who sign certificates of clients.
+#[derive(Debug)]
+struct Authorities {
+    certificates: Vec<CertificateDer<'static>>,
+    /// Good as long as all of them are valid: it does not look at when an authority's own certificate ends.
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Authorities {
+    /// `None` where nobody signs any.
+    fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Option<Authorities>, String> {
+        if certificates.is_empty() {
+            return Ok(None);
+        }
+        let verifier = verifier(&certificates)?;
+        Ok(Some(Authorities { certificates, verifier }))
+    }
+
+    fn ends(&self) -> impl Iterator<Item = u64> {
+        self.certificates.iter().map(end)
+    }
+
+    /// Says why not, if one of the chain has ended, or none of the authorities that are valid signed it.
+    fn vouch_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
+        let [certificate, intermediates @ ..] = chain else { return Err("there is no certificate".into()) };
+        if is_version_1(certificate) {
+            return version1::verify(chain, &self.certificates, &Signatures::default(), now);
+        }
+        let is_valid = |authority: &&CertificateDer<'static>| end(authority) >= now.as_secs();
+        let verified = if self.certificates.iter().all(|authority| is_valid(&authority)) {
+            self.verifier.verify_client_cert(certificate, intermediates, now)
+        } else {
+            let valid: Vec<_> = self.certificates.iter().filter(is_valid).cloned().collect();
+            verifier(&valid)?.verify_client_cert(certificate, intermediates, now)
+        };
+        verified.map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+/// The last second in which a certificate is valid. One that cannot be read is left to the verifier.
+fn end(certificate: &CertificateDer<'_>) -> u64 {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return u64::MAX };
+    u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0)
+}
+
+fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.clone()).map_err(|error| error.to_string())?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|error| error.to_string())
+}
+
+/// The user that a verified certificate names: its common name, with its organizations as groups.
+pub fn certificate_user(der: &[u8]) -> Result<User, String> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("");
+    if name.is_empty() {
+        return Err("the certificate has no common name".into());
+    }
+    let mut groups: Vec<String> =
+        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
+    groups.push(AUTHENTICATED.into());
+    let mut user = User::new(name, &[]);
+    user.groups = groups;
+    Ok(user)
+}
+
+impl ClientCertVerifier for PeerVerifier {
+    fn offer_client_auth(&self) -> bool {
+        self.users.is_some() || self.front_proxies.is_some()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signatures.verify_tls12(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signatures.verify_tls13(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signatures.schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+    use std::time::Duration;
+    use time::OffsetDateTime;
+
+    /// Seconds since 1970 at which the certificates of these tests begin.
+    const BEGINNING: i64 = 1_800_000_000;
+
+    fn params(name: &str, seconds: i64) -> CertificateParams {
+        let time = |seconds: i64| OffsetDateTime::from_unix_timestamp(seconds).expect("a time");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.not_before, params.not_after) = (time(BEGINNING), time(BEGINNING + seconds));
+        params
+    }
+
+    struct Signer(CertificateDer<'static>, Issuer<'static, KeyPair>);
+
+    impl Signer {
+        fn new(name: &str, seconds: i64, by: Option<&Signer>) -> Signer {
+            let key = KeyPair::generate().expect("a key");
+            let mut params = params(name, seconds);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let certificate = match by {
+                None => params.self_signed(&key),
+                Some(by) => params.signed_by(&key, &by.1),
+            };
+            Signer(certificate.expect("a certificate").der().clone(), Issuer::new(params, key))
+        }
+
+        fn client(&self, name: &str, seconds: i64) -> CertificateDer<'static> {
+            let mut params = params(name, seconds);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            let key = KeyPair::generate().expect("a key");
+            params.signed_by(&key, &self.1).expect("a certificate").der().clone()
+        }
+    }
+
+    /// Whom a connection stands for, so many seconds after the beginning.
+    fn at(presented: &Presented, seconds: i64) -> String {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs((BEGINNING + seconds).cast_unsigned()));
+        shown(&presented.peer(now))
+    }
+
+    fn shown(peer: &Peer) -> String {
+        match peer {
+            Peer::Unknown => "unknown".into(),
+            Peer::Certificate(user) => user.name.clone(),
+            Peer::Untrusted(_) => "untrusted".into(),
+            Peer::FrontProxy(proxy) => format!("proxy, {}", shown(proxy)),
+            Peer::Internal(_) => "internal".into(),
+        }
+    }
+
+    fn presented(verifier: PeerVerifier, chain: &[CertificateDer<'static>]) -> Presented {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs((BEGINNING + 1).cast_unsigned()));
+        Presented::new(Arc::new(verifier), Some(chain), now)
+    }
+
+    #[test]
+    fn a_certificate_ends_while_its_connection_lives() {
+        let authority = Signer::new("users", 1000, None);
+        let between = Signer::new("between", 60, Some(&authority));
+        let verifier = || PeerVerifier::new(vec![authority.0.clone()], None).expect("a verifier");
+
+        let direct = presented(verifier(), &[authority.client("jane", 30)]);
+        assert_eq!([1, 30, 31, 40].map(|seconds| at(&direct, seconds)), ["jane", "jane", "untrusted", "untrusted"]);
+        let chained = presented(verifier(), &[between.client("jane", 300), between.0.clone()]);
+        assert_eq!([1, 60, 61].map(|seconds| at(&chained, seconds)), ["jane", "jane", "untrusted"]);
+        // One that nothing rests on may end.
+        let beside = presented(verifier(), &[authority.client("jane", 300), between.0.clone()]);
+        assert_eq!([1, 61, 300, 301].map(|seconds| at(&beside, seconds)), ["jane", "jane", "jane", "untrusted"]);
+        let outlived = presented(verifier(), &[authority.client("jane", 3000)]);
+        assert_eq!([1, 1000, 1001].map(|seconds| at(&outlived, seconds)), ["jane", "jane", "untrusted"]);
+    }
+
+    #[test]
+    fn a_proxys_certificate_ends_too() {
+        let (users, proxies) = (Signer::new("users", 1000, None), Signer::new("proxies", 1000, None));
+        let verifier = |users: Vec<CertificateDer<'static>>| {
+            PeerVerifier::new(users, Some((vec![proxies.0.clone()], vec!["front".into()]))).expect("a verifier")
+        };
+        let proxy = presented(verifier(vec![users.0.clone()]), &[proxies.client("front", 30)]);
+        assert_eq!(
+            [1, 30, 31].map(|seconds| at(&proxy, seconds)),
+            ["proxy, untrusted", "proxy, untrusted", "untrusted"]
+        );
+        let alone = presented(verifier(Vec::new()), &[proxies.client("front", 30)]);
+        assert_eq!([1, 30, 31].map(|seconds| at(&alone, seconds)), ["proxy, unknown", "proxy, unknown", "untrusted"]);
+        let other = presented(verifier(vec![users.0.clone()]), &[proxies.client("other", 30)]);
+        assert_eq!(at(&other, 1), "untrusted");
+        let user = presented(verifier(vec![users.0.clone()]), &[users.client("jane", 30)]);
+        assert_eq!(at(&user, 1), "jane");
+        assert_eq!(at(&presented(verifier(Vec::new()), &[]), 1), "unknown");
+    }
+}
