@@ -13,8 +13,6 @@ use std::sync::Arc;
 
 /// As many kinds as one policy is checked against.
 const KINDS_MAX: usize = 10;
-/// Types within types are looked at no deeper; beyond, anything goes.
-const DEPTH_MAX: usize = 16;
 
 /// What is wrong with one expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,24 +88,29 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
 /// What is known of a message by its name; anything where nothing is.
 fn type_of(message: &str) -> Type {
     match schema().by_name.get(message) {
-        Some(id) => object(*id, 0),
+        Some(id) => object(*id, &mut Vec::new()),
         None => Type::Dyn,
     }
 }
 
-fn object(id: MessageId, depth: usize) -> Type {
-    if depth >= DEPTH_MAX {
+/// `within` are the messages that it is a part of: of one that has parts of its own type, anything goes there.
+fn object(id: MessageId, within: &mut Vec<MessageId>) -> Type {
+    if within.contains(&id) {
         return Type::Dyn;
     }
+    within.push(id);
     let message = schema().message(id);
     let field = |json: &str, ty: Type| Some(Field { name: names::escape(json)?, json: json.to_owned(), ty });
-    let own = message.fields.iter().filter_map(|known| field(&known.json, shaped(known, depth)));
-    let typed =
-        ["apiVersion", "kind"].into_iter().filter(|_| message.typed).filter_map(|json| field(json, Type::String));
-    Type::Object(Arc::new(ObjectType::new(&message.name, own.chain(typed).collect())))
+    let mut fields: Vec<Field> =
+        message.fields.iter().filter_map(|known| field(&known.json, shaped(known, within))).collect();
+    if message.typed {
+        fields.extend(["apiVersion", "kind"].into_iter().filter_map(|json| field(json, Type::String)));
+    }
+    within.pop();
+    Type::Object(Arc::new(ObjectType::new(&message.name, fields)))
 }
 
-fn shaped(field: &schema::Field, depth: usize) -> Type {
+fn shaped(field: &schema::Field, within: &mut Vec<MessageId>) -> Type {
     let item = match field.ty {
         schema::Type::String | schema::Type::Duration => Type::String,
         schema::Type::Bool => Type::Bool,
@@ -116,7 +119,7 @@ fn shaped(field: &schema::Field, depth: usize) -> Type {
         schema::Type::Bytes => Type::Bytes,
         schema::Type::Time | schema::Type::MicroTime => Type::Timestamp,
         schema::Type::StringList => Type::list(Type::String),
-        schema::Type::Message(id) => object(id, depth + 1),
+        schema::Type::Message(id) => object(id, within),
         _ => Type::Dyn,
     };
     match field.shape {
@@ -163,5 +166,13 @@ mod tests {
         }
         let open = json!([{"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["deployments"]}]);
         assert_eq!(check(&policy(open, "object.nothing"), registry()), []);
+    }
+
+    /// Schemas have parts that are schemas.
+    #[test]
+    fn types_that_hold_themselves_have_an_end() {
+        let rules = json!([{"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"], "resources": ["customresourcedefinitions"]}]);
+        let deep = "object.spec.versions.all(v, v.schema.openAPIV3Schema.properties['a'].properties['b'].type == 'x')";
+        assert_eq!(check(&policy(rules, deep), registry()), []);
     }
 }
