@@ -7,14 +7,15 @@
 pub mod account_tokens;
 pub mod addresses;
 pub mod answers;
-pub mod answers;
 pub mod autoscaler;
+pub mod bootstrap;
 pub mod certificates;
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
+pub mod device_taints;
 pub mod disruption;
 pub mod encoded;
 pub mod endpoint_slice;
@@ -29,6 +30,7 @@ pub mod node_ttl;
 pub mod planted;
 pub mod pod_gc;
 pub mod pods;
+pub mod policy_status;
 pub mod quota;
 pub mod replicas;
 pub mod resource_claim;
@@ -82,24 +84,32 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
     let mut keepers: Vec<Box<dyn Controller>> = vec![
         Box::new(account_tokens::clean::TokenCleaner::new(settings)),
         Box::new(account_tokens::fill::TokenSecrets::new(settings)),
+        Box::new(bootstrap::BootstrapCleaner),
+        Box::new(bootstrap::BootstrapSigner),
         Box::new(certificates::approve::Approver::default()),
         Box::new(certificates::clean::Cleaner),
         Box::new(certificates::sign::Signing::new(settings)),
         Box::new(node_lifecycle::NodeLifecycle::new(settings)),
         Box::new(node_ttl::NodeTtl::default()),
         Box::new(pod_gc::PodCollector::new(settings)),
+        Box::new(policy_status::PolicyStatus),
         Box::new(quota::ResourceQuotas::default()),
         Box::new(resource_claim::ResourceClaims),
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(service_account::DefaultAccounts),
         Box::new(service_cidr::ServiceRanges),
         Box::new(taint_eviction::TaintEviction::default()),
+        Box::new(volumes::attach::Attacher),
         Box::new(volumes::binder::Binder::new(settings)),
+        Box::new(volumes::expand::Expander::default()),
         Box::new(volumes::ephemeral::EphemeralVolumes),
         Box::new(volumes::protection::AttributesClassProtection),
         Box::new(volumes::protection::ClaimProtection),
         Box::new(volumes::protection::VolumeProtection),
     ];
+    if settings.device_taints {
+        keepers.push(Box::new(device_taints::DeviceTaintEviction::default()));
+    }
     // Settings that do not fit are refused where they are made.
     if let Ok(Some(ranges)) = node_ipam::NodeRanges::new(settings) {
         keepers.push(Box::new(ranges));

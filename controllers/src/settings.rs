@@ -28,6 +28,8 @@ pub struct Settings {
     pub node_bits_v4: u32,
     /// `--node-cidr-mask-size-ipv6`
     pub node_bits_v6: u32,
+    /// The feature gate DRADeviceTaints.
+    pub device_taints: bool,
     pub nodes: NodeSettings,
     /// `--terminated-pod-gc-threshold`
     pub terminated_pod_threshold: i64,
@@ -53,6 +55,7 @@ impl Default for Settings {
             service_ranges: Vec::new(),
             node_bits_v4: 24,
             node_bits_v6: 64,
+            device_taints: false,
             nodes: NodeSettings::default(),
             terminated_pod_threshold: 12_500,
             claim_binder_period_seconds: 15,

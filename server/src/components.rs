@@ -48,11 +48,16 @@ pub struct Components {
 }
 
 impl Components {
-    /// What the options say; `default` where they say nothing. The cluster trusts the authority of these certificates, and
-    /// it signs for the cluster.
-    pub fn new(args: &Args, default: &str, pki: &Pki) -> Result<Components> {
-        let signers = signing::all_signers(&pki.authority, &pki.authority_key)?;
-        let settings = Settings { root_ca: Some(read(&pki.authority)?), signers, ..Settings::default() };
+    /// What the options say; `default` where they say nothing. The authority is that of the machine; `token_key` is what
+    /// tokens of accounts are signed with.
+    pub fn new(args: &Args, default: &str, pki: &Pki, token_key: &Path) -> Result<Components> {
+        let settings = Settings {
+            root_ca: Some(read(&pki.authority)?),
+            signers: signing::all_signers(&pki.authority, &pki.authority_key)?,
+            account_tokens: Some(signing::token_signer(token_key)?),
+            host_path_provisioner: true,
+            ..Settings::default()
+        };
         let entries: Vec<&str> = match args.controllers.is_empty() {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),

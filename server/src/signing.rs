@@ -1,17 +1,22 @@
-//! Certificate authorities in files, for controllers that sign requests for certificates.
+//! The keys that controllers sign with: certificate authorities in files, and the key of tokens that are kept in Secrets.
 
 use crate::apiserver::read;
 use anyhow::{Context, Result, ensure};
+use holdfast_controllers::account_tokens::TokenSigner;
 use holdfast_controllers::certificates::{API_CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, Signer, Terms};
+use holdfast_transport_http::tokens;
 use holdfast_world::Time;
 use rcgen::{
     CertificateSigningRequestParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use time::OffsetDateTime;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
 
 /// Who signs which requests.
 #[derive(clap::Args, Debug)]
@@ -130,6 +135,11 @@ impl fmt::Debug for Authority {
 
 impl Signer for Authority {
     fn sign(&self, request: &[u8], terms: &Terms) -> Result<String, String> {
+        let (_, parsed) = X509CertificationRequest::from_der(request).map_err(|error| error.to_string())?;
+        // A name is kept by its type, so that of several of one type all but the last would be lost.
+        if parsed.certification_request_info.subject.iter_organization().count() > 1 {
+            return Err("a subject of more than one organization cannot be signed here".into());
+        }
         let request = CertificateSigningRequestParams::from_der(&request.to_vec().into());
         let mut request = request.map_err(|error| error.to_string())?;
         let params = &mut request.params;
@@ -145,6 +155,25 @@ impl Signer for Authority {
 
     fn end(&self) -> Time {
         self.end
+    }
+}
+
+/// What signs tokens with the first private key of a file.
+pub fn token_signer(key: &Path) -> Result<Arc<dyn TokenSigner>> {
+    Ok(Arc::new(TokenKey(read(key)?)))
+}
+
+struct TokenKey(String);
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key for tokens")
+    }
+}
+
+impl TokenSigner for TokenKey {
+    fn sign(&self, claims: &Value) -> Result<String, String> {
+        tokens::legacy::sign(&self.0, claims)
     }
 }
 

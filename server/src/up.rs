@@ -75,11 +75,9 @@ pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Serve
         Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
     let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
-    let components = Components::new(&components, controllers, &pki)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());
-    if server.service_account_signing_key_file.is_none() {
-        server.service_account_signing_key_file = Some(pki.service_account_key.clone());
-    }
+    let token_key = server.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
+    let components = Components::new(&components, controllers, &pki, token_key)?;
     trust_front_proxy(&mut server.front_proxy, &pki);
     let certificate = server.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
     let key = server.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());

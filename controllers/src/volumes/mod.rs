@@ -1,7 +1,9 @@
 //! Volumes and the claims on them.
 
+pub mod attach;
 pub mod binder;
 pub mod ephemeral;
+pub mod expand;
 pub mod protection;
 
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod};

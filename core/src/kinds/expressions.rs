@@ -14,12 +14,28 @@ const AUTHORIZER: &str = "authorizer";
 /// What expressions about a request see, and the variables that a policy gives names to.
 pub(super) struct Admission {
     has_parameters: bool,
+    /// What the object of the request is, as far as it is looked at.
+    object: Type,
     variables: Vec<Field>,
 }
 
 impl Admission {
     pub fn new(has_parameters: bool) -> Self {
-        Self { has_parameters, variables: Vec::new() }
+        Self { has_parameters, object: Type::Dyn, variables: Vec::new() }
+    }
+
+    /// The same for requests about objects of one type.
+    pub fn of_type(has_parameters: bool, object: Type) -> Self {
+        Self { object, ..Self::new(has_parameters) }
+    }
+
+    /// What is wrong with an expression, as cel-go words it.
+    pub fn faults(&self, at: At) -> String {
+        if at.text().trim().is_empty() || at.text().contains(AUTHORIZER) {
+            return String::new();
+        }
+        let faults = compile(at.text(), &self.environment()).err().unwrap_or_default();
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 
     /// Those after it may use the variable.
@@ -52,8 +68,8 @@ impl Admission {
 
     fn environment(&self) -> Environment {
         let environment = Environment::kubernetes()
-            .variable("object", Type::Dyn)
-            .variable("oldObject", Type::Dyn)
+            .variable("object", self.object.clone())
+            .variable("oldObject", self.object.clone())
             .variable("request", request())
             .variable("namespaceObject", namespace());
         let environment = match self.has_parameters {

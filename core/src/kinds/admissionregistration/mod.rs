@@ -4,6 +4,7 @@ pub mod columns;
 pub mod defaults;
 mod matching;
 mod policies;
+pub mod type_checks;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;

@@ -1,0 +1,192 @@
+//! Tokens by which machines join: the cluster's address is signed with each, and those that have expired go.
+
+use crate::encoded::decode;
+use crate::subject::Subject;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac};
+use holdfast_world::views::{ConfigMap, Secret};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use std::collections::BTreeMap;
+
+const TYPE: &str = "bootstrap.kubernetes.io/token";
+const PREFIX: &str = "bootstrap-token-";
+const NAMESPACE: &str = "kube-system";
+/// What machines that know nothing yet may read.
+const INFO: (&str, &str) = ("kube-public", "cluster-info");
+const KUBECONFIG: &str = "kubeconfig";
+const SIGNATURE: &str = "jws-kubeconfig-";
+
+/// A token that may be used at a time.
+struct Token {
+    id: String,
+    secret: String,
+    signs: bool,
+    expires: Option<Time>,
+}
+
+impl Token {
+    /// `None` for what is no such token, or names itself otherwise than its Secret.
+    fn of(secret: Seen<'_, Secret>) -> Option<Token> {
+        let meta = secret.meta();
+        if secret.kind != TYPE || meta.namespace != NAMESPACE || meta.is_deleting() {
+            return None;
+        }
+        let data = secret.object.document()["data"].take();
+        let text = |field: &str| String::from_utf8(decode(data[field].as_str()?)?).ok();
+        let id = meta.name.strip_prefix(PREFIX).filter(|id| !id.is_empty())?.to_owned();
+        let expires = text("expiration").map(|expires| Time::parse(&expires));
+        // A time that cannot be read has passed.
+        let expires = expires.map(|expires| expires.unwrap_or(Time::from_second(0)));
+        let named = text("token-id")?;
+        let secret = text("token-secret").filter(|secret| !secret.is_empty())?;
+        (named == id).then(|| Token {
+            id,
+            secret,
+            signs: text("usage-bootstrap-signing").as_deref() == Some("true"),
+            expires,
+        })
+    }
+
+    fn is_valid(&self, now: Time) -> bool {
+        self.expires.is_none_or(|expires| expires > now)
+    }
+}
+
+/// Plans the one ConfigMap.
+pub struct BootstrapSigner;
+
+impl Controller for BootstrapSigner {
+    fn name(&self) -> &'static str {
+        "bootstrap-signer-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "bootstrap-signer"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![ConfigMap::resource().clone(), Secret::resource().clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        let place = (&*change.key.namespace, &*change.key.name);
+        if change.is_of::<ConfigMap>() && place == INFO
+            || change.is_of::<Secret>() && place.0 == NAMESPACE && place.1.starts_with(PREFIX)
+        {
+            keys.add(Key::new(INFO.0, INFO.1));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(info) = world.get::<ConfigMap>(key) else { return plan };
+        let mut document = info.object.document();
+        let Some(content) = document["data"][KUBECONFIG].as_str().map(str::to_owned) else { return plan };
+        let tokens = world.in_namespace::<Secret>(NAMESPACE).filter_map(Token::of);
+        let signing: Vec<Token> = tokens.filter(|token| token.signs && token.is_valid(stamp.time)).collect();
+        signing.iter().filter_map(|token| token.expires).for_each(|expires| plan.again_at(expires));
+        let wanted: BTreeMap<String, String> =
+            signing.iter().map(|token| (format!("{SIGNATURE}{}", token.id), detached(&content, token))).collect();
+        let Some(data) = document["data"].as_object_mut() else { return plan };
+        let before = data.clone();
+        data.retain(|field, _| !field.starts_with(SIGNATURE) || wanted.contains_key(field));
+        data.extend(wanted.into_iter().map(|(field, signature)| (field, Value::from(signature))));
+        if *data != before {
+            plan.then(Subject::from(info).update(document));
+        }
+        plan
+    }
+}
+
+/// A JSON web signature without what it signs.
+fn detached(content: &str, token: &Token) -> String {
+    let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
+    let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
+    // Keys of any length are good for this.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(token.secret.as_bytes()) else { return String::new() };
+    mac.update(signed.as_bytes());
+    format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+}
+
+/// Plans a token at a time.
+pub struct BootstrapCleaner;
+
+impl Controller for BootstrapCleaner {
+    fn name(&self) -> &'static str {
+        "token-cleaner-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "token-cleaner"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Secret::resource().clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if &*change.key.namespace == NAMESPACE {
+            keys.add(change.key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(secret) = world.get::<Secret>(key).filter(|secret| secret.kind == TYPE) else { return plan };
+        let data = secret.object.document()["data"].take();
+        let text = data["expiration"].as_str().and_then(decode).and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some(expires) = text.map(|text| Time::parse(&text).unwrap_or(Time::from_second(0))) else { return plan };
+        if expires > stamp.time {
+            plan.again_at(expires);
+        } else if !secret.meta().is_deleting() {
+            plan.then(Subject::from(secret).delete());
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoded::encode;
+    use holdfast_world::Trial;
+
+    fn token(id: &str, expires: &str) -> Value {
+        let fields = [
+            ("token-id", id),
+            ("token-secret", "0123456789abcdef"),
+            ("usage-bootstrap-signing", "true"),
+            ("expiration", expires),
+        ];
+        let data: serde_json::Map<_, _> =
+            fields.iter().map(|(field, text)| ((*field).into(), encode(text.as_bytes()).into())).collect();
+        json!({"apiVersion": "v1", "kind": "Secret", "type": TYPE, "data": data,
+            "metadata": {"namespace": NAMESPACE, "name": format!("{PREFIX}{id}")}})
+    }
+
+    fn signatures(trial: &Trial) -> Vec<String> {
+        let data = trial.get("configmaps", "kube-public/cluster-info")["data"].clone();
+        data.as_object().expect("data").keys().filter(|field| field.starts_with(SIGNATURE)).cloned().collect()
+    }
+
+    #[test]
+    fn the_address_is_signed_with_each_token_until_it_expires() {
+        let mut trial = Trial::new().with(BootstrapSigner).with(BootstrapCleaner);
+        trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": INFO.0}}));
+        trial
+            .create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": INFO.0, "name": INFO.1},
+            "data": {KUBECONFIG: "payload", "jws-kubeconfig-old000": "x"}}));
+        trial.create(token("abcdef", "2026-11-21T10:01:00Z"));
+        trial.create(token("fedcba", "2036-11-21T10:01:00Z"));
+        trial.run();
+        assert_eq!(signatures(&trial), ["jws-kubeconfig-abcdef", "jws-kubeconfig-fedcba"]);
+        let signature = trial.get("configmaps", "kube-public/cluster-info")["data"]["jws-kubeconfig-abcdef"].clone();
+        assert!(signature.as_str().is_some_and(|text| text.starts_with("eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..")));
+        trial.run_for(60);
+        assert_eq!(signatures(&trial), ["jws-kubeconfig-fedcba"]);
+        assert_eq!(trial.names("secrets"), ["bootstrap-token-fedcba"]);
+    }
+}

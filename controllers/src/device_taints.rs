@@ -1,0 +1,172 @@
+//! Deletes pods that use devices which are tainted, where their claims do not tolerate it, or no longer.
+
+use crate::pod_gc::pod_status;
+use crate::subject::Subject;
+use holdfast_world::views::node::Taint;
+use holdfast_world::views::{Pod, ResourceClaim, ResourceSlice};
+use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Text, Time, View, World};
+use std::collections::BTreeMap;
+
+const NO_EXECUTE: &str = "NoExecute";
+const REASON: &str = "DeviceTaintManagerEviction";
+const DISRUPTION: (&str, &str) =
+    ("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint");
+/// An index of slices and claims by `driver/pool`.
+const BY_POOL: &str = "pool";
+
+/// Plans a pod at a time.
+#[derive(Default)]
+pub struct DeviceTaintEviction {
+    /// Pods that are to go at some time, by their uid.
+    waiting: BTreeMap<Key, String>,
+}
+
+impl Controller for DeviceTaintEviction {
+    fn name(&self) -> &'static str {
+        "device-taint-eviction-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Pod::resource().clone(), ResourceClaim::resource().clone(), ResourceSlice::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        world.index::<ResourceSlice>(BY_POOL, |object| {
+            let slice = object.view::<ResourceSlice>();
+            slice.map(|slice| pool(&slice.spec.driver, &slice.spec.pool.name)).into_iter().collect()
+        });
+        world.index::<ResourceClaim>(BY_POOL, |object| {
+            let allocation = object.view::<ResourceClaim>().and_then(|claim| claim.status.allocation.as_ref());
+            let devices = allocation.into_iter().flat_map(|allocation| &allocation.devices.results);
+            devices.map(|device| pool(&device.driver, &device.pool)).collect()
+        });
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if let Some(pod) = change.newest().and_then(|object| object.view::<Pod>()) {
+            if !pod.spec.resource_claims.is_empty() {
+                keys.add(change.key.clone());
+            }
+        } else if change.is_of::<ResourceClaim>() {
+            [change.before(), change.after()].iter().flatten().for_each(|claim| wake(*claim, keys));
+        } else if change.is_of::<ResourceSlice>() {
+            for slice in [change.before::<ResourceSlice>(), change.after()].iter().flatten() {
+                let claims = world.indexed::<ResourceClaim>(BY_POOL, &pool(&slice.spec.driver, &slice.spec.pool.name));
+                claims.for_each(|claim| wake(claim, keys));
+            }
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let pod = world.get::<Pod>(key).filter(|pod| !pod.meta().is_deleting() && !pod.is_finished());
+        let Some(pod) = pod else {
+            self.waiting.remove(key);
+            return plan;
+        };
+        match end(world, pod, stamp.time) {
+            None => {
+                let was = self.waiting.remove(key).filter(|uid| *uid == pod.meta().uid);
+                plan.notes.extend(was.map(|_| told(pod, "Cancelling deletion of", key)));
+            }
+            Some(end) if end > stamp.time => {
+                self.waiting.insert(key.clone(), pod.meta().uid.clone());
+                plan.again_at(end);
+            }
+            Some(_) => {
+                plan.together(pod_status(pod, stamp.time, None, Some(DISRUPTION)));
+                plan.then(Subject::from(pod).delete().told(told(pod, "Marking for deletion", key)));
+            }
+        }
+        plan
+    }
+}
+
+fn told(pod: Seen<'_, Pod>, what: &str, key: &Key) -> Note {
+    Subject::from(pod).normal(REASON, format!("{what} Pod {key}"))
+}
+
+fn pool(driver: &str, pool: &str) -> Text {
+    format!("{driver}/{pool}").into()
+}
+
+fn wake(claim: Seen<'_, ResourceClaim>, keys: &mut Keys) {
+    let pods = claim.status.reserved_for.iter().filter(|consumer| consumer.resource == "pods");
+    pods.for_each(|consumer| keys.add(Key::new(&claim.meta().namespace, &consumer.name)));
+}
+
+/// When a pod must go because of the devices that it uses; never, where it can live with all their taints.
+fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
+    let meta = pod.meta();
+    let names = pod.spec.resource_claims.iter().filter_map(|claim| {
+        let made = || pod.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
+        claim.resource_claim_name.clone().or_else(|| made()?.resource_claim_name.clone())
+    });
+    let claims = names.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&meta.namespace, &name)));
+    let used = claims.filter(|claim| claim.status.reserved_for.iter().any(|consumer| consumer.uid == meta.uid));
+    let devices = used
+        .filter_map(|claim| claim.view.status.allocation.as_ref())
+        .flat_map(|allocation| &allocation.devices.results);
+    let ends = devices.flat_map(|device| {
+        let taints = taints(world, &device.driver, &device.pool, &device.device);
+        taints.into_iter().filter_map(|taint| {
+            let Some(toleration) = device.tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
+                return Some(now);
+            };
+            Some(taint.time_added.unwrap_or(now).plus_seconds(toleration.toleration_seconds?))
+        })
+    });
+    ends.min()
+}
+
+/// What drives pods off a device, as the newest slices of its pool say.
+fn taints<'a>(world: &'a World, driver: &str, name: &str, device: &str) -> Vec<&'a Taint> {
+    let slices: Vec<Seen<'a, ResourceSlice>> = world.indexed::<ResourceSlice>(BY_POOL, &pool(driver, name)).collect();
+    let newest = slices.iter().map(|slice| slice.spec.pool.generation).max();
+    let current = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == newest);
+    let devices = current.flat_map(|slice| &slice.view.spec.devices).filter(|known| known.name == device);
+    devices.flat_map(|device| &device.taints).filter(|taint| taint.effect == NO_EXECUTE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+    use serde_json::{Value, json};
+
+    fn taint(trial: &mut Trial, taints: Value) {
+        let devices = json!([{"name": "d", "taints": taints}]);
+        trial.patch("resourceslices", "s", json!({"spec": {"devices": devices}}));
+        trial.run();
+    }
+
+    #[test]
+    fn a_pod_goes_when_its_device_is_tainted_for_longer_than_its_claim_tolerates() {
+        let mut trial = Trial::new().with(DeviceTaintEviction::default());
+        trial.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
+            "spec": {"driver": "d.example.com", "nodeName": "n", "devices": [{"name": "d"}],
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}));
+        let spec =
+            json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none.example.com"}}]}});
+        trial.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}));
+        let pod = trial.create(json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": {"nodeName": "n",
+            "containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}}));
+        let device = json!({"request": "r", "driver": "d.example.com", "pool": "p", "device": "d",
+            "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}]});
+        let consumer = json!({"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]});
+        let status = json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
+        trial.patch_status("resourceclaims", "c", status);
+        trial.run();
+        taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
+        trial.run_for(10);
+        taint(&mut trial, json!([]));
+        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Cancelling deletion of Pod default/p"]);
+        taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
+        trial.run_for(29);
+        assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_null());
+        trial.run_for(1);
+        assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_string());
+        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Marking for deletion Pod default/p"]);
+    }
+}
