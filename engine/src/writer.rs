@@ -17,7 +17,7 @@ use crate::planted::{Bug, order, planted};
 use arc_swap::ArcSwap;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::apply;
-use holdfast_core::event::{Actor, Operation, Record};
+use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::kinds::KindId;
 use holdfast_core::pipeline::{Expectation, Write};
 use holdfast_core::state::{Change, Entry, State};
@@ -361,8 +361,9 @@ impl Batch {
     /// Gives the writes their offsets, and folds them in.
     fn number(&mut self, command: &mut Command) -> Vec<Arc<Entry>> {
         let mut entries = Vec::with_capacity(command.writes.len());
+        let mut chain = Chain::default();
         for write in &mut command.writes {
-            let (record, change) = number(&self.next, write, &command.actor, command.time_ms);
+            let (record, change) = chain.number(&self.next, write, &command.actor, command.time_ms);
             entries.push(change.entry.clone());
             self.records.push(record);
             self.changes.push(fold(&mut self.next, change));
@@ -388,9 +389,9 @@ impl Batch {
 
 /// A decision's records as they would follow the state: for whoever appends beside the writer.
 pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
-    let mut next = state.clone();
+    let (mut next, mut chain) = (state.clone(), Chain::default());
     let number = |write: &mut Write| {
-        let (record, change) = number(&next, write, actor, time_ms);
+        let (record, change) = chain.number(&next, write, actor, time_ms);
         apply(&mut next, &change);
         record
     };
@@ -435,8 +436,22 @@ fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
     write.index.claims.iter().find(is_taken).cloned()
 }
 
-/// Gives the write its offset. Its index goes into the entry.
-fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
+/// The last write of a decision: where the next one is of the same object, it replaces what that wrote.
+#[derive(Default)]
+struct Chain(Option<(KindId, Arc<str>, Offset)>);
+
+impl Chain {
+    /// Gives the write its offset. Its index goes into the entry.
+    fn number(&mut self, state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
+        let same = self.0.take().filter(|(kind, key, _)| *kind == write.kind && *key == write.key);
+        let replaces = same.map(|(_, _, offset)| offset).or(write.expect);
+        let (record, change) = number(state, write, replaces, actor, time_ms);
+        self.0 = Some((change.kind, change.key.clone(), change.offset));
+        (record, change)
+    }
+}
+
+fn number(state: &State, write: &mut Write, replaces: Option<Offset>, actor: &Actor, time_ms: i64) -> (Record, Change) {
     let offset = state.offset.next();
     let json = write.draft.seal(offset);
     let deleted = write.delete || planted(Bug::FinalizersIgnored) && is_deleting(&json);
@@ -446,7 +461,7 @@ fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Rec
         time_ms,
         resource: state.kind(write.kind).storage.clone(),
         key: write.key.to_string(),
-        replaces: write.expect.map_or(0, |offset| offset.0),
+        replaces: replaces.map_or(0, |offset| offset.0),
         operation: operation as i32,
         actor: actor.clone(),
         object: json.clone(),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// without end, and every watcher and every list would carry it.
 const OBJECT_BYTES_MAX: usize = 8 << 20;
 
-/// A write of the object, or the removal that it completes, or nothing when nothing changes.
+/// A write of the object, or the removal that it completes, or both, or nothing when nothing changes.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
     let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
     let fields = meta::fields(&new);
@@ -27,7 +27,12 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     }
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
-    let write = context.write(key, old.as_ref().map(|old| old.entry.offset), new, gone)?;
+    let expect = old.as_ref().map(|old| old.entry.offset);
+    // Where there may be a second phase, the first is seen too: whoever watches learns that the object is going.
+    let has_phases = gone && context.kind.hooks.grace_period.is_some();
+    let marks = has_phases && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
+    let mark = if marks { Some(context.write(key.clone(), expect, new.clone(), false)?) } else { None };
+    let write = context.write(key, expect, new, gone)?;
     check_size(&write, old.as_ref())?;
     let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
     let answer = match endpoint.answer {
@@ -35,9 +40,10 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
         Form::Deletion if gone && !context.kind.returns_deleted => {
             Answer::Deleted { subject: context.subject(context.request.name()), uid }
         }
-        form => shown(form, unchanged, if old.is_some() { 200 } else { 201 }),
+        form => shown(form, unchanged, mark.iter().len(), if old.is_some() { 200 } else { 201 }),
     };
     let mut writes = Vec::with_capacity(1 + besides.len());
+    writes.extend(mark);
     if unchanged.is_none() {
         writes.push(write);
     }
@@ -57,11 +63,11 @@ fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     Err(Refusal::TooLarge(TooLarge::Object { bytes: size, bytes_max: OBJECT_BYTES_MAX }))
 }
 
-fn shown(form: Form, unchanged: Option<&Old>, code: u16) -> Answer {
+fn shown(form: Form, unchanged: Option<&Old>, index: usize, code: u16) -> Answer {
     let representation = if form == Form::Scale { Representation::Scale } else { Representation::Object };
     match unchanged {
         Some(old) => Answer::Entry { entry: old.entry.clone(), code, representation },
-        None => Answer::Written { index: 0, code, representation },
+        None => Answer::Written { index, code, representation },
     }
 }
 
