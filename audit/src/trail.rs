@@ -246,8 +246,8 @@ impl Trail {
     }
 
     /// The answer has begun, and goes on until the trail is dropped.
-    pub async fn start(&mut self, code: u16) {
-        self.answer(Ended { code, ..Ended::default() });
+    pub async fn start(&mut self, ended: Ended) {
+        self.answer(ended);
         self.state = State::Started;
         _ = self.tell(Stage::ResponseStarted).await;
     }

@@ -4,16 +4,22 @@
 //! whose an object is, [`pods`] makes and deletes pods, [`revisions`] keeps old templates, [`subject`] writes statuses
 //! and tells of things, [`conditions`] are the part of a status that others write too.
 
+pub mod account_tokens;
+pub mod certificates;
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
+pub mod encoded;
 pub mod garbage;
 pub mod hash;
 pub mod job;
 pub mod names;
+pub mod node_lifecycle;
+pub mod node_ttl;
 pub mod planted;
+pub mod pod_gc;
 pub mod pods;
 pub mod quota;
 pub mod replicas;
@@ -23,6 +29,7 @@ pub mod service_account;
 pub mod settings;
 pub mod stateful_set;
 pub mod subject;
+pub mod taint_eviction;
 #[cfg(test)]
 mod testing;
 pub mod ttl_after_finished;
@@ -32,21 +39,47 @@ use holdfast_world::Controller;
 use holdfast_world::views::{ReplicaSet, ReplicationController};
 pub use settings::Settings;
 
-/// Every controller there is, in the order in which `--controllers` lists them.
+/// Every controller there is.
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
+    let mut all = workloads();
+    all.extend(keepers(settings));
+    all
+}
+
+/// Those that keep what people have asked for.
+fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(cron_job::CronJobs),
         Box::new(daemon_set::DaemonSets::default()),
-        Box::new(garbage::GarbageCollector),
         Box::new(deployment::Deployments),
+        Box::new(garbage::GarbageCollector),
+        Box::new(job::Jobs),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
         Box::new(stateful_set::StatefulSets),
+        Box::new(ttl_after_finished::TtlAfterFinished),
+    ]
+}
+
+/// Those that keep the cluster.
+fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
+    vec![
+        Box::new(account_tokens::clean::TokenCleaner::new(settings)),
+        Box::new(account_tokens::fill::TokenSecrets::new(settings)),
+        Box::new(certificates::approve::Approver::default()),
+        Box::new(certificates::clean::Cleaner),
+        Box::new(certificates::sign::Signing::new(settings)),
+        Box::new(node_lifecycle::NodeLifecycle::new(settings)),
+        Box::new(node_ttl::NodeTtl::default()),
+        Box::new(pod_gc::PodCollector::new(settings)),
         Box::new(quota::ResourceQuotas::default()),
         Box::new(root_ca::RootCa::new(settings)),
-        Box::new(volumes::binder::Binder::new(settings)),
         Box::new(service_account::DefaultAccounts),
-        Box::new(cron_job::CronJobs),
-        Box::new(job::Jobs),
-        Box::new(ttl_after_finished::TtlAfterFinished),
+        Box::new(taint_eviction::TaintEviction::default()),
+        Box::new(volumes::binder::Binder::new(settings)),
+        Box::new(volumes::ephemeral::EphemeralVolumes),
+        Box::new(volumes::protection::AttributesClassProtection),
+        Box::new(volumes::protection::ClaimProtection),
+        Box::new(volumes::protection::VolumeProtection),
     ]
 }

@@ -22,6 +22,7 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
         false => state.put(change.kind, change.key.clone(), change.entry.clone()),
     };
     index_roles(state, change);
+    index_registered(state, change);
     note_terminating(state, change);
     note_expiring(state, change, before.as_deref());
     define(state, change);
@@ -92,6 +93,13 @@ fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     if !change.deleted {
         state.expiring.insert((change.entry.time_ms, change.offset), (change.kind, change.key.clone()));
     }
+}
+
+/// Keeps who looks at writes next to the objects that say so.
+fn index_registered(state: &mut State, change: &Change) {
+    let Some(registers) = state.registry.get(change.kind).registers else { return };
+    let document = (!change.deleted).then(|| change.entry.document());
+    state.registered.note(registers, &change.key, document.as_ref());
 }
 
 /// Keeps the authorizer's view of roles and bindings next to the objects themselves.

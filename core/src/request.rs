@@ -65,6 +65,8 @@ pub struct Target {
 pub struct Options {
     pub dry_run: bool,
     pub field_manager: Option<String>,
+    /// The client itself said who manages the fields.
+    pub names_manager: bool,
     pub field_validation: FieldValidation,
     pub force: Option<bool>,
     pub label_selector: Option<String>,

@@ -19,6 +19,8 @@ pub enum Purpose {
     Name = 2,
     Address = 3,
     Token = 4,
+    /// Of a volume that admission adds to a pod.
+    Volume = 5,
 }
 
 /// Letters and digits that a generated name ends with: no vowels, so no words.
@@ -61,7 +63,12 @@ impl Stamp {
 
     /// The five characters that follow a `generateName`; `nth` counts the tries.
     pub fn name_suffix(&self, nth: u64) -> String {
-        let mut stream = self.stream(Purpose::Name, nth);
+        self.suffix(Purpose::Name, nth)
+    }
+
+    /// The same for another purpose than an object's name.
+    pub fn suffix(&self, purpose: Purpose, nth: u64) -> String {
+        let mut stream = self.stream(purpose, nth);
         (0..NAME_SUFFIX_LENGTH)
             .map(|_| NAME_ALPHABET[(stream.next() % NAME_ALPHABET.len() as u64) as usize] as char)
             .collect()

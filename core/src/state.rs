@@ -1,5 +1,6 @@
 //! Current state as a projection of the log: persistent maps, so that a snapshot costs nothing.
 
+use crate::admission::registered::Registered;
 use crate::authz::rbac::RbacIndex;
 use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
@@ -21,6 +22,8 @@ pub struct State {
     pub offset: Offset,
     pub registry: Arc<Registry>,
     pub rbac: RbacIndex,
+    /// Who looks at writes.
+    pub registered: Registered,
     /// The last event on a role or binding.
     pub rbac_offset: Offset,
     pub definitions: Definitions,
@@ -96,6 +99,7 @@ impl State {
             offset: Offset::ZERO,
             registry,
             rbac: RbacIndex::default(),
+            registered: Registered::default(),
             rbac_offset: Offset::ZERO,
             definitions: Definitions::default(),
             terminating: OrdSet::new(),

@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Call;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
@@ -67,6 +68,9 @@ pub trait Outside: Send + Sync + 'static {
         to: &str,
         objects: Vec<Value>,
     ) -> Result<Vec<Document>, Refusal>;
+
+    /// Asks a webhook what it thinks of a write: the body of its answer, or why there is none.
+    async fn review(&self, call: &Call) -> Result<Vec<u8>, String>;
 
     /// A token that says this.
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;

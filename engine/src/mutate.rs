@@ -6,7 +6,7 @@ use crate::planted::{Bug, planted};
 use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
-use holdfast_core::admission::Told;
+use holdfast_core::admission::{Call, Told};
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
@@ -226,6 +226,11 @@ impl Engine {
                     let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
                     answers.converted(*conversion, first(converted)?);
                 }
+                Judgement::Need(Effect::Review(calls)) => {
+                    for (call, answer) in self.review(calls).await {
+                        answers.reviewed(call, answer);
+                    }
+                }
                 Judgement::Need(Effect::Sign(claims)) => {
                     let signed = self.sign(&claims).await?;
                     answers.signed(*claims, signed);
@@ -296,6 +301,22 @@ impl Engine {
                 Err(Refusal::Unreasoned(Unreasoned::Webhook { api_version, kind, why: WebhookFault::NobodyToCall }))
             }
         }
+    }
+
+    /// Asks webhooks, all at once; what each sends back, or why it does not.
+    async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Result<Vec<u8>, String>)> {
+        let Some(outside) = self.outside() else {
+            return calls.into_iter().map(|call| (call, Err("no webhook can be called from here".into()))).collect();
+        };
+        let mut asked = tokio::task::JoinSet::new();
+        for call in calls {
+            let outside = outside.clone();
+            asked.spawn(async move {
+                let answer = outside.review(&call).await;
+                (call, answer)
+            });
+        }
+        asked.join_all().await
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {

@@ -1,10 +1,11 @@
-//! Conversion webhooks: the calls that bring objects of custom resources into another version.
+//! Webhooks: the calls that bring objects of custom resources into another version, and those that ask for admission.
 
 use crate::{Endpoint, Outbound, Place, TlsTrust};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Call;
 use holdfast_core::kinds::Kind;
 use holdfast_core::kinds::conversion::{converted, review};
 use holdfast_core::object::meta::Document;
@@ -61,6 +62,16 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
 }
 
 impl Webhooks {
+    /// Posts a review of a write to an admission webhook: what it sends back, or why nothing came.
+    pub async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
+        let Some(outbound) = self.outbound.upgrade() else { return Err("the server is stopping".into()) };
+        let seconds = call.timeout_seconds;
+        let target = endpoint(&call.client)?.asking(&format!("timeout={seconds}s"))?;
+        let body = Bytes::from(call.review.to_string());
+        let answer = outbound.post_json(&target, body, Duration::from_secs(seconds)).await;
+        answer.map(|body| body.to_vec()).map_err(|error| error.to_string())
+    }
+
     /// The objects in the version asked for, in the same order. `webhook` is the definition's
     /// `spec.conversion.webhook`.
     pub async fn convert(

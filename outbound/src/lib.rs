@@ -5,9 +5,6 @@
 
 mod connect;
 pub mod conversion;
-mod der;
-pub mod keys;
-pub mod signatures;
 pub mod trust;
 mod words;
 
@@ -16,7 +13,7 @@ use connect::Connector;
 pub use connect::Identity;
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, Limited};
@@ -81,6 +78,21 @@ impl Endpoint {
     pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> Endpoint {
         let (namespace, name, path) = (namespace.to_owned(), name.to_owned(), path.to_owned());
         Endpoint { place: Place::Service { namespace, name, port, path }, trust }
+    }
+
+    /// The same with a query.
+    pub fn asking(self, query: &str) -> Result<Endpoint, String> {
+        let place = match self.place {
+            Place::Url(url) => {
+                let text = url.to_string();
+                let text = format!("{}?{query}", text.split('?').next().unwrap_or_default());
+                Place::Url(text.parse().map_err(|error| format!("the URL {text:?} cannot be read: {error}"))?)
+            }
+            Place::Service { namespace, name, port, path } => {
+                Place::Service { namespace, name, port, path: format!("{path}?{query}") }
+            }
+        };
+        Ok(Endpoint { place, ..self })
     }
 
     /// The address as people know it.
@@ -158,7 +170,8 @@ impl Outbound {
             *request.uri_mut() = uri;
             let json = HeaderValue::from_static("application/json");
             request.headers_mut().insert(CONTENT_TYPE, json.clone());
-            request.headers_mut().insert(ACCEPT, json);
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+            request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"));
             let service = match &target.place {
                 Place::Url(_) => None,
                 Place::Service { namespace, name, port, .. } => Some((namespace.clone(), name.clone(), *port)),

@@ -12,6 +12,9 @@ pub trait Act: Send + Sync + 'static {
 
     /// What a GET of a path answers, asked in the name of an actor.
     async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal>;
+
+    /// The answer to a review of what somebody may do, a `SubjectAccessReview`.
+    async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal>;
 }
 
 /// What came of it.

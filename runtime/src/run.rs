@@ -65,6 +65,7 @@ struct Carried {
     since: Instant,
     /// What was asked for.
     answers: Vec<(String, Result<Value, Refusal>)>,
+    reviews: Vec<(Value, Result<Value, Refusal>)>,
     unready: bool,
     /// Whether this was what a controller says of refusals, which nothing follows.
     is_last: bool,
@@ -151,6 +152,7 @@ impl Runtime {
             told: Vec::new(),
             again: None,
             answers: Vec::new(),
+            reviews: Vec::new(),
             unready: plan.unready,
             since: Instant::now(),
             is_last,
@@ -195,7 +197,11 @@ impl Runtime {
             return;
         }
         self.metrics.worked(name, carried.since.elapsed());
-        let Carried { written, refused, answers, unready, mut again, .. } = carried;
+        let Carried { written, refused, answers, reviews, unready, mut again, .. } = carried;
+        for (review, answer) in reviews {
+            self.driver.reviewed(member, &key, &review, answer);
+            again = Some(now);
+        }
         for (path, answer) in answers {
             self.driver.answered(member, &key, &path, answer);
             again = Some(now);
@@ -213,6 +219,10 @@ async fn carry_out(
     plan: Plan,
     mut carried: Carried,
 ) -> Carried {
+    for review in plan.reviews {
+        let answer = act.review(&actor, &review).await;
+        carried.reviews.push((review, answer));
+    }
     for path in plan.asks {
         let answer = act.ask(&actor, &path).await;
         carried.answers.push((path, answer));

@@ -3,13 +3,14 @@
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::gates::ApiGates;
-use crate::{aggregation, logging, pki, tls};
+use crate::{admission, aggregation, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
-use holdfast_chronicle::files::keep_others_out;
 use holdfast_chronicle::fork::ForkHere;
+use holdfast_component::files::keep_others_out;
+use holdfast_component::gates::ApiGates;
+use holdfast_component::{certificates, logging, serving};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
@@ -21,9 +22,10 @@ use holdfast_engine::{Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
+use holdfast_tls::server::LiveTls;
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
 use holdfast_transport_http::forks::Forker;
-use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
+use holdfast_transport_http::serve::{STREAMS_MAX, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Features, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -48,11 +50,25 @@ pub fn run(mut args: Args) -> Result<()> {
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
-        _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
+        _ => certificates::kept_pair(
+            &args.cert_dir,
+            "apiserver",
+            "kube-apiserver",
+            &server_names(),
+            &server_addresses(&args, bind),
+        )?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    let (default_mode, components) = (Mode::AlwaysAllow, Components::none());
-    let server = Server { args, bind, tls, default_mode, default_forks_max: 0, lasting, components };
+    let server = Server {
+        args,
+        bind,
+        tls,
+        default_mode: Mode::AlwaysAllow,
+        default_forks_max: 0,
+        lasting,
+        components: Components::none(),
+        plugins_left_out: &[],
+    };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
         signals.next().await;
@@ -79,7 +95,7 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
 pub struct Server {
     pub args: Args,
     pub bind: IpAddr,
-    pub tls: Tls,
+    pub tls: Arc<LiveTls>,
     /// Who may do what, when no option says so.
     pub default_mode: Mode,
     /// How many forks there may be in memory, when no option says so.
@@ -87,6 +103,8 @@ pub struct Server {
     pub lasting: Lasting,
     /// What runs beside it, and beside each fork of it.
     pub components: Components,
+    /// Admission plug-ins that are off here, though they are on by default elsewhere.
+    pub plugins_left_out: &'static [&'static str],
 }
 
 /// What is to become of the data folder.
@@ -123,12 +141,13 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+            admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             ..Settings::default()
@@ -151,6 +170,7 @@ impl Server {
                 0 => STREAMS_MAX,
                 streams => streams,
             };
+            tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
             tokio::spawn(housekeeping::run(service.clone()));
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));

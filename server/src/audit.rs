@@ -6,7 +6,7 @@ use clap::ArgAction;
 use futures_util::future::BoxFuture;
 use holdfast_audit::backend::{Batches, File, Format, Rotation, Sink, Throttle, Truncation};
 use holdfast_audit::{Auditor, Backend, Event, Mode, Policy};
-use holdfast_chronicle::values::parse_duration;
+use holdfast_component::values::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::path::PathBuf;
 use std::sync::Arc;

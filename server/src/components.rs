@@ -59,6 +59,11 @@ impl Components {
         Components { controllers, settings: Settings::default() }
     }
 
+    /// Whether each namespace gets the account that its pods run under.
+    pub fn make_accounts(&self) -> bool {
+        self.controllers.runs("serviceaccount-controller")
+    }
+
     /// Starts them over a door; they end with the tasks.
     pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
         if self.controllers.is_nobody() {

@@ -1,12 +1,13 @@
 //! The API server's options. Each one works; one that is not built is refused by name.
 
 use crate::audit::AuditArgs;
-use crate::gates::GateArgs;
-use crate::logging::LoggingArgs;
+use crate::admission::AdmissionArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
-use holdfast_chronicle::values::parse_duration;
+use holdfast_component::gates::GateArgs;
+use holdfast_component::logging::LoggingArgs;
+use holdfast_component::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
 use std::ffi::OsString;
@@ -79,6 +80,9 @@ pub struct Args {
     /// AlwaysAllow, AlwaysDeny and RBAC, asked in this order [default: AlwaysAllow, and RBAC with up].
     #[arg(long, value_parser = parse_modes, value_name = "MODES")]
     pub authorization_mode: Option<Modes>,
+
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
 
     /// Addresses that services get.
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR")]

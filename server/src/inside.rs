@@ -9,11 +9,11 @@ use holdfast_engine::{Drawn, Engine, Tap};
 use holdfast_runtime::{Act, Clock, Done, Feed, News};
 use holdfast_service::{Call, Reply, Service};
 use holdfast_world::request::{self, Actor};
-use holdfast_world::{Action, Came, Key, Refusal, Resource, Stamp, Time};
+use holdfast_world::{Action, Came, Key, Refusal, Resource, Stamp, Time, Verb};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 /// Everything that is committed, from a snapshot on. Objects are shared with the state and parsed once.
 pub struct InsideFeed {
@@ -216,7 +216,25 @@ impl Act for InsideAct {
             _ => Err(no_such_path()),
         }
     }
+
+    async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal> {
+        let service = self.service()?;
+        let engine = service.engine();
+        let action = Action::new(&REVIEWS, Key::cluster(""), Verb::Create(review.clone()));
+        let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
+        let id = engine.stamp().uid(u64::MAX);
+        let request = request::of(&action, &engine.snapshot().registry, actor, id).ok_or_else(no_such_path)?;
+        match service.call(Call::own(request)).await.reply.map_err(|refusal| Refusal::from(&refusal))? {
+            Reply::Document { document, .. } => Ok(Value::Object(document)),
+            _ => Err(no_such_path()),
+        }
+    }
 }
+
+/// Reviews of what somebody may do.
+static REVIEWS: LazyLock<Resource> = LazyLock::new(|| {
+    Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false)
+});
 
 /// How an object is named.
 #[derive(Default, Deserialize)]

@@ -1,9 +1,10 @@
 //! `holdfast run`: hands a server of this process to [`holdfast_chronicle::run`], which runs a command against it.
 
 use crate::apiserver::{Lasting, Signals};
-use crate::{logging, up};
+use crate::up;
 use anyhow::{Result, anyhow};
 use holdfast_chronicle::run::{self, Access, Cluster};
+use holdfast_component::logging;
 use std::path::Path;
 use std::process::ExitCode;
 

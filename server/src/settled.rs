@@ -4,12 +4,11 @@
 //! other: nobody is promised what does not happen. Those that are neither built nor settled are
 //! [`not_built`](crate::not_built).
 
-mod plugins;
 mod runtime_config;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use holdfast_chronicle::values::{parse_bool, parse_duration};
+use holdfast_component::values::{parse_bool, parse_duration};
 use std::marker::PhantomData;
 
 /// Options of one command, as clap takes them.
@@ -120,18 +119,6 @@ impl Options for ApiServer {
         row("contention-profiling", Form::Switch, no, "False: there are no profiles"),
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
-        row(
-            "disable-admission-plugins",
-            Form::Value,
-            plugins::disabled,
-            "Plug-ins that this release does not have; NamespaceLifecycle stays",
-        ),
-        row(
-            "enable-admission-plugins",
-            Form::Value,
-            plugins::enabled,
-            "Plug-ins that are always on: NamespaceLifecycle and those of certificates",
-        ),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
         row("profiling", Form::Switch, no, "False: there are no profiles"),
         row(
@@ -214,9 +201,6 @@ mod tests {
         for options in [
             &["--allow-privileged"][..],
             &["--allow-privileged=true", "--watch-cache=false", "--watch-cache"],
-            &["--disable-admission-plugins=ServiceAccount", "--disable-admission-plugins=ResourceQuota,LimitRanger"],
-            &["--enable-admission-plugins", "NamespaceLifecycle,CertificateApproval"],
-            &["--enable-admission-plugins="],
             &["--runtime-config=api/all=true", "--runtime-config=api/v1,batch/v1=true"],
             &["--runtime-config=resource.k8s.io/v1beta1=true,apps/v1/deployments=true", "--runtime-config="],
             &["--storage-backend=etcd3", "--storage-media-type=", "--profiling=false"],
@@ -232,10 +216,6 @@ mod tests {
             ("--allow-privileged=false", "always true here"),
             ("--allow-privileged=maybe", "invalid syntax"),
             ("--profiling", "always false here"),
-            ("--disable-admission-plugins=NamespaceLifecycle", "NamespaceLifecycle cannot be turned off"),
-            ("--disable-admission-plugins=ServiceAccount,Nonsense", "\"Nonsense\" is unknown"),
-            ("--enable-admission-plugins=NodeRestriction", "NodeRestriction is not built yet"),
-            ("--enable-admission-plugins=Nonsense", "\"Nonsense\" is unknown"),
             ("--runtime-config=api/all=false", "cannot be turned off"),
             ("--runtime-config=batch/v1=false", "cannot be turned off"),
             ("--runtime-config=batch/v9=true", "batch/v9 is not served"),

@@ -3,13 +3,16 @@
 use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
 use crate::components::{self, Components};
 use crate::pki::Pki;
-use crate::{flags, logging, pki, tls};
+use crate::{flags, pki, tls};
 use anyhow::{Result, anyhow, ensure};
-use holdfast_chronicle::files::{Readers, Writing, keep_others_out};
+use holdfast_component::files::{Readers, Writing, keep_others_out};
+use holdfast_component::logging;
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+/// Nothing makes the accounts that each namespace has by default, so pods may do without.
+const WITHOUT_CONTROLLERS: &[&str] = &["ServiceAccount"];
 /// How many forks in memory a cluster on one machine has room for.
 const FORKS_MAX: u32 = 1024;
 
@@ -83,8 +86,16 @@ pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Serve
     let tls = tls::configure(&server, &certificate, &key)?;
     let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-    let (default_mode, default_forks_max) = (Mode::Rbac, FORKS_MAX);
-    let server = Server { args: server, bind, tls, default_mode, default_forks_max, lasting, components };
+    let server = Server {
+        args: server,
+        bind,
+        tls,
+        default_mode: Mode::Rbac,
+        default_forks_max: FORKS_MAX,
+        lasting,
+        plugins_left_out: if components.make_accounts() { &[] } else { WITHOUT_CONTROLLERS },
+        components,
+    };
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 

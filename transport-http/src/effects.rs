@@ -3,6 +3,7 @@
 use crate::tokens::ServiceAccountTokens;
 use async_trait::async_trait;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Call;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{SignedToken, TokenClaims};
@@ -28,6 +29,10 @@ impl Outside for Effects {
         objects: Vec<Value>,
     ) -> Result<Vec<Document>, Refusal> {
         self.webhooks.convert(kind, webhook, to, &objects).await
+    }
+
+    async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
+        self.webhooks.review(call).await
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {

@@ -83,6 +83,7 @@ impl Query {
         Ok(Options {
             dry_run,
             field_manager: self.text("fieldManager"),
+            names_manager: self.text("fieldManager").is_some(),
             field_validation,
             force: self.optional_flag("force"),
             label_selector: self.text("labelSelector"),

@@ -3,7 +3,7 @@
 //! No rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply) into HTTP.
 
 use crate::aggregate::{self, Aggregator};
-use crate::authenticate::{Authenticator, Peer};
+use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
 use crate::build::Components;
 use crate::held::Answers;
@@ -11,6 +11,7 @@ use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::status::Status;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{audit, forks, log, parse, paths, render};
@@ -24,6 +25,7 @@ use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
@@ -274,7 +276,7 @@ impl Transport {
             }
             _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
-        let status = audit::unauthenticated(refusal, &head.headers);
+        let status = Status::from(refusal).document;
         self.service.turned_away(&asked, parse::request_id(&head.headers), source, refusal.clone(), status).await
     }
 
@@ -328,7 +330,7 @@ impl Transport {
         let shape = understood.shape;
         // What few servers keep is not moved along with every request.
         let trail = match trail {
-            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, shape)).await,
+            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
         };
         let mut response = match reply {

@@ -248,6 +248,12 @@ impl Driver {
         let _ = catch_unwind(AssertUnwindSafe(|| controller.answered(key, path, answer)));
     }
 
+    /// What came of a review that a plan asked for.
+    pub fn reviewed(&mut self, member: usize, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
+        let controller = &mut self.members[member].controller;
+        let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
+    }
+
     /// A plan was carried out, as far as it could be.
     pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
         let world = &self.world;

@@ -21,7 +21,10 @@ pub struct Actor {
 impl Actor {
     /// A controller of the control plane, as it is seen in Kubernetes: a service account in `kube-system`.
     pub fn of(controller: &dyn Controller) -> Actor {
-        let user = User::service_account("kube-system", controller.account(), "");
+        let user = match controller.user() {
+            Some(name) => User::new(name, &["system:authenticated"]),
+            None => User::service_account("kube-system", controller.account(), ""),
+        };
         Actor { user: Arc::new(user), field_manager: controller.manager() }
     }
 

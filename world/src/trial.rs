@@ -42,6 +42,8 @@ pub struct Trial {
     user: Actor,
     /// What other servers answer, by path.
     pub answers: BTreeMap<String, Value>,
+    /// Whether what a review asks about is allowed.
+    pub allows: fn(&Value) -> bool,
 }
 
 /// An Event that a controller wants written, and who tells it.
@@ -80,6 +82,7 @@ impl Trial {
             refused: Vec::new(),
             user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
             answers: BTreeMap::new(),
+            allows: |_| false,
         };
         for name in ["default", "kube-system"] {
             trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
@@ -171,6 +174,10 @@ impl Trial {
         let Some((index, task)) = self.members.iter_mut().enumerate().find_map(next) else { return false };
         let Task { key, plan, .. } = task;
         self.members[index].known.insert(key.clone());
+        if !plan.reviews.is_empty() {
+            self.review(index, &key, &plan.reviews);
+            return true;
+        }
         if !plan.asks.is_empty() {
             self.answer(index, &key, plan.asks);
             return true;
@@ -191,6 +198,17 @@ impl Trial {
     fn stamp(&mut self) -> Stamp {
         self.requests += 1;
         Stamp { time: self.now, seed: self.requests }
+    }
+
+    /// Tells a controller what those it asked about may do.
+    fn review(&mut self, index: usize, key: &Key, reviews: &[Value]) {
+        for review in reviews {
+            let mut answer = review.clone();
+            answer["status"] = json!({"allowed": (self.allows)(review)});
+            self.members[index].driver.reviewed(0, key, review, Ok(answer));
+        }
+        let outcome = Outcome { again: Some(self.now), ..Outcome::default() };
+        self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
     /// Tells a controller what it asked for, and has the key planned again.

@@ -1,6 +1,8 @@
 //! Volumes and the claims on them.
 
 pub mod binder;
+pub mod ephemeral;
+pub mod protection;
 
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod};
 use holdfast_world::{Key, Object, Seen, Text, World};

@@ -2,16 +2,18 @@
 
 use super::Admission;
 use crate::authz::{self, Authorizer, ResourceTarget, User};
+use crate::event::Offset;
 use crate::kinds::{Kind, KindId, Known, known};
+use crate::object::{Draft, names};
 use crate::object::meta::{self, Document};
 use crate::pipeline::decision::Write;
 use crate::pipeline::effect::{Answers, Stop};
 use crate::refusal::{Forbidden, Refusal, Subject, Unreasoned};
 use crate::request::Request;
 use crate::stamp::Stamp;
-use crate::state::{Entry, State};
+use crate::state::{Entry, Index, State};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a write does, as plug-ins and webhooks tell writes apart: whatever the verb of the request was.
@@ -60,6 +62,9 @@ pub struct Attributes<'a> {
     /// The object as it is; null for one that is not there.
     pub old: &'a Value,
     pub admitted: Admitted,
+    pub reinvocation: Reinvocation,
+    /// The second half.
+    pub is_validating: bool,
 }
 
 /// What came of admission beside the object.
@@ -68,6 +73,62 @@ pub struct Admitted {
     pub told: Told,
     /// Writes of other objects that must happen together with this one: a quota's usage.
     pub besides: Vec<Write>,
+    /// What others than the client and the server have changed.
+    pub changes: Vec<Change>,
+}
+
+/// A change of the object by somebody who was asked about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// `webhook inject.example.com of sidecars`.
+    pub by: String,
+    /// A JSON patch on the object as it was shown.
+    pub patch: Value,
+}
+
+/// Who is asked again, when what they saw is no longer what there is.
+#[derive(Debug, Default)]
+pub struct Reinvocation {
+    /// 0, and 1 when all are run once more.
+    pub round: u32,
+    pub is_wanted: bool,
+    pub webhooks: Asked,
+    pub policies: Asked,
+}
+
+/// Those of one sort who want to be asked again, by whatever tells them apart.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Asked since the last change.
+    before: BTreeSet<String>,
+    due: BTreeSet<String>,
+    /// The object as the last of them left it.
+    left: Option<Value>,
+}
+
+impl Asked {
+    pub fn begin(&mut self, object: &Value, round: u32) {
+        if round > 0 && self.left.as_ref() != Some(object) {
+            self.changed();
+        }
+    }
+
+    pub fn end(&mut self, object: &Value) {
+        self.left = Some(object.clone());
+    }
+
+    pub fn is_due(&self, id: &str) -> bool {
+        self.due.contains(id)
+    }
+
+    pub fn asked(&mut self, id: String) {
+        self.before.insert(id);
+    }
+
+    /// The object is another by now: who saw it before is to see it again.
+    pub fn changed(&mut self) {
+        self.due.append(&mut self.before);
+    }
 }
 
 /// What the client and the auditor are told, whether the write is admitted or not.
@@ -83,6 +144,7 @@ impl Admitted {
         self.told.warnings.extend(more.told.warnings);
         self.told.annotations.extend(more.told.annotations);
         self.besides.extend(more.besides);
+        self.changes.extend(more.changes);
     }
 }
 
@@ -123,7 +185,6 @@ impl<'a> Attributes<'a> {
         self.operation == Operation::Update && self.is_of(known)
     }
 
-    /// A write of the spec of a pod that is there: through the object, or through one of the parts that may change it.
     pub fn fields(&self) -> &Document {
         meta::fields(&self.object)
     }
@@ -153,12 +214,29 @@ impl<'a> Attributes<'a> {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }
 
+    /// Fits a document that somebody has changed to the version that it was shown in. Unknown fields go.
+    pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<(), String> {
+        let layout = match self.body {
+            Body::Object { .. } => crate::pipeline::layout(self.kind, version),
+            Body::Part(part) => {
+                let message = crate::kinds::body_message(part.group, part.version, part.kind);
+                message.ok_or(Refusal::NoSuchPath).and_then(crate::pipeline::layout_of)
+            }
+        };
+        let layout = layout.map_err(|refusal| refusal.message())?;
+        layout.check(document).map(|_| ()).map_err(|error| error.to_string())
+    }
+
     pub fn warn(&mut self, warning: impl Into<String>) {
         self.admitted.told.warnings.push(warning.into());
     }
 
+    /// For auditors; a key that is none is left out.
     pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>) {
-        self.admitted.told.annotations.insert(key.into(), value.into());
+        let key = key.into();
+        if names::qualified_name(&key).is_empty() {
+            self.admitted.told.annotations.insert(key, value.into());
+        }
     }
 
     /// Whether the author may do this, too.
@@ -184,6 +262,32 @@ impl<'a> Attributes<'a> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let prefix = crate::state::prefix(Some(namespace));
         self.state.scan(id, &prefix, None).map(|(_, entry)| entry.document()).collect()
+    }
+
+    /// Makes another object together with this one, unless somebody else has by then.
+    pub fn make_beside(&mut self, known: Known, key: Arc<str>, document: Value) {
+        self.push_beside(known, key, None, document);
+    }
+
+    /// Whether an object of this kind is made together with this one.
+    pub fn makes(&self, known: Known) -> bool {
+        let Some(kind) = self.id_of(known) else { return false };
+        self.admitted.besides.iter().any(|write| write.kind == kind && write.expect.is_none())
+    }
+
+    /// Writes another object together with this one, as long as it is still the one that was seen.
+    pub fn write_beside(&mut self, known: Known, key: Arc<str>, entry: &Entry, document: Value) {
+        let mut document = document;
+        meta::metadata_mut(meta::fields_mut(&mut document)).remove("resourceVersion");
+        self.push_beside(known, key, Some(entry.offset), document);
+    }
+
+    fn push_beside(&mut self, known: Known, key: Arc<str>, expect: Option<Offset>, document: Value) {
+        let Some(kind) = self.id_of(known) else { return };
+        let shape = self.state.kind(kind);
+        let draft = Draft::new(&shape.hub().api_version(), &shape.kind, meta::fields(&document));
+        let index = Index::new(shape, &document);
+        self.admitted.besides.push(Write { kind, key, expect, draft, index, delete: false });
     }
 
     /// The namespace that the write is in.

@@ -5,18 +5,35 @@
 //! client sent, its validating half on what would be stored. A plug-in is a pair of functions over a snapshot; what
 //! only the outside can do (a webhook) is an effect like any other of the pipeline.
 
+mod asked;
 mod attributes;
+mod expressions;
 pub mod plugins;
+mod policies;
+pub mod registered;
+mod rules;
 mod settings;
+mod webhooks;
 
-pub use attributes::{Admitted, Attributes, Body, Operation, Told};
+pub use attributes::{Admitted, Attributes, Body, Change, Operation, Told};
+pub use webhooks::Call;
 pub use plugins::Plugin;
 pub use settings::{Admission, Choice, ConfigurationFault};
 
 use crate::pipeline::effect::Stop;
 
-/// The first half: the plug-ins may change the object.
+/// The first half: the plug-ins may change the object. When webhooks or policies have, all run once more, because what
+/// the earlier ones saw is no longer what there is.
 pub(crate) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
+    run_mutating(attributes)?;
+    if attributes.reinvocation.is_wanted {
+        attributes.reinvocation.round = 1;
+        run_mutating(attributes)?;
+    }
+    Ok(())
+}
+
+fn run_mutating(attributes: &mut Attributes) -> Result<(), Stop> {
     let admission = attributes.admission;
     for mutate in admission.plugins().iter().filter_map(|plugin| plugin.mutate) {
         mutate(attributes)?;
@@ -26,6 +43,7 @@ pub(crate) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
 
 /// The second half: the plug-ins see what would be stored.
 pub(crate) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
+    attributes.is_validating = true;
     let admission = attributes.admission;
     for validate in admission.plugins().iter().filter_map(|plugin| plugin.validate) {
         validate(attributes)?;

@@ -1,7 +1,7 @@
 //! Which plug-ins are on, and what the operator told them.
 
-use super::plugins::{PLUGINS, Plugin};
-use serde_json::Value;
+use super::plugins::{Limited, PLUGINS, Plugin, PodSecurity};
+use serde_json::{Map, Value};
 use std::fmt;
 
 /// The chain: the plug-ins that are on, in their order, and what configures them.
@@ -10,11 +10,34 @@ pub struct Admission {
     // Invariant: in the order of the table.
     plugins: Vec<&'static Plugin>,
     pub configuration: Configuration,
+    /// The plug-ins that were told something.
+    configured: Vec<&'static str>,
 }
 
 /// What the operator told the plug-ins.
 #[derive(Debug, Clone, Default)]
-pub struct Configuration {}
+pub struct Configuration {
+    pub toleration_seconds: TolerationSeconds,
+    pub limited_resources: Vec<Limited>,
+    pub pod_security: PodSecurity,
+    /// Node selectors by namespace, and the cluster's own.
+    pub node_selectors: Map<String, Value>,
+    /// The cluster's default tolerations, and those that it allows.
+    pub tolerations: Value,
+}
+
+/// How long pods stay on a node that is not ready, or that nobody hears of, when they say nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct TolerationSeconds {
+    pub not_ready: i64,
+    pub unreachable: i64,
+}
+
+impl Default for TolerationSeconds {
+    fn default() -> Self {
+        Self { not_ready: 300, unreachable: 300 }
+    }
+}
 
 /// What the operator says of plug-ins by name.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +84,7 @@ impl Admission {
 
     fn of(is_on: impl Fn(&Plugin) -> bool) -> Self {
         let plugins = PLUGINS.iter().filter(|plugin| is_on(plugin)).collect();
-        Self { plugins, configuration: Configuration::default() }
+        Self { plugins, configuration: Configuration::default(), configured: Vec::new() }
     }
 
     pub fn chosen(choice: &Choice) -> Result<Self, ConfigurationFault> {
@@ -93,6 +116,17 @@ impl Admission {
         }))
     }
 
+    /// Whether plug-ins that cannot do without a configuration have one.
+    pub fn check(&self) -> Result<(), ConfigurationFault> {
+        for plugin in self.plugins.iter().filter(|plugin| plugin.needs_configuration) {
+            if !self.configured.contains(&plugin.name) {
+                let why = "no configuration has been provided".to_owned();
+                return Err(ConfigurationFault::Plugin { plugin: plugin.name.to_owned(), why });
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn plugins(&self) -> &[&'static Plugin] {
         &self.plugins
     }
@@ -106,7 +140,9 @@ impl Admission {
         let Some(plugin) = self.plugins.iter().find(|plugin| plugin.name == name) else { return Ok(()) };
         let Some(configure) = plugin.configure else { return Ok(()) };
         configure(&mut self.configuration, document)
-            .map_err(|why| ConfigurationFault::Plugin { plugin: name.to_owned(), why })
+            .map_err(|why| ConfigurationFault::Plugin { plugin: name.to_owned(), why })?;
+        self.configured.push(plugin.name);
+        Ok(())
     }
 }
 

@@ -140,6 +140,14 @@ impl Checker<'_> {
             node.kind = Kind::Literal(Literal::Type(ty));
             return;
         }
+        // A variable may have a dot in its name, and then stands for itself.
+        if let Some(name) = node.qualified_name()
+            && let Some(variable) = self.variables.iter().rposition(|variable| variable.0 == name)
+        {
+            node.ty = self.variables[variable].1.clone();
+            node.kind = Kind::Name { name, place: Place::Variable(variable) };
+            return;
+        }
         let Kind::Select { operand, field, mode } = &mut node.kind else { return };
         self.node(operand);
         let operand_type = self.unifier.resolve(&operand.ty);

@@ -23,7 +23,10 @@ pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> Outcome<'a>
     };
     match (find(value, field)?, optional) {
         (found, true) => Ok(as_optional(found)),
-        (Some(found), false) => Ok(found),
+        (Some(found), false) => match found.failure() {
+            Some(why) => Err(EvalError::new(why)),
+            None => Ok(found),
+        },
         (None, false) => Err(missing(field)),
     }
 }

@@ -36,6 +36,24 @@ pub trait Opaque: fmt::Debug {
     fn as_any(&self) -> &dyn Any;
 }
 
+/// A value that could not be computed: whoever looks it up fails by it.
+#[derive(Debug)]
+pub struct Failure(pub String);
+
+impl Opaque for Failure {
+    fn type_name(&self) -> &'static str {
+        "error"
+    }
+
+    fn equals(&self, _: &dyn Opaque) -> bool {
+        false
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// A string, borrowed from a document or an expression, or computed and shared.
 #[derive(Clone)]
 pub enum Text<'a> {
@@ -131,6 +149,11 @@ impl<'a> Value<'a> {
 
     pub fn opaque(value: impl Opaque + 'static) -> Self {
         Value::Opaque(Rc::new(value))
+    }
+
+    /// Why the value could not be computed, if it could not.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.downcast::<Failure>().map(|failure| failure.0.as_str())
     }
 
     /// The opaque value as the Rust type behind it.

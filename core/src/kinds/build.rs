@@ -5,7 +5,7 @@
 use super::lookup::{api_version_is, scalar};
 use super::{
     Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Generation,
-    Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, ScalePaths, Scope, Selectable, Shown, Subresource,
+    Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, Registers, ScalePaths, Scope, Selectable, Shown, Subresource,
     Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
@@ -75,6 +75,7 @@ impl Kind {
             named_by_server: false,
             independent: false,
             role: None,
+            registers: None,
             question: None,
             pods_at: None,
             measure: &NOTHING_BUT_ITS_NUMBER,
@@ -448,9 +449,9 @@ impl Kind {
         self
     }
 
-    /// Objects of this kind are kept and shown, but nothing in this server obeys them: whoever writes one is told so.
-    pub fn unenforced(self) -> Self {
-        self.warnings(|kind, _, _| vec![unenforced(&format!("this {}", kind.kind), "is")])
+    pub fn registers(mut self, registers: Registers) -> Self {
+        self.registers = Some(registers);
+        self
     }
 
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
@@ -504,11 +505,6 @@ pub(super) fn text(object: &Value, pointer: &str) -> String {
 pub(super) fn text_or(object: &Value, pointer: &str, unset: &str) -> String {
     let text = text(object, pointer);
     if text.is_empty() { unset.into() } else { text }
-}
-
-/// Tells that something is kept which nothing in this server obeys.
-pub(super) fn unenforced(what: &str, is: &str) -> String {
-    format!("{what} {is} stored but not enforced by this server")
 }
 
 /// Drops fields of the spec.

@@ -102,7 +102,8 @@ fn compiled(at: At, environment: &Environment, causes: &mut Vec<Cause>) -> Optio
     }
 }
 
-fn request() -> Type {
+/// What `request` is.
+pub(crate) fn request() -> Type {
     let texts = |name: &str, fields: [&'static str; 3]| Type::object(name, fields.map(|field| (field, Type::String)));
     let kind = texts("kubernetes.GroupVersionKind", ["group", "version", "kind"]);
     let resource = texts("kubernetes.GroupVersionResource", ["group", "version", "resource"]);
@@ -134,7 +135,8 @@ fn request() -> Type {
     )
 }
 
-fn namespace() -> Type {
+/// What `namespaceObject` is.
+pub(crate) fn namespace() -> Type {
     let texts = || Type::map(Type::String, Type::String);
     let metadata = Type::object(
         "kubernetes.NamespaceMetadata",

@@ -15,6 +15,8 @@ const fn core(kind: &'static str, resource: &'static str) -> Known {
 }
 
 pub const CONFIG_MAP: Known = core("ConfigMap", "configmaps");
+/// Both groups that serve it show one kind.
+pub const EVENT: Known = core("Event", "events");
 pub const LIMIT_RANGE: Known = core("LimitRange", "limitranges");
 pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes");
 pub const PERSISTENT_VOLUME_CLAIM: Known = core("PersistentVolumeClaim", "persistentvolumeclaims");
@@ -27,6 +29,16 @@ pub const POD: Known = core("Pod", "pods");
 pub const SECRET: Known = core("Secret", "secrets");
 pub const SERVICE: Known = core("Service", "services");
 pub const SERVICE_ACCOUNT: Known = core("ServiceAccount", "serviceaccounts");
+/// What subresources take, which are no kinds of their own.
+pub const SCALE: Known = Known { group: super::autoscaling::GROUP, version: "v1", kind: "Scale", resource: "scales" };
+pub const EVICTION: Known =
+    Known { group: super::policy::GROUP, version: "v1", kind: "Eviction", resource: "evictions" };
+pub const TOKEN_REQUEST: Known = Known {
+    group: super::authentication::GROUP,
+    version: "v1",
+    kind: "TokenRequest",
+    resource: "tokenrequests",
+};
 pub const API_SERVICE: Known =
     Known { group: super::apiregistration::GROUP, version: "v1", kind: "APIService", resource: "apiservices" };
 pub const CLUSTER_ROLE: Known =
@@ -39,6 +51,34 @@ pub const CUSTOM_RESOURCE_DEFINITION: Known = Known {
 };
 pub const ENDPOINT_SLICE: Known =
     Known { group: super::discovery::GROUP, version: "v1", kind: "EndpointSlice", resource: "endpointslices" };
+pub const CERTIFICATE_SIGNING_REQUEST: Known = Known {
+    group: super::certificates::GROUP,
+    version: "v1",
+    kind: "CertificateSigningRequest",
+    resource: "certificatesigningrequests",
+};
+pub const CLUSTER_TRUST_BUNDLE: Known = Known {
+    group: super::certificates::GROUP,
+    version: "v1beta1",
+    kind: "ClusterTrustBundle",
+    resource: "clustertrustbundles",
+};
+pub const STORAGE_CLASS: Known =
+    Known { group: super::storage::GROUP, version: "v1", kind: "StorageClass", resource: "storageclasses" };
+pub const VOLUME_ATTRIBUTES_CLASS: Known = Known {
+    group: super::storage::GROUP,
+    version: "v1",
+    kind: "VolumeAttributesClass",
+    resource: "volumeattributesclasses",
+};
+pub const INGRESS: Known =
+    Known { group: super::networking::GROUP, version: "v1", kind: "Ingress", resource: "ingresses" };
+pub const INGRESS_CLASS: Known =
+    Known { group: super::networking::GROUP, version: "v1", kind: "IngressClass", resource: "ingressclasses" };
+pub const PRIORITY_CLASS: Known =
+    Known { group: super::scheduling::GROUP, version: "v1", kind: "PriorityClass", resource: "priorityclasses" };
+pub const RUNTIME_CLASS: Known =
+    Known { group: super::node::GROUP, version: "v1", kind: "RuntimeClass", resource: "runtimeclasses" };
 pub const POD_DISRUPTION_BUDGET: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "PodDisruptionBudget", resource: "poddisruptionbudgets" };
 
@@ -76,6 +116,19 @@ mod tests {
             CUSTOM_RESOURCE_DEFINITION,
             ENDPOINT_SLICE,
             POD_DISRUPTION_BUDGET,
+            CERTIFICATE_SIGNING_REQUEST,
+            CLUSTER_TRUST_BUNDLE,
+            EVENT,
+            LIMIT_RANGE,
+            PERSISTENT_VOLUME,
+            PERSISTENT_VOLUME_CLAIM,
+            RESOURCE_QUOTA,
+            STORAGE_CLASS,
+            VOLUME_ATTRIBUTES_CLASS,
+            INGRESS,
+            INGRESS_CLASS,
+            PRIORITY_CLASS,
+            RUNTIME_CLASS,
         ];
         for known in all {
             let (id, _) = registry().known(known).unwrap_or_else(|| panic!("{known:?}"));

@@ -24,7 +24,7 @@ pub mod custom;
 mod deprecations;
 pub mod discovery;
 pub mod events;
-mod expressions;
+pub(crate) mod expressions;
 pub mod extensions;
 pub mod flowcontrol;
 mod groups;
@@ -120,6 +120,8 @@ pub struct Kind {
     pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
+    /// Its objects say who looks at writes; writes of them nobody else looks at.
+    pub registers: Option<Registers>,
     /// What a kind that is never stored asks for.
     pub question: Option<Question>,
     /// Where its objects hold the spec of a pod, as a JSON pointer.
@@ -221,6 +223,17 @@ pub struct Subresource {
 
 /// Fields, each as the names that lead to it: `&[&["metadata", "labels"]]`.
 pub type FieldPaths = &'static [&'static [&'static str]];
+
+/// Who comes to look at writes by an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registers {
+    MutatingWebhooks,
+    ValidatingWebhooks,
+    ValidatingPolicy,
+    ValidatingBinding,
+    MutatingPolicy,
+    MutatingBinding,
+}
 
 /// What a kind that is never stored asks for: whoever answers it is told by this which kind it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

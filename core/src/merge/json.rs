@@ -62,6 +62,40 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     if document.is_object() { Ok(document) } else { Err(does_not_apply()) }
 }
 
+/// What stands in the way of a patch, in the words that Kubernetes' library has for it. Clients of the API do not see
+/// these, but the authors of webhooks do.
+pub fn fault(original: &Value, patch: &Value) -> Option<String> {
+    let mut document = original.clone();
+    for item in patch.as_array()? {
+        let text = |field: &str| item[field].as_str().unwrap_or("");
+        let (name, path) = (text("op"), text("path"));
+        let absent = |path: &str| document.pointer(path).is_none();
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        match name {
+            "add" if absent(parent) => {
+                return Some(format!("add operation does not apply: doc is missing path: \"{path}\": missing value"));
+            }
+            "remove" if absent(path) => {
+                return Some(format!("remove operation does not apply: doc is missing path: \"{path}\": missing value"));
+            }
+            "replace" if absent(path) => {
+                return Some(format!("replace operation does not apply: doc is missing path: {path}: missing value"));
+            }
+            "move" | "copy" if absent(text("from")) => {
+                let from = text("from");
+                return Some(format!("{name} operation does not apply: doc is missing from path: {from}: missing value"));
+            }
+            "test" if document.pointer(path) != Some(&item["value"]) => {
+                return Some(format!("testing value {path} failed: test failed"));
+            }
+            "add" | "remove" | "replace" | "move" | "copy" | "test" => {}
+            unknown => return Some(format!("Unexpected kind: {unknown}")),
+        }
+        document = json_patch(document, &Value::Array(vec![item.clone()])).ok()?;
+    }
+    None
+}
+
 /// Whether this tests for null what is not there: for Kubernetes that is as good, and operators count on it before
 /// they add the first finalizer. The standard wants the member to exist.
 fn finds_nothing(operation: &PatchOperation, document: &Value) -> bool {

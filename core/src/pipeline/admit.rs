@@ -13,6 +13,7 @@ pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candid
     if object.admitted {
         return Ok(());
     }
+    tell(context, object);
     let taken = if endpoint.part == Part::Deletion { Value::Null } else { object.new.take() };
     let mut attributes = attributes(context, endpoint, object, taken);
     let outcome = admission::mutate(&mut attributes);
@@ -26,6 +27,7 @@ pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candid
 
 /// The validating half, on what would be stored.
 pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
+    tell(context, object);
     if object.admitted {
         return Ok(());
     }
@@ -38,6 +40,11 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         object.new = seen;
     }
     outcome
+}
+
+/// What there is to tell so far is told even where admission says no.
+fn tell(context: &Context, object: &mut Candidate) {
+    context.admitted.borrow_mut().told.warnings.append(&mut object.warnings);
 }
 
 /// Both halves, for what a subresource takes that is no object of the path's kind; gives back what the first made of it.
@@ -84,5 +91,7 @@ fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value,
         object,
         old,
         admitted: Default::default(),
+        reinvocation: Default::default(),
+        is_validating: false,
     }
 }

@@ -1,7 +1,8 @@
 //! Binding: assigns a pod to a node, once and for good.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, decode};
+use super::{Context, Endpoint, Stop, admit, decode};
+use crate::admission::Operation;
 use crate::kinds::known::BINDING;
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
 use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
@@ -11,18 +12,19 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut warnings = Vec::new();
     let layout = decode::layout_of("io.k8s.api.core.v1.Binding")?;
     let binding = context.decode_as(BINDING.group, BINDING.version, BINDING.kind, layout, &mut warnings)?;
-    let node = binding["target"]["name"].as_str().unwrap_or("");
+    let node = binding["target"]["name"].as_str().unwrap_or("").to_owned();
     if node.is_empty() {
         let subject = Subject::new(BINDING.group, BINDING.kind, context.request.name());
         return Err(Refusal::Invalid { subject, causes: vec![Cause::required("target.name", "")] }.into());
     }
+    let binding = admit::part(context, BINDING, Operation::Create, binding, &Value::Null)?;
     let binding = meta::fields(&binding);
     let old = context.existing()?;
     check_unassigned(context, &old, meta::uid(binding))?;
     let mut new = old.document.clone();
-    assign(context, meta::fields_mut(&mut new), binding, node);
+    assign(context, meta::fields_mut(&mut new), binding, &node);
     // What a pod is told is nobody's field.
-    Ok(Candidate { tracked: true, warnings, ..Candidate::replacing(context, old, new) }.into())
+    Ok(Candidate { tracked: true, admitted: true, warnings, ..Candidate::replacing(context, old, new) }.into())
 }
 
 /// The pod must be the one that the binding means, and have no node yet.

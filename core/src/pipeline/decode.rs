@@ -155,7 +155,7 @@ impl Context<'_> {
 }
 
 /// How documents of a version look.
-pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
+pub(crate) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
     match &kind.versions[version].custom {
         Some(custom) => Ok(Layout::Custom(custom.layout())),
         None => kind.message(version).map(Layout::of),
@@ -163,7 +163,7 @@ pub(super) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal>
 }
 
 /// How documents of a message of the built-in API look.
-pub(super) fn layout_of(message: &str) -> Result<Layout<'static>, Refusal> {
+pub(crate) fn layout_of(message: &str) -> Result<Layout<'static>, Refusal> {
     let id = schema().id(message).ok_or_else(|| Refusal::Internal(Internal::NoMessage { message: message.into() }))?;
     Ok(Layout::of(id))
 }

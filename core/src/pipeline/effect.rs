@@ -4,6 +4,7 @@
 //! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
 
 use super::token::TokenClaims;
+use crate::admission::Call;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
@@ -13,6 +14,8 @@ use crate::refusal::Refusal;
 pub enum Effect {
     /// A webhook brings an object into another version of its kind.
     Convert(Box<Conversion>),
+    /// Webhooks are asked what they think of a write, all at once.
+    Review(Vec<Call>),
     /// A key signs the claims of a token.
     Sign(Box<TokenClaims>),
 }
@@ -22,6 +25,7 @@ impl Effect {
     pub fn what(&self) -> &'static str {
         match self {
             Self::Convert(_) => "convert by webhook",
+            Self::Review(_) => "call admission webhooks",
             Self::Sign(_) => "sign a token",
         }
     }
@@ -40,6 +44,7 @@ pub struct SignedToken {
 pub struct Answers {
     conversions: Vec<(Conversion, Document)>,
     tokens: Vec<(TokenClaims, SignedToken)>,
+    reviews: Vec<(Call, Result<Vec<u8>, String>)>,
 }
 
 impl Answers {
@@ -49,6 +54,15 @@ impl Answers {
 
     pub fn signed(&mut self, claims: TokenClaims, token: SignedToken) {
         self.tokens.push((claims, token));
+    }
+
+    /// What a webhook sent back, or why nothing came.
+    pub fn reviewed(&mut self, call: Call, answer: Result<Vec<u8>, String>) {
+        self.reviews.push((call, answer));
+    }
+
+    pub(crate) fn review(&self, wanted: &Call) -> Option<&Result<Vec<u8>, String>> {
+        self.reviews.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 
     pub(crate) fn conversion(&self, wanted: &Conversion) -> Option<&Document> {

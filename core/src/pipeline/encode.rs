@@ -19,12 +19,8 @@ const OBJECT_BYTES_MAX: usize = 8 << 20;
 
 /// A write of the object, or the removal that it completes, or both, or nothing when nothing changes.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
-    let Candidate { key, old, new, removed, fixed, besides, mut warnings, .. } = object;
+    let Candidate { key, old, new, removed, fixed, besides, warnings, .. } = object;
     let fields = meta::fields(&new);
-    if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
-        let before = old.as_ref().map(Old::fields);
-        warnings.extend(context.kind.hooks.warnings.into_iter().flat_map(|hook| hook(context.kind, fields, before)));
-    }
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let expect = old.as_ref().map(|old| old.entry.offset);
@@ -52,6 +48,15 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let fixed = fixed && !writes.is_empty();
     let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
     Ok(Decision { writes, expects, answer, fixed, warnings })
+}
+
+/// What whoever writes the object is to know, though nothing is wrong with it.
+pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+    let Some(hook) = context.kind.hooks.warnings else { return };
+    if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
+        let warnings = hook(context.kind, object.fields(), object.old());
+        object.warnings.extend(warnings);
+    }
 }
 
 /// What has been larger before may still become smaller, and go.

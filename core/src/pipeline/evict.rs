@@ -2,14 +2,16 @@
 
 use super::candidate::{Made, Old};
 use super::decision::Write;
-use super::{Context, Endpoint, Stop, delete};
+use super::{Context, Endpoint, Stop, admit, delete};
+use crate::admission::Operation;
+use crate::kinds::known::EVICTION;
 use crate::kinds::{KindId, known};
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata_mut};
 use crate::refusal::{Forbidden, Internal, Refusal, Subject, Withheld};
 use crate::select::LabelSelector;
 use crate::state::{Entry, Index, prefix};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// How many evictions may be under way that the controller has not counted yet.
@@ -19,9 +21,13 @@ const BEHIND_RETRY_SECONDS: u32 = 10;
 
 pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let pod = context.existing()?;
+    let eviction = json!({"apiVersion": EVICTION.api_version(), "kind": EVICTION.kind,
+        "metadata": {"name": context.request.name(), "namespace": context.request.namespace()}});
+    admit::part(context, EVICTION, Operation::Create, eviction, &Value::Null)?;
     let budget = if is_protected(pod.fields()) { take_disruption(context, &pod)? } else { None };
     let mut candidate = delete::deleting(context, pod)?;
     candidate.besides.extend(budget);
+    candidate.admitted = true;
     Ok(candidate.into())
 }
 

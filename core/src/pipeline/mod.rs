@@ -37,6 +37,7 @@ mod validate;
 pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::{decode_body, requested};
+pub(crate) use decode::{layout, layout_of};
 pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};
@@ -70,9 +71,13 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
     let kind = state.kind(request.target.kind);
     let context = Context { state, settings, request, stamp, kind, answers, admitted: RefCell::default() };
     let decided = stages(&context);
-    let told = context.admitted.into_inner().told;
+    let mut told = context.admitted.into_inner().told;
     match decided {
-        Ok(decision) => Judgement::Done(Ok(decision), told),
+        Ok(mut decision) => {
+            told.warnings.append(&mut decision.warnings);
+            decision.warnings = std::mem::take(&mut told.warnings);
+            Judgement::Done(Ok(decision), told)
+        }
         Err(Stop::Refused(refusal)) => Judgement::Done(Err(refusal), told),
         Err(Stop::Needs(effect)) => Judgement::Need(effect),
     }
@@ -110,6 +115,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     default::show_zeros(context, &endpoint, &mut object)?;
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
+    encode::warn(context, &endpoint, &mut object);
     // The second half of admission sees what would be stored.
     admit::validate(context, &endpoint, &mut object)?;
     encode::decide(context, &endpoint, object)

@@ -1,7 +1,9 @@
 //! Scale: the number of replicas of an object, read and written as an object of its own.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, body, decode, patch};
+use super::{Context, Endpoint, Stop, admit, body, decode, patch};
+use crate::admission::Operation;
+use crate::kinds::known::SCALE;
 use crate::kinds::{Kind, ScalePaths};
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata, metadata_mut, path, text};
@@ -81,6 +83,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut warnings = Vec::new();
     let mut wanted = wanted_scale(context, &live, &mut warnings)?;
     let fixed = check_scale(context, &old, &wanted)?;
+    wanted = admit::part(context, SCALE, Operation::Update, wanted, &live)?;
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
     track(context, &live, &mut wanted)?;
 
@@ -96,7 +99,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     // The object's own schema speaks about the field that this writes.
     let layout = decode::layout(context.kind, context.working_version())?;
     layout.check(&mut new).map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?;
-    Ok(Candidate { fixed, tracked: true, warnings, ..Candidate::replacing(context, old, new) }.into())
+    Ok(Candidate { fixed, tracked: true, admitted: true, warnings, ..Candidate::replacing(context, old, new) }.into())
 }
 
 /// The Scale of the object as it is, with the owners of its replicas.

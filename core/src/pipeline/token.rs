@@ -2,7 +2,9 @@
 
 use super::candidate::Made;
 use super::decision::{Answer, Decision};
-use super::{Context, Effect, Endpoint, SignedToken, Stop, decode};
+use super::{Context, Effect, Endpoint, SignedToken, Stop, admit, decode};
+use crate::admission::Operation;
+use crate::kinds::known::TOKEN_REQUEST;
 use crate::authz::service_account_user;
 use crate::kinds::{self, Known, known};
 use crate::merge::managed;
@@ -48,6 +50,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
     let body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
     let account = context.existing()?;
+    let body = admit::part(context, TOKEN_REQUEST, Operation::Create, body, &Value::Null)?;
     same_name(context, &body)?;
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     let seconds = seconds(name, &body["spec"]["expirationSeconds"])?;

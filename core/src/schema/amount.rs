@@ -59,11 +59,22 @@ impl Amount {
         if other.nanos > self.nanos { other } else { self }
     }
 
+    /// How often the other goes into this one, for people and for comparisons that round as Kubernetes does.
+    pub fn ratio(self, other: Amount) -> f64 {
+        self.nanos as f64 / other.nanos as f64
+    }
+
     /// The next whole number.
     pub fn rounded_up(self) -> Amount {
         let nanos = self.nanos.saturating_sub(self.nanos.rem_euclid(UNIT));
         let more = if self.nanos.rem_euclid(UNIT) == 0 { 0 } else { UNIT };
         Amount { nanos: nanos.saturating_add(more), ..self }
+    }
+}
+
+impl Default for Amount {
+    fn default() -> Amount {
+        Amount::ZERO
     }
 }
 

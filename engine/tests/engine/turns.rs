@@ -119,6 +119,10 @@ struct SlowWebhook;
 
 #[async_trait]
 impl Outside for SlowWebhook {
+    async fn review(&self, _: &holdfast_core::admission::Call) -> Result<Vec<u8>, String> {
+        Err("there is none".into())
+    }
+
     async fn convert(&self, _: &Kind, _: &Value, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
         tokio::time::sleep(Duration::from_millis(5)).await;
         let converted = objects.into_iter().map(|object| {

@@ -5,6 +5,7 @@ use crate::kinds::known::NAMESPACE;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Forbidden, Refusal, Subject};
 use crate::state::namespace_phase;
+use serde_json::json;
 
 pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     match attributes.operation {
@@ -26,6 +27,9 @@ fn may_go(attributes: &Attributes) -> Result<(), Stop> {
 /// New content needs a namespace that is there and not going away.
 fn may_come(attributes: &Attributes) -> Result<(), Stop> {
     let Some(namespace) = attributes.request.namespace() else { return Ok(()) };
+    if attributes.makes(NAMESPACE) {
+        return Ok(());
+    }
     match namespace_phase(attributes.state, namespace) {
         None => Err(Refusal::NotFound(Subject::new(NAMESPACE.group, NAMESPACE.resource, namespace)).into()),
         Some(false) => Ok(()),
@@ -35,3 +39,36 @@ fn may_come(attributes: &Attributes) -> Result<(), Stop> {
         }
     }
 }
+
+/// NamespaceExists: nothing is written in a namespace that is not there.
+pub(super) fn exists(attributes: &mut Attributes) -> Result<(), Stop> {
+    let is_there = attributes.namespace().is_empty() || attributes.namespace_entry().is_some();
+    if is_there || attributes.makes(NAMESPACE) {
+        return Ok(());
+    }
+    let subject = Subject::new(NAMESPACE.group, NAMESPACE.resource, attributes.namespace());
+    Err(Refusal::NotFound(subject).into())
+}
+
+/// NamespaceAutoProvision: whoever writes into a namespace that is not there makes it by that.
+pub(super) fn provide(attributes: &mut Attributes) -> Result<(), Stop> {
+    let namespace = attributes.namespace();
+    let is_missing = !namespace.is_empty() && attributes.namespace_entry().is_none();
+    if !is_missing || attributes.operation != Operation::Create || attributes.is_dry_run() {
+        return Ok(());
+    }
+    let Some(kind) = attributes.id_of(NAMESPACE) else { return Ok(()) };
+    let shape = attributes.state.kind(kind);
+    let stamp = attributes.stamp;
+    let mut document = json!({"apiVersion": NAMESPACE.api_version(), "kind": NAMESPACE.kind, "metadata": {
+        "name": namespace, "uid": stamp.uid(NAMESPACE_UID), "creationTimestamp": stamp.rfc3339()}});
+    shape.default_to_hub(0, &mut document)?;
+    if let Some(prepare) = shape.hooks.prepare_create {
+        prepare(&mut document);
+    }
+    attributes.make_beside(NAMESPACE, namespace.into(), document);
+    Ok(())
+}
+
+/// Which of the stamp's uids is a new namespace's: the first ones are the object's.
+const NAMESPACE_UID: u64 = 7;

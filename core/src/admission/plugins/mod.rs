@@ -3,9 +3,29 @@
 //! A plug-in is about certain kinds by its nature and finds them by [`known`](crate::kinds::known); nothing else here
 //! knows a kind by its name.
 
+mod certificates;
+mod configuration;
+mod images;
 mod lifecycle;
+mod limit_range;
+mod network;
+mod owners;
+mod placement;
+mod pod_security;
+mod pods;
+mod priority;
+mod quota;
+mod runtime_class;
+mod service_account;
+mod small;
+mod storage;
+mod tolerations;
+mod topology;
 
-use super::Attributes;
+pub use pod_security::PodSecurity;
+pub use quota::Limited;
+
+use super::{Attributes, policies, webhooks};
 use super::settings::Configuration;
 use crate::pipeline::effect::Stop;
 use serde_json::Value;
@@ -20,6 +40,8 @@ pub struct Plugin {
     pub(super) mutate: Option<Step>,
     pub(super) validate: Option<Step>,
     pub(super) configure: Option<Configure>,
+    /// It does not know what to do without.
+    pub(super) needs_configuration: bool,
 }
 
 /// One half of a plug-in: it changes the object, refuses it, tells of it, or has nothing to say.
@@ -34,7 +56,7 @@ impl std::fmt::Debug for Plugin {
 
 impl Plugin {
     const fn on(name: &'static str) -> Plugin {
-        Plugin { name, is_default: true, is_vital: false, mutate: None, validate: None, configure: None }
+        Plugin { name, is_default: true, is_vital: false, mutate: None, validate: None, configure: None, needs_configuration: false }
     }
 
     const fn off(name: &'static str) -> Plugin {
@@ -52,8 +74,51 @@ impl Plugin {
     const fn validate(self, step: Step) -> Plugin {
         Plugin { validate: Some(step), ..self }
     }
+
+    const fn configured(self, configure: Configure) -> Plugin {
+        Plugin { configure: Some(configure), ..self }
+    }
 }
 
 /// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
-pub static PLUGINS: &[Plugin] =
-    &[Plugin::off("AlwaysAdmit"), Plugin::on("NamespaceLifecycle").vital().mutate(lifecycle::mutate)];
+pub static PLUGINS: &[Plugin] = &[
+    Plugin::off("AlwaysAdmit"),
+    Plugin::off("NamespaceAutoProvision").mutate(lifecycle::provide),
+    Plugin::on("NamespaceLifecycle").vital().mutate(lifecycle::mutate),
+    Plugin::off("NamespaceExists").validate(lifecycle::exists),
+    Plugin::off("SecurityContextDeny").validate(small::deny_security_context),
+    Plugin::off("LimitPodHardAntiAffinityTopology").validate(topology::limit_anti_affinity),
+    Plugin::on("LimitRanger").mutate(limit_range::mutate).validate(limit_range::validate),
+    Plugin::on("ServiceAccount").mutate(service_account::mutate).validate(service_account::validate),
+    Plugin::on("TaintNodesByCondition").mutate(tolerations::taint_node),
+    Plugin::off("AlwaysPullImages").mutate(images::always_pull).validate(images::check_always_pull),
+    Plugin::on("PodSecurity").validate(pod_security::validate).configured(pod_security::configure),
+    Plugin::off("PodNodeSelector")
+        .mutate(placement::select_nodes)
+        .validate(placement::check_nodes)
+        .configured(placement::configure_node_selectors),
+    Plugin::on("Priority").mutate(priority::mutate).validate(priority::validate),
+    Plugin::on("DefaultTolerationSeconds").mutate(tolerations::default_seconds),
+    Plugin::off("PodTolerationRestriction")
+        .mutate(placement::tolerate)
+        .validate(placement::check_tolerations)
+        .configured(placement::configure_tolerations),
+    Plugin::off("ExtendedResourceToleration").mutate(topology::extended_resources),
+    Plugin::on("DefaultStorageClass").mutate(storage::default_class),
+    Plugin::on("StorageObjectInUseProtection").mutate(storage::protect),
+    Plugin::off("OwnerReferencesPermissionEnforcement").validate(owners::validate),
+    Plugin::on("PersistentVolumeClaimResize").validate(storage::resize),
+    Plugin::on("RuntimeClass").mutate(runtime_class::mutate).validate(runtime_class::validate),
+    Plugin::on("CertificateApproval").vital().validate(certificates::approval),
+    Plugin::on("CertificateSigning").vital().validate(certificates::signing),
+    Plugin::on("ClusterTrustBundleAttest").vital().validate(certificates::attest),
+    Plugin::on("CertificateSubjectRestriction").vital().validate(certificates::subject),
+    Plugin::on("DefaultIngressClass").mutate(network::default_ingress_class),
+    Plugin::off("DenyServiceExternalIPs").validate(network::deny_external_addresses),
+    Plugin::on("PodTopologyLabels").mutate(topology::labels),
+    Plugin::on("MutatingAdmissionWebhook").mutate(webhooks::mutate),
+    Plugin::on("ValidatingAdmissionPolicy").validate(policies::validate),
+    Plugin::on("ValidatingAdmissionWebhook").validate(webhooks::validate),
+    Plugin::on("ResourceQuota").validate(quota::validate).configured(quota::configure),
+    Plugin::off("AlwaysDeny").mutate(small::deny).validate(small::deny),
+];

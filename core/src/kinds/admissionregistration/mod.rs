@@ -7,9 +7,9 @@ mod policies;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind, MetadataOnUpdate};
+use super::{ApiGroup, Kind, MetadataOnUpdate, Registers};
 
-const GROUP: &str = "admissionregistration.k8s.io";
+pub const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
 
 /// This group, for the list of all.
@@ -23,7 +23,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("MutatingWebhookConfiguration"))
-            .unenforced()
+            .registers(Registers::MutatingWebhooks)
             .validate(validate::mutating)
             .conditional_update()
             .any_finalizers()
@@ -33,7 +33,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingWebhookConfiguration"))
-            .unenforced()
+            .registers(Registers::ValidatingWebhooks)
             .validate(validate::validating)
             .conditional_update()
             .any_finalizers()
@@ -43,7 +43,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicy"))
-            .unenforced()
+            .registers(Registers::ValidatingPolicy)
             .validate(policies::validating)
             .conditional_update()
             .any_finalizers()
@@ -56,7 +56,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("ValidatingAdmissionPolicyBinding"))
-            .unenforced()
+            .registers(Registers::ValidatingBinding)
             .validate(policies::validating_binding)
             .conditional_update()
             .any_finalizers()
@@ -66,7 +66,8 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicy"))
-            .unenforced()
+            .registers(Registers::MutatingPolicy)
+            .warnings(|kind, _, _| vec![format!("this {} is stored but not enforced by this server", kind.kind)])
             .validate(policies::mutating)
             .conditional_update()
             .any_finalizers()
@@ -76,7 +77,8 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1beta1", "v1alpha1"])
             .category("api-extensions")
             .columns(columns::of("MutatingAdmissionPolicyBinding"))
-            .unenforced()
+            .registers(Registers::MutatingBinding)
+            .warnings(|kind, _, _| vec![format!("this {} is stored but not enforced by this server", kind.kind)])
             .validate(policies::mutating_binding)
             .conditional_update()
             .any_finalizers()

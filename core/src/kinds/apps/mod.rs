@@ -13,7 +13,7 @@ use super::{ApiGroup, Asking, Kind};
 use crate::object::names::NameRule;
 use serde_json::Value;
 
-const GROUP: &str = "apps";
+pub const GROUP: &str = "apps";
 const PACKAGE: &str = "io.k8s.api.apps";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
 

@@ -5,7 +5,7 @@ pub mod defaults;
 
 use super::{ApiGroup, Kind, Question};
 
-const GROUP: &str = "authentication.k8s.io";
+pub const GROUP: &str = "authentication.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authentication";
 
 /// This group, for the list of all.

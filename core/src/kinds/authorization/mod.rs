@@ -6,7 +6,7 @@ pub mod defaults;
 
 use super::{ApiGroup, Kind, Question};
 
-const GROUP: &str = "authorization.k8s.io";
+pub const GROUP: &str = "authorization.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authorization";
 
 /// This group, for the list of all.

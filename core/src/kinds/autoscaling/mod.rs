@@ -7,7 +7,7 @@ mod validate;
 
 use super::{ApiGroup, Kind};
 
-const GROUP: &str = "autoscaling";
+pub const GROUP: &str = "autoscaling";
 const PACKAGE: &str = "io.k8s.api.autoscaling";
 
 /// This group, for the list of all.

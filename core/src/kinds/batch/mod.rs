@@ -11,7 +11,7 @@ mod validate;
 use super::core::warnings;
 use super::{ApiGroup, Kind};
 
-const GROUP: &str = "batch";
+pub const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
 
 /// This group, for the list of all.

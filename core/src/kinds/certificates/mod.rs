@@ -4,7 +4,7 @@ pub mod columns;
 pub mod defaults;
 mod pem;
 mod pod_requests;
-mod signers;
+pub mod signers;
 mod validate;
 
 use super::build::keep_old;
@@ -14,7 +14,7 @@ use crate::object::names::NameRule;
 use crate::schema::defaults::{is_absent, set_absent};
 use serde_json::{Value, json};
 
-const GROUP: &str = "certificates.k8s.io";
+pub const GROUP: &str = "certificates.k8s.io";
 const PACKAGE: &str = "io.k8s.api.certificates";
 
 fn note(request: &mut Value, old: Option<&Value>, asking: &Asking) {
@@ -72,7 +72,6 @@ pub fn kinds() -> Vec<Kind> {
             .names(NameRule::PathSegment)
             .resets(&[&["spec"], &["status"]])
             .note(note)
-            .authorize(signers::request)
             .validate(validate::request)
             .view("approval")
             .validate_part("approval", validate::approval)
@@ -91,7 +90,6 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ClusterTrustBundle"))
             .names(NameRule::PathSegment)
             .validate(validate::bundle)
-            .authorize(signers::bundle)
             .conditional_update()
             .select("spec.signerName"),
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")

@@ -17,6 +17,7 @@ pub(crate) mod warnings;
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
+pub use pod::qos_class;
 pub use pod::drop_unused;
 pub use service::ServiceRange;
 
@@ -57,7 +58,6 @@ pub fn kinds() -> Vec<Kind> {
             .short(["limits"])
             .columns(columns::of("LimitRange"))
             .named_by_server()
-            .unenforced()
             .validate(validate::limit_range)
             .metadata_on_update(MetadataOnUpdate::New)
             .create_on_update(),
@@ -117,7 +117,6 @@ pub fn kinds() -> Vec<Kind> {
             .short(["quota"])
             .columns(columns::of("ResourceQuota"))
             .measured(&measure::QUOTA)
-            .unenforced()
             .return_deleted_object()
             .validate(validate::resource_quota)
             .status()

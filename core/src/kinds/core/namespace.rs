@@ -2,8 +2,8 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
-use crate::kinds::build::{VIEW, keep_old, unenforced};
-use crate::object::meta::{Document, metadata, set_path};
+use crate::kinds::build::{VIEW, keep_old};
+use crate::object::meta::{Document, set_path};
 use crate::object::names::NameRule;
 use serde_json::{Value, json};
 
@@ -26,16 +26,6 @@ pub fn kind() -> Kind {
         .immortal(&["default", "kube-system", "kube-public"])
         .begin_delete(|namespace, _| set_path(namespace, "status.phase", "Terminating".into()))
         .is_held(is_held)
-        .warnings(warnings)
-}
-
-/// Labels that ask for checks of pods are kept, but nothing checks.
-fn warnings(_: &Kind, namespace: &Document, _: Option<&Document>) -> Vec<String> {
-    const PREFIX: &str = "pod-security.kubernetes.io/";
-    let labels = metadata(namespace).get("labels").and_then(Value::as_object);
-    let asking: Vec<&str> = labels.into_iter().flat_map(|labels| labels.keys()).map(String::as_str).collect();
-    let asking: Vec<&str> = asking.into_iter().filter(|label| label.starts_with(PREFIX)).collect();
-    if asking.is_empty() { Vec::new() } else { vec![unenforced(&format!("labels {}", asking.join(", ")), "are")] }
 }
 
 /// What finalizers of the spec stand for must be done before a namespace goes.

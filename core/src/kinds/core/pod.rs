@@ -245,7 +245,7 @@ pub fn drop_unused(new: &mut Value, old: Option<&Value>, at: &str) {
 
 /// `Guaranteed` when every container limits CPU and memory to just what it requests, `BestEffort` when nothing is
 /// requested or limited, else `Burstable`. Resources of the whole pod, where given, count instead of its containers'.
-pub(super) fn qos_class(spec: &Value) -> &'static str {
+pub fn qos_class(spec: &Value) -> &'static str {
     let whole = &spec["resources"];
     let resources: Vec<&Value> = if counted(&whole["requests"]).is_some() || counted(&whole["limits"]).is_some() {
         vec![whole]

@@ -8,7 +8,7 @@ mod validate;
 use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind, MetadataOnUpdate};
 
-const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const PACKAGE: &str = "io.k8s.api.flowcontrol";
 
 /// This group, for the list of all.

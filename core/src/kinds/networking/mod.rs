@@ -11,7 +11,7 @@ use super::{ApiGroup, Kind};
 use crate::object::meta::{Document, metadata};
 use crate::object::names::NameRule;
 
-const GROUP: &str = "networking.k8s.io";
+pub const GROUP: &str = "networking.k8s.io";
 const PACKAGE: &str = "io.k8s.api.networking";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
 

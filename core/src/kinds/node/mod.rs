@@ -7,7 +7,7 @@ mod validate;
 
 use super::{ApiGroup, Kind};
 
-const GROUP: &str = "node.k8s.io";
+pub const GROUP: &str = "node.k8s.io";
 const PACKAGE: &str = "io.k8s.api.node";
 
 /// This group, for the list of all.

@@ -14,7 +14,7 @@ use super::{ApiGroup, Asking, Kind};
 use crate::schema::defaults::{objects, set_absent};
 use serde_json::Value;
 
-const GROUP: &str = "resource.k8s.io";
+pub const GROUP: &str = "resource.k8s.io";
 const PACKAGE: &str = "io.k8s.api.resource";
 
 /// This group, for the list of all.

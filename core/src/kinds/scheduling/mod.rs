@@ -6,7 +6,7 @@ mod validate;
 
 use super::{ApiGroup, Kind};
 
-const GROUP: &str = "scheduling.k8s.io";
+pub const GROUP: &str = "scheduling.k8s.io";
 const PACKAGE: &str = "io.k8s.api.scheduling";
 
 /// This group, for the list of all.

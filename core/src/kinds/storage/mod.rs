@@ -8,7 +8,7 @@ use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind, MetadataOnUpdate};
 use crate::object::meta::Document;
 
-const GROUP: &str = "storage.k8s.io";
+pub const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
 
 /// This group, for the list of all.

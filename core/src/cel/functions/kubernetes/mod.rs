@@ -2,7 +2,7 @@
 //! table that binds it.
 
 mod address;
-mod authorizer;
+pub mod authorizer;
 mod format;
 mod lists;
 mod quantity;

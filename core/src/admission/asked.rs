@@ -1,0 +1,324 @@
+//! What a write is to those who look at it from outside: by rules, as a document, and in expressions.
+
+use super::expressions::Scope;
+use super::rules::{Asked, Matching, Rule};
+use super::{Attributes, Body, Operation};
+use crate::authz::{self, Authorizer, Mode, RbacIndex, ResourceTarget, User};
+use crate::cel::Value as CelValue;
+use crate::cel::functions::kubernetes::authorizer::{self as asking, Authority, Question};
+use crate::kinds::custom::{Conversion, relabelled};
+use crate::kinds::known::NAMESPACE;
+use crate::object::meta;
+use crate::pipeline::effect::{Effect, Stop};
+use crate::request::Verb;
+use serde_json::{Map, Value, json};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The version of its kind in which somebody sees a write.
+pub(super) type Seen = usize;
+
+impl<'a> Attributes<'a> {
+    fn asked(&self, version: usize) -> Asked<'a> {
+        let shown = &self.kind.versions[version];
+        Asked {
+            operation: self.operation.as_str(),
+            group: &shown.group,
+            version: &shown.version,
+            resource: &self.kind.resource,
+            subresource: self.subresource(),
+            // A namespace is where it is named, and still an object of the cluster.
+            is_namespaced: !self.namespace().is_empty(),
+            name: self.request.name(),
+        }
+    }
+
+    /// Whether this is one of those writes, and in which version of its kind it is to be shown.
+    pub(super) fn matches(&self, matching: &Matching) -> Option<Seen> {
+        if !self.is_in(matching) || !self.is_selected(matching) {
+            return None;
+        }
+        let own = self.request.target.version;
+        let equivalent = matching.is_equivalent && matches!(self.body, Body::Object { .. });
+        let others = (0..self.kind.versions.len()).filter(|version| equivalent && *version != own);
+        let versions: Vec<usize> = std::iter::once(own).chain(others).collect();
+        let any = |rules: &[Rule], version: usize| rules.iter().any(|rule| rule.matches(&self.asked(version)));
+        if versions.iter().any(|version| any(&matching.excluded, *version)) {
+            return None;
+        }
+        if matching.rules.is_empty() {
+            return Some(own);
+        }
+        versions.into_iter().find(|version| any(&matching.rules, *version))
+    }
+
+    /// Whether the namespace is selected. Objects of the cluster are in all of them.
+    fn is_in(&self, matching: &Matching) -> bool {
+        if matching.namespaces.is_everything() {
+            return true;
+        }
+        if self.is_on(NAMESPACE) {
+            let own = &self.object["metadata"]["labels"];
+            let shown = match self.operation {
+                Operation::Create | Operation::Update if self.object.is_object() => own,
+                _ => &self.old["metadata"]["labels"],
+            };
+            return matching.namespaces.matches(shown.as_object().unwrap_or(&Map::new()));
+        }
+        if self.namespace().is_empty() {
+            return true;
+        }
+        match self.namespace_entry() {
+            Some(entry) => matching.namespaces.matches_by(|key| entry.index.label(key)),
+            None => false,
+        }
+    }
+
+    fn is_selected(&self, matching: &Matching) -> bool {
+        if matching.objects.is_everything() {
+            return true;
+        }
+        let none = Map::new();
+        let is_selected = |object: &Value| {
+            object.is_object()
+                && matching.objects.matches(object["metadata"]["labels"].as_object().unwrap_or(&none))
+        };
+        is_selected(&self.object) || is_selected(self.old)
+    }
+
+    /// A document of the write in a version of its kind.
+    pub(super) fn shown(&self, document: &Value, version: Seen) -> Result<Value, Stop> {
+        let Body::Object { version: own } = self.body else { return Ok(document.clone()) };
+        if document.is_null() {
+            return Ok(Value::Null);
+        }
+        let mut shown = document.clone();
+        if version == own {
+            name_kind(&mut shown, &self.kind.versions[version].api_version(), &self.kind.kind);
+            return Ok(shown);
+        }
+        let api_version = self.kind.versions[version].api_version();
+        match &self.kind.custom {
+            None => {
+                self.kind.from_hub(version, meta::fields_mut(&mut shown));
+                name_kind(&mut shown, &api_version, &self.kind.kind);
+                Ok(shown)
+            }
+            Some(custom) if custom.webhook.is_some() => self.by_webhook(shown, api_version),
+            Some(_) => Ok(relabelled(self.kind, own, version, shown)),
+        }
+    }
+
+    /// Back from the version that somebody was shown.
+    pub(super) fn from_shown(&self, document: Value, version: Seen) -> Result<Value, Stop> {
+        let Body::Object { version: own } = self.body else { return Ok(document) };
+        let mut document = document;
+        match &self.kind.custom {
+            None => {
+                self.kind.default_to_hub(version, &mut document)?;
+                Ok(document)
+            }
+            Some(custom) => {
+                crate::kinds::default(crate::pipeline::layout(self.kind, version)?, &mut document);
+                match &custom.webhook {
+                    _ if version == own => Ok(document),
+                    Some(_) => self.by_webhook(document, self.kind.versions[own].api_version()),
+                    None => Ok(relabelled(self.kind, version, own, document)),
+                }
+            }
+        }
+    }
+
+    fn by_webhook(&self, object: Value, to: String) -> Result<Value, Stop> {
+        let conversion = Conversion { to, object };
+        match self.answers.conversion(&conversion) {
+            Some(converted) => Ok(Value::Object(converted.clone())),
+            None => Err(Stop::Needs(Effect::Convert(Box::new(conversion)))),
+        }
+    }
+
+    /// The `request` of a review or an expression, without the objects.
+    pub(super) fn request_document(&self, version: Seen) -> Value {
+        let own = self.request.target.version;
+        let resource = |version: usize| {
+            let shown = &self.kind.versions[version];
+            json!({"group": shown.group, "version": shown.version, "resource": self.kind.resource})
+        };
+        let kind = |version: usize| match self.body {
+            Body::Part(part) => json!({"group": part.group, "version": part.version, "kind": part.kind}),
+            Body::Object { .. } => {
+                let shown = &self.kind.versions[version];
+                json!({"group": shown.group, "version": shown.version, "kind": self.kind.kind})
+            }
+        };
+        let mut request = json!({
+            "kind": kind(version), "resource": resource(version),
+            "requestKind": kind(own), "requestResource": resource(own),
+            "operation": self.operation.as_str(), "userInfo": user_document(self.user()),
+            "dryRun": self.is_dry_run(), "options": self.options_document(),
+        });
+        let name = match self.request.name() {
+            "" => self.object["metadata"]["name"].as_str().unwrap_or(""),
+            name => name,
+        };
+        let namespace = if self.is_on(NAMESPACE) { self.request.name() } else { self.namespace() };
+        for (field, value) in [
+            ("subResource", self.subresource()),
+            ("requestSubResource", self.subresource()),
+            ("name", name),
+            ("namespace", namespace),
+        ] {
+            if !value.is_empty() {
+                request[field] = value.into();
+            }
+        }
+        request
+    }
+
+    fn options_document(&self) -> Value {
+        let options = &self.request.options;
+        let kind = match (self.operation, self.request.verb) {
+            (Operation::Delete, _) => "DeleteOptions",
+            (Operation::Create, _) => "CreateOptions",
+            (_, Verb::Patch) if self.request.body.format != crate::request::Format::ApplyPatch => "PatchOptions",
+            (_, Verb::Patch) => "PatchOptions",
+            _ => "UpdateOptions",
+        };
+        // A patch is told as the update that it comes to.
+        let kind = if kind == "PatchOptions" { "UpdateOptions" } else { kind };
+        let mut document = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        if options.dry_run {
+            document["dryRun"] = json!(["All"]);
+        }
+        if self.operation == Operation::Delete {
+            let delete = &options.delete;
+            for (field, value) in [
+                ("gracePeriodSeconds", delete.grace_period_seconds.map(Value::from)),
+                ("orphanDependents", delete.orphan_dependents.map(Value::from)),
+                ("propagationPolicy", delete.propagation_policy.clone().map(Value::from)),
+            ] {
+                if let Some(value) = value {
+                    document[field] = value;
+                }
+            }
+            return document;
+        }
+        if let Some(manager) = options.field_manager.as_deref().filter(|_| self.says_manager()) {
+            document["fieldManager"] = manager.into();
+        }
+        document
+    }
+
+    /// Whether the client named its manager itself.
+    fn says_manager(&self) -> bool {
+        self.request.options.names_manager
+    }
+
+    /// What expressions see. `request` and the documents outlive it.
+    pub(super) fn scope<'v>(&self, documents: &'v Documents) -> Scope<'v> {
+        let json = |document: &'v Value, ty| CelValue::json(document, ty).unwrap_or(CelValue::Null);
+        let roles = Roles {
+            modes: self.authorizer.modes.to_vec(),
+            rbac: self.authorizer.rbac.clone(),
+            user: self.request.user.clone(),
+        };
+        let authorizer = asking::Authorizer::new(Rc::new(roles));
+        let shown = &self.kind.versions[self.request.target.version];
+        let check = authorizer.resource(asking::Resource {
+            group: shown.group.clone(),
+            resource: self.kind.resource.clone(),
+            subresource: self.subresource().to_owned(),
+            namespace: self.namespace().to_owned(),
+            name: self.request.name().to_owned(),
+        });
+        Scope {
+            fixed: [
+                json(&documents.object, &super::expressions::ANY),
+                json(&documents.old, &super::expressions::ANY),
+                json(&documents.request, &super::expressions::REQUEST),
+                json(&documents.namespace, &super::expressions::NAMESPACE),
+                CelValue::opaque(authorizer),
+                check,
+            ],
+            parameters: None,
+            variables: None,
+        }
+    }
+
+    /// The documents that expressions look at, in a version of the kind.
+    pub(super) fn documents(&self, version: Seen) -> Result<Documents, Stop> {
+        Ok(Documents {
+            object: self.shown(&self.object, version)?,
+            old: self.shown(self.old, version)?,
+            request: self.request_document(version),
+            namespace: self.namespace_document(),
+        })
+    }
+
+    fn namespace_document(&self) -> Value {
+        if self.is_on(NAMESPACE) {
+            return Value::Null;
+        }
+        self.namespace_entry().map(|entry| entry.document()).unwrap_or_default()
+    }
+}
+
+/// What expressions look at.
+pub(super) struct Documents {
+    pub object: Value,
+    pub old: Value,
+    pub request: Value,
+    pub namespace: Value,
+}
+
+fn name_kind(document: &mut Value, api_version: &str, kind: &str) {
+    let fields = meta::fields_mut(document);
+    fields.insert("apiVersion".into(), api_version.into());
+    fields.insert("kind".into(), kind.into());
+}
+
+fn user_document(user: &User) -> Value {
+    let mut document = json!({"username": user.name});
+    if !user.uid.is_empty() {
+        document["uid"] = user.uid.as_str().into();
+    }
+    if !user.groups.is_empty() {
+        document["groups"] = user.groups.clone().into();
+    }
+    if !user.extra.is_empty() {
+        document["extra"] = json!(user.extra);
+    }
+    document
+}
+
+/// The authorizer as expressions ask it.
+struct Roles {
+    modes: Vec<Mode>,
+    rbac: RbacIndex,
+    user: Arc<User>,
+}
+
+impl Authority for Roles {
+    fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> (bool, String) {
+        let authorizer = Authorizer { modes: &self.modes, rbac: &self.rbac };
+        let attributes = match question {
+            Question::Path(path) => authz::Attributes::path(verb, path),
+            Question::Resource(resource) => authz::Attributes::resource(
+                verb,
+                ResourceTarget {
+                    group: &resource.group,
+                    version: "*",
+                    resource: &resource.resource,
+                    subresource: &resource.subresource,
+                    namespace: &resource.namespace,
+                    name: &resource.name,
+                },
+            ),
+        };
+        let verdict = match account {
+            None => authorizer.authorize(&self.user, &attributes),
+            Some((namespace, name)) => authorizer.authorize(&User::service_account(namespace, name, ""), &attributes),
+        };
+        (verdict.is_allowed(), verdict.reason().to_owned())
+    }
+}

@@ -1,0 +1,36 @@
+//! Network: ingresses get a class, and services take no addresses of others.
+
+use super::pods::{has_annotation, list};
+use super::storage::newest_marked;
+use crate::admission::Attributes;
+use crate::kinds::known::{INGRESS, INGRESS_CLASS, SERVICE};
+use crate::object::meta::object_mut;
+use crate::pipeline::effect::Stop;
+use serde_json::Value;
+
+/// DefaultIngressClass.
+pub(super) fn default_ingress_class(attributes: &mut Attributes) -> Result<(), Stop> {
+    if !attributes.creates(INGRESS)
+        || attributes.object["spec"]["ingressClassName"].is_string()
+        || has_annotation(&attributes.object, "kubernetes.io/ingress.class")
+    {
+        return Ok(());
+    }
+    let classes = attributes.all(INGRESS_CLASS, "");
+    if let Some(name) = newest_marked(classes, &["ingressclass.kubernetes.io/is-default-class"]) {
+        object_mut(attributes.fields_mut(), "spec").insert("ingressClassName".into(), name.into());
+    }
+    Ok(())
+}
+
+/// DenyServiceExternalIPs: what was there before may stay.
+pub(super) fn deny_external_addresses(attributes: &mut Attributes) -> Result<(), Stop> {
+    if !(attributes.creates(SERVICE) || attributes.updates(SERVICE)) {
+        return Ok(());
+    }
+    let old: Vec<&Value> = list(&attributes.old["spec"]["externalIPs"]).collect();
+    if list(&attributes.object["spec"]["externalIPs"]).all(|address| old.contains(&address)) {
+        return Ok(());
+    }
+    Err(attributes.forbidden("Use of external IPs is denied by admission control"))
+}

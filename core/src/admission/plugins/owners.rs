@@ -1,0 +1,77 @@
+//! OwnerReferencesPermissionEnforcement: who has an object die with another needs leave to delete it, and who holds
+//! back an owner's deletion needs leave to finalize the owner.
+
+use super::pods::list;
+use crate::admission::{Attributes, Operation};
+use crate::authz::ResourceTarget;
+use crate::kinds::known::POD;
+use crate::pipeline::effect::Stop;
+use serde_json::Value;
+
+pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
+    let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+    if !writes || (attributes.is_on(POD) && attributes.subresource() == "status") {
+        return Ok(());
+    }
+    let owners = |object: &Value| object["metadata"]["ownerReferences"].clone();
+    let (new, old) = (owners(&attributes.object), owners(attributes.old));
+    let changed = match attributes.operation {
+        Operation::Create => list(&new).next().is_some(),
+        _ => new != old,
+    };
+    if !changed {
+        return Ok(());
+    }
+    // Whoever makes an object gives nothing away by saying whose it is.
+    if attributes.operation == Operation::Update && !may_delete(attributes) {
+        return Err(attributes.forbidden("cannot set an ownerRef on a resource you can't delete: , <nil>"));
+    }
+    let blocks = |reference: &&Value| reference["blockOwnerDeletion"] == true;
+    let was_blocking = |reference: &Value| list(&old).filter(blocks).any(|old| old["uid"] == reference["uid"]);
+    for reference in list(&new).filter(blocks).filter(|reference| !was_blocking(reference)) {
+        may_finalize(attributes, reference)?;
+    }
+    Ok(())
+}
+
+fn may_delete(attributes: &Attributes) -> bool {
+    let version = &attributes.kind.versions[attributes.request.target.version];
+    let target = ResourceTarget {
+        group: &version.group,
+        version: &version.version,
+        resource: &attributes.kind.resource,
+        subresource: "",
+        namespace: attributes.namespace(),
+        name: attributes.name(),
+    };
+    attributes.may("delete", target)
+}
+
+fn may_finalize(attributes: &Attributes, reference: &Value) -> Result<(), Stop> {
+    let text = |field: &str| reference[field].as_str().unwrap_or("");
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let refused = |why: &str| {
+        attributes.forbidden(format!("cannot set blockOwnerDeletion in this case because {why}"))
+    };
+    let Some((owner, _)) = attributes.state.registry.find_kind(group, version, kind) else {
+        return Err(refused(&format!("cannot find RESTMapping for APIVersion {api_version} Kind {kind}: no matches")));
+    };
+    let owner = attributes.state.kind(owner);
+    let target = ResourceTarget {
+        group,
+        version,
+        resource: &owner.resource,
+        subresource: "finalizers",
+        namespace: if owner.is_namespaced() { attributes.namespace() } else { "" },
+        name: text("name"),
+    };
+    match attributes.may("update", target) {
+        true => Ok(()),
+        false => {
+            Err(attributes.forbidden(
+                "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>",
+            ))
+        }
+    }
+}

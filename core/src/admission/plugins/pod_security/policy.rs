@@ -1,0 +1,171 @@
+//! Which standard is asked of the pods of a namespace: its labels say, or else the operator.
+
+use crate::refusal::Cause;
+use serde_json::Value;
+use std::fmt;
+
+pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    Latest,
+    /// Of version 1.
+    Minor(u32),
+}
+
+/// A level as one version of Kubernetes has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standard {
+    pub level: Level,
+    pub version: Version,
+}
+
+/// What is refused, what is noted for auditors, and what is warned of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    pub enforce: Standard,
+    pub audit: Standard,
+    pub warn: Standard,
+}
+
+impl Level {
+    pub fn parse(text: &str) -> Option<Level> {
+        match text {
+            "privileged" => Some(Self::Privileged),
+            "baseline" => Some(Self::Baseline),
+            "restricted" => Some(Self::Restricted),
+            _ => None,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+impl Version {
+    pub fn parse(text: &str) -> Option<Version> {
+        if text == "latest" {
+            return Some(Self::Latest);
+        }
+        let minor = text.strip_prefix("v1.")?;
+        let is_number = minor == "0" || (!minor.starts_with('0') && minor.bytes().all(|byte| byte.is_ascii_digit()));
+        minor.parse().ok().filter(|_| is_number).map(Self::Minor)
+    }
+}
+
+impl Standard {
+    pub const PRIVILEGED: Standard = Standard { level: Level::Privileged, version: Version::Latest };
+
+    pub fn asks_nothing(&self) -> bool {
+        self.level == Level::Privileged
+    }
+}
+
+impl fmt::Display for Standard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            Version::Latest => write!(f, "{}:latest", self.level.as_str()),
+            Version::Minor(minor) => write!(f, "{}:v1.{minor}", self.level.as_str()),
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { enforce: Standard::PRIVILEGED, audit: Standard::PRIVILEGED, warn: Standard::PRIVILEGED }
+    }
+}
+
+impl Policy {
+    /// What the labels of a namespace ask for, and what is wrong with them: a wrong level to enforce is the strictest.
+    pub fn of_labels(labels: &Value, defaults: &Policy) -> (Policy, Vec<Cause>) {
+        let (mut policy, mut causes) = (*defaults, Vec::new());
+        let has = |mode: &str| labels.get(format!("{PREFIX}{mode}")).is_some();
+        for (mode, standard, otherwise) in [
+            ("enforce", &mut policy.enforce, Level::Restricted),
+            ("audit", &mut policy.audit, Level::Privileged),
+            ("warn", &mut policy.warn, Level::Privileged),
+        ] {
+            let label = format!("{PREFIX}{mode}");
+            if let Some(level) = labels.get(&label) {
+                let parsed = level.as_str().and_then(Level::parse);
+                standard.level = parsed.unwrap_or(otherwise);
+                // A level of its own begins at the newest version.
+                if parsed.is_none() {
+                    let why = "must be one of privileged, baseline, restricted";
+                    causes.push(Cause::invalid(format!("metadata.labels[{label}]"), level, why));
+                }
+            }
+            let label = format!("{label}-version");
+            if let Some(version) = labels.get(&label) {
+                let parsed = version.as_str().and_then(Version::parse);
+                standard.version = parsed.unwrap_or(Version::Latest);
+                if parsed.is_none() {
+                    let why = "must be \"latest\" or \"v1.x\"";
+                    causes.push(Cause::invalid(format!("metadata.labels[{label}]"), version, why));
+                }
+            }
+        }
+        if has("enforce") && !has("warn") && policy.enforce.level > policy.warn.level {
+            policy.warn = policy.enforce;
+        }
+        (policy, causes)
+    }
+
+    /// The defaults of a configuration.
+    pub fn of_defaults(defaults: &Value) -> Result<Policy, String> {
+        let standard = |mode: &str| -> Result<Standard, String> {
+            let text = |field: &str, unset: &'static str| {
+                defaults[field].as_str().filter(|text| !text.is_empty()).unwrap_or(unset).to_owned()
+            };
+            let (level, version) = (text(mode, "privileged"), text(&format!("{mode}-version"), "latest"));
+            let wrong = |field: &str, found: &str, why: &str| {
+                format!("defaults.{field}: Invalid value: \"{found}\": {why}")
+            };
+            let levels = "must be one of privileged, baseline, restricted";
+            let level = Level::parse(&level).ok_or_else(|| wrong(mode, &level, levels))?;
+            let versions = "must be \"latest\" or \"v1.x\"";
+            let version =
+                Version::parse(&version).ok_or_else(|| wrong(&format!("{mode}-version"), &version, versions))?;
+            Ok(Standard { level, version })
+        };
+        Ok(Policy { enforce: standard("enforce")?, audit: standard("audit")?, warn: standard("warn")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn labels_are_read_or_wrong() {
+        let rows = [
+            (json!({}), "privileged:latest privileged:latest privileged:latest", 0),
+            (json!({"enforce": "baseline"}), "baseline:latest privileged:latest baseline:latest", 0),
+            (json!({"enforce": "baseline", "warn": "privileged"}), "baseline:latest privileged:latest privileged:latest", 0),
+            (json!({"enforce": "x", "audit": "y"}), "restricted:latest privileged:latest restricted:latest", 2),
+            (json!({"enforce-version": "v1.024", "audit-version": "v1.9"}), "privileged:latest privileged:v1.9 privileged:latest", 1),
+        ];
+        for (labels, expected, faults) in rows {
+            let prefixed = labels.as_object().expect("labels").iter();
+            let prefixed: serde_json::Map<_, _> =
+                prefixed.map(|(key, value)| (format!("{PREFIX}{key}"), value.clone())).collect();
+            let (policy, causes) = Policy::of_labels(&Value::Object(prefixed), &Policy::default());
+            let found = format!("{} {} {}", policy.enforce, policy.audit, policy.warn);
+            assert_eq!((found.as_str(), causes.len()), (expected, faults), "{labels}");
+        }
+    }
+}

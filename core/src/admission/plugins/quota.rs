@@ -1,0 +1,218 @@
+//! ResourceQuota: nobody takes more of a namespace than its quotas leave.
+//!
+//! What a write uses is added to the quotas' `status.used` by writes beside it, which name the versions that were seen
+//! here: of two that would both take the last of a quota the writer sends one back, which then finds nothing left.
+
+use crate::admission::settings::Configuration;
+use crate::admission::{Attributes, Operation};
+use crate::kinds::known::{EVENT, RESOURCE_QUOTA};
+use crate::object::meta::{self, object_mut};
+use crate::pipeline::effect::Stop;
+use crate::quota::{Counted, Quota, Selector, Usage};
+use crate::state::{Entry, prefix};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A resource that is consumed only where a quota covers it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limited {
+    pub group: String,
+    pub resource: String,
+    /// Names of resources that contain one of these.
+    pub containing: Vec<String>,
+    pub scopes: Vec<Selector>,
+    /// The scopes as refusals show them.
+    pub shown: Vec<String>,
+}
+
+/// A quota that the write is charged to.
+struct Charged {
+    key: Arc<str>,
+    entry: Arc<Entry>,
+    document: Value,
+    hard: Usage,
+    used: Usage,
+}
+
+pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
+    if !concerns(attributes) {
+        return Ok(());
+    }
+    let limited = limited(attributes);
+    let quotas = quotas(attributes);
+    if quotas.is_empty() && limited.is_empty() {
+        return Ok(());
+    }
+    let counted = attributes.kind.counted(0);
+    let charged = pertinent(attributes, &counted, quotas)?;
+    let now = attributes.stamp.rfc3339();
+    let wanted = counted.usage(&attributes.object, &now);
+    let negative: Vec<&str> =
+        wanted.0.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
+    if !negative.is_empty() {
+        return Err(attributes.forbidden(format!("quota usage is negative for resource(s): {}", negative.join(","))));
+    }
+    let mut more = wanted.clone();
+    if attributes.operation == Operation::Update {
+        more.subtract(&counted.usage(attributes.old, &now));
+    }
+    more.0.retain(|_, amount| !amount.is_zero());
+    if more.0.is_empty() {
+        return Ok(());
+    }
+    check_covered(attributes, &limited, &wanted, &counted, &charged)?;
+    for quota in charged {
+        charge(attributes, quota, &more)?;
+    }
+    Ok(())
+}
+
+/// Whether the write may make the namespace use more.
+fn concerns(attributes: &Attributes) -> bool {
+    let grows_through = attributes.kind.measure.grows_through;
+    !attributes.namespace().is_empty()
+        && !attributes.is_on(EVENT)
+        && match attributes.operation {
+            Operation::Create => attributes.subresource().is_empty(),
+            Operation::Update => grows_through.contains(&attributes.subresource()),
+            Operation::Delete | Operation::Connect => false,
+        }
+}
+
+fn quotas(attributes: &Attributes) -> Vec<(Arc<str>, Arc<Entry>)> {
+    let Some(kind) = attributes.id_of(RESOURCE_QUOTA) else { return Vec::new() };
+    let prefix = prefix(Some(attributes.namespace()));
+    attributes.state.scan(kind, &prefix, None).map(|(key, entry)| (key.clone(), entry.clone())).collect()
+}
+
+/// The quotas that limit anything of the object's kind and cover the object.
+fn pertinent(
+    attributes: &Attributes,
+    counted: &Counted,
+    quotas: Vec<(Arc<str>, Arc<Entry>)>,
+) -> Result<Vec<Charged>, Stop> {
+    let mut found = Vec::new();
+    for (key, entry) in quotas {
+        let document = entry.document();
+        // What the controller has taken up of the spec is what counts.
+        let hard = Usage::of(&document["status"]["hard"]);
+        let quota = Quota { hard, selectors: Selector::all(&document["spec"]) };
+        if !quota.concerns(counted) || !quota.covers(counted, &attributes.object) {
+            continue;
+        }
+        let names: Vec<&str> = quota.hard.0.keys().map(String::as_str).filter(|name| counted.answers(name)).collect();
+        let name = document["metadata"]["name"].as_str().unwrap_or("");
+        if let Some(missing) = (counted.measure.missing)(&attributes.object, &names) {
+            return Err(attributes.forbidden(format!("failed quota: {name}: {missing}")));
+        }
+        let used = Usage::of(&document["status"]["used"]);
+        if names.iter().any(|name| used.get(name).is_none()) {
+            let why = format!("status unknown for quota: {name}, resources: {}", names.join(","));
+            return Err(attributes.forbidden(why));
+        }
+        found.push(Charged { key, entry, hard: quota.hard, used, document });
+    }
+    Ok(found)
+}
+
+fn limited<'a>(attributes: &Attributes<'a>) -> Vec<&'a Limited> {
+    let all = attributes.admission.configuration.limited_resources.iter();
+    let group = &attributes.kind.versions[attributes.request.target.version].group;
+    all.filter(|limited| limited.resource == attributes.kind.resource && limited.group == *group).collect()
+}
+
+/// What may be consumed only where a quota covers it needs one that does.
+fn check_covered(
+    attributes: &Attributes,
+    limited: &[&Limited],
+    wanted: &Usage,
+    counted: &Counted,
+    charged: &[Charged],
+) -> Result<(), Stop> {
+    let covers = |name: &str| charged.iter().any(|quota| quota.hard.get(name).is_some() && counted.answers(name));
+    let is_limited =
+        |name: &str| limited.iter().flat_map(|limited| &limited.containing).any(|part| name.contains(part.as_str()));
+    let uncovered: Vec<&str> =
+        wanted.0.keys().map(String::as_str).filter(|name| is_limited(name) && !covers(name)).collect();
+    if !uncovered.is_empty() {
+        return Err(attributes.forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))));
+    }
+    let scopes: BTreeSet<String> =
+        charged.iter().flat_map(|quota| Selector::all(&quota.document["spec"])).map(|selector| selector.scope).collect();
+    let limited_scopes = limited.iter().flat_map(|limited| limited.scopes.iter().zip(&limited.shown));
+    let uncovered: Vec<&str> = limited_scopes
+        .filter(|(scope, _)| (counted.measure.within)(&attributes.object, scope) && !scopes.contains(&scope.scope))
+        .map(|(_, shown)| shown.as_str())
+        .collect();
+    if !uncovered.is_empty() {
+        let why = format!("insufficient quota to match these scopes: [{}]", uncovered.join(" "));
+        return Err(attributes.fault(why));
+    }
+    Ok(())
+}
+
+/// Adds to what is used of a quota, unless that is more than there is.
+fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(), Stop> {
+    let Charged { key, entry, document, hard, mut used } = quota;
+    let asked = more.clone().only(|name| hard.get(name).is_some());
+    if asked.0.is_empty() {
+        return Ok(());
+    }
+    let before = used.clone();
+    used.add(&asked);
+    let is_over = |name: &str| matches!((used.get(name), hard.get(name)), (Some(used), Some(hard)) if used > hard);
+    let exceeded: Vec<&str> = asked.0.keys().map(String::as_str).filter(|name| is_over(name)).collect();
+    if !exceeded.is_empty() {
+        let shown = |usage: &Usage| {
+            let amounts = exceeded.iter().map(|name| (*name, usage.get(name).unwrap_or_default().to_string()));
+            let amounts: BTreeMap<&str, String> = amounts.collect();
+            amounts.into_iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
+        };
+        let name = document["metadata"]["name"].as_str().unwrap_or("");
+        return Err(attributes.forbidden(format!(
+            "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+            shown(&asked),
+            shown(&before),
+            shown(&hard)
+        )));
+    }
+    if attributes.is_dry_run() {
+        return Ok(());
+    }
+    let mut document = document;
+    let fields = meta::fields_mut(&mut document);
+    object_mut(fields, "status").insert("used".into(), used.document());
+    attributes.write_beside(RESOURCE_QUOTA, key, &entry, document);
+    Ok(())
+}
+
+pub(super) fn configure(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
+    super::configuration::check(document, GROUPS, "ResourceQuotaConfiguration", &["limitedResources"])
+        .or_else(|why| match document["apiVersion"].as_str() {
+            Some(version) if version.starts_with("resourcequota.admission.k8s.io/") => Ok(()),
+            _ => Err(why),
+        })?;
+    let texts = |list: &Value| -> Vec<String> {
+        super::pods::list(list).filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    configuration.limited_resources = super::pods::list(&document["limitedResources"])
+        .map(|limited| Limited {
+            group: limited["apiGroup"].as_str().unwrap_or("").to_owned(),
+            resource: limited["resource"].as_str().unwrap_or("").to_owned(),
+            containing: texts(&limited["matchContains"]),
+            scopes: Selector::all(&json!({"scopeSelector": {"matchExpressions": limited["matchScopes"]}})),
+            shown: super::pods::list(&limited["matchScopes"])
+                .map(|scope| {
+                    let text = |field: &str| scope[field].as_str().unwrap_or("");
+                    let values = texts(&scope["values"]).join(" ");
+                    format!("{{{} {} [{values}]}}", text("scopeName"), text("operator"))
+                })
+                .collect(),
+        })
+        .collect();
+    Ok(())
+}
+
+/// Where the kind of its configuration is now; it had a group of its own before.
+const GROUPS: &str = "apiserver.config.k8s.io/";

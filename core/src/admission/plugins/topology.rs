@@ -1,0 +1,77 @@
+//! Topology: pods learn where their node stands, and may not spread their dislikes too far.
+
+use super::pods::list;
+use crate::admission::{Attributes, Body, Operation};
+use crate::kinds::known::{BINDING, NODE, POD};
+use crate::object::meta::{metadata_mut, object_mut};
+use crate::pipeline::effect::Stop;
+use serde_json::Value;
+
+/// What a Binding calls its target; nothing else is bound to.
+const NODE_KIND: &str = NODE.kind;
+const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+/// PodTopologyLabels: the labels of the node are the pod's from the moment that it has one.
+pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
+    let node = if attributes.body == Body::Part(BINDING) {
+        let target = &attributes.object["target"];
+        target["name"].as_str().filter(|_| matches!(target["kind"].as_str(), None | Some("") | Some(NODE_KIND)))
+    } else if attributes.creates(POD) {
+        attributes.object["spec"]["nodeName"].as_str()
+    } else {
+        None
+    };
+    let Some(node) = node.filter(|node| !node.is_empty()).and_then(|node| attributes.find(NODE, "", node)) else {
+        return Ok(());
+    };
+    for label in LABELS {
+        if let Some(value) = node["metadata"]["labels"].get(label) {
+            let metadata = metadata_mut(attributes.fields_mut());
+            object_mut(metadata, "labels").insert(label.into(), value.clone());
+        }
+    }
+    Ok(())
+}
+
+/// LimitPodHardAntiAffinityTopology.
+pub(super) fn limit_anti_affinity(attributes: &mut Attributes) -> Result<(), Stop> {
+    const HOST: &str = "kubernetes.io/hostname";
+    let is_write = matches!(attributes.operation, Operation::Create | Operation::Update);
+    if !is_write || !attributes.is_of(POD) {
+        return Ok(());
+    }
+    let terms = &attributes.object["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let other = list(terms).filter_map(|term| term["topologyKey"].as_str()).find(|key| *key != HOST);
+    match other {
+        Some(key) => Err(attributes.forbidden(format!(
+            "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOST} is allowed"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// ExtendedResourceToleration: whoever asks for a special resource may run where it keeps others away.
+pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop> {
+    let is_write = matches!(attributes.operation, Operation::Create | Operation::Update);
+    if !is_write || !attributes.is_of(POD) {
+        return Ok(());
+    }
+    let spec = &attributes.object["spec"];
+    let containers = ["containers", "initContainers"].into_iter().flat_map(|field| list(&spec[field]));
+    let requests = containers.filter_map(|container| container["resources"]["requests"].as_object());
+    let names: std::collections::BTreeSet<String> =
+        requests.flat_map(|requests| requests.keys()).filter(|name| is_extended(name)).cloned().collect();
+    let wanted = names.into_iter().map(|name| {
+        serde_json::json!({"key": name, "operator": "Exists", "effect": "NoSchedule"})
+    });
+    let missing: Vec<Value> =
+        wanted.filter(|toleration| !list(&spec["tolerations"]).any(|own| own == toleration)).collect();
+    super::tolerations::add(&mut attributes.object, missing);
+    Ok(())
+}
+
+/// A resource with a domain of its own, and none that quotas mean.
+fn is_extended(name: &str) -> bool {
+    let Some((domain, _)) = name.split_once('/') else { return false };
+    !(domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")) && !name.starts_with("requests.")
+}

@@ -1,0 +1,129 @@
+//! Which writes somebody wants to see: rules on resources, and selectors of labels.
+
+use super::registered::resources_of;
+use crate::select::LabelSelector;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Operations, groups, versions, resources and scope that belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    pub(super) resources: Vec<String>,
+    scope: String,
+    /// Empty: all of them.
+    names: Vec<String>,
+}
+
+/// What is asked of a rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub operation: &'a str,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub is_namespaced: bool,
+    pub name: &'a str,
+}
+
+/// All that says which writes somebody wants to see.
+#[derive(Debug, Clone)]
+pub struct Matching {
+    pub rules: Vec<Rule>,
+    pub excluded: Vec<Rule>,
+    /// Other versions of the same kind match as well.
+    pub is_equivalent: bool,
+    pub namespaces: LabelSelector,
+    pub objects: LabelSelector,
+}
+
+pub(super) fn rules(list: &Value) -> Vec<Rule> {
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let rule = |rule: &Value| Rule {
+        operations: texts(&rule["operations"]),
+        groups: texts(&rule["apiGroups"]),
+        versions: texts(&rule["apiVersions"]),
+        resources: texts(&rule["resources"]),
+        scope: rule["scope"].as_str().unwrap_or("*").to_owned(),
+        names: texts(&rule["resourceNames"]),
+    };
+    list.as_array().into_iter().flatten().map(rule).collect()
+}
+
+impl Rule {
+    pub fn matches(&self, asked: &Asked) -> bool {
+        let among = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
+        let in_scope = match self.scope.as_str() {
+            "Namespaced" => asked.is_namespaced,
+            "Cluster" => !asked.is_namespaced,
+            _ => true,
+        };
+        in_scope
+            && among(&self.operations, asked.operation)
+            && among(&self.groups, asked.group)
+            && among(&self.versions, asked.version)
+            && self.resources.iter().any(|resource| {
+                let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
+                (resource == "*" || resource == asked.resource) && (sub == "*" || sub == asked.subresource)
+            })
+            && (self.names.is_empty() || self.names.iter().any(|name| name == asked.name))
+    }
+}
+
+impl Matching {
+    pub fn new(holder: &Value, rules: Vec<Rule>, excluded: Vec<Rule>) -> Matching {
+        let selector = |field: &str| match &holder[field] {
+            Value::Null => LabelSelector::everything(),
+            // What the rules of its kind have let through can be read.
+            selector => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::everything()),
+        };
+        Matching {
+            rules,
+            excluded,
+            is_equivalent: holder["matchPolicy"] != "Exact",
+            namespaces: selector("namespaceSelector"),
+            objects: selector("objectSelector"),
+        }
+    }
+
+    pub(super) fn resources(&self) -> BTreeSet<String> {
+        resources_of(&self.rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_star_matches_no_subresource() {
+        let rows = [
+            ("*", "pods", "", true),
+            ("*", "pods", "status", false),
+            ("*/*", "pods", "status", true),
+            ("*/*", "pods", "", true),
+            ("*/scale", "deployments", "scale", true),
+            ("pods/*", "pods", "", true),
+            ("pods", "pods", "exec", false),
+        ];
+        for (resource, found, subresource, expected) in rows {
+            let rule = json!([{"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["v1"], "resources": [resource]}]);
+            let asked = Asked {
+                operation: "CREATE",
+                group: "",
+                version: "v1",
+                resource: found,
+                subresource,
+                is_namespaced: true,
+                name: "",
+            };
+            assert_eq!(rules(&rule)[0].matches(&asked), expected, "{resource} {found}/{subresource}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Webhooks: they see a write as a review, and what they answer changes it, refuses it, or is told.
+//!
+//! The call is an effect. What a webhook changed is told with the event, so that replay asks nobody.
+
+mod review;
+
+pub use review::{Call, Failure};
+
+use super::expressions::Known;
+use super::registered::{Condition, Webhook};
+use super::{Attributes, Change};
+use crate::cel::{Budget, Value as CelValue};
+use crate::merge::json;
+use crate::pipeline::effect::{Effect, Stop};
+use crate::refusal::{Internal, Refusal, Ruling};
+use review::Verdict;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What all conditions of one webhook or policy may cost.
+const CONDITIONS_COST_MAX: u64 = 2_500_000;
+
+/// One webhook, and where it stands among all that are configured.
+struct Found {
+    configuration: Arc<str>,
+    webhooks: Arc<Vec<Webhook>>,
+    /// Of its configuration.
+    at: usize,
+    /// Of all.
+    index: usize,
+}
+
+impl Found {
+    fn webhook(&self) -> &Webhook {
+        &self.webhooks[self.at]
+    }
+}
+
+/// Those that may concern the write, in order.
+fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
+    let registered = &attributes.state.registered;
+    let family = if is_mutating { &registered.mutating } else { &registered.validating };
+    // Nobody may lock everybody out by a webhook on what makes webhooks.
+    if family.is_empty() || attributes.kind.registers.is_some() {
+        return Vec::new();
+    }
+    let concerning = family.concerning(&attributes.kind.resource);
+    if concerning.is_empty() {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    let mut index = 0;
+    for (name, webhooks) in family.iter() {
+        if concerning.iter().any(|(concerning, _)| concerning == name) {
+            all.extend((0..webhooks.len()).map(|at| Found {
+                configuration: name.clone(),
+                webhooks: webhooks.clone(),
+                at,
+                index: index + at,
+            }));
+        }
+        index += webhooks.len();
+    }
+    all
+}
+
+/// Which version of the kind a webhook is to be shown, if it wants to see the write at all.
+fn wanted(attributes: &Attributes, webhook: &Webhook) -> Result<Option<usize>, Stop> {
+    let Some(version) = attributes.matches(&webhook.matching) else { return Ok(None) };
+    match holds(attributes, &webhook.conditions, version)? {
+        Ok(holds) => Ok(holds.then_some(version)),
+        Err(_) if webhook.is_ignored => Ok(None),
+        Err(why) => Err(attributes.forbidden(why)),
+    }
+}
+
+/// Whether all conditions hold. One that does not makes up for those that cannot be told.
+pub(super) fn holds(
+    attributes: &Attributes,
+    conditions: &[Condition],
+    version: usize,
+) -> Result<Result<bool, String>, Stop> {
+    if conditions.is_empty() {
+        return Ok(Ok(true));
+    }
+    let mut documents = attributes.documents(version)?;
+    documents.namespace = Value::Null;
+    let scope = attributes.scope(&documents);
+    let mut budget = Budget::new(CONDITIONS_COST_MAX);
+    let mut faults = Vec::new();
+    for condition in conditions {
+        match condition.expression.eval(Known::default, &scope, &mut budget) {
+            Ok(CelValue::Bool(false)) => return Ok(Ok(false)),
+            Ok(_) => {}
+            Err(fault) => faults.push(fault),
+        }
+    }
+    Ok(match faults.as_slice() {
+        [] => Ok(true),
+        [one] => Err(one.clone()),
+        all => Err(format!("[{}]", all.join(", "))),
+    })
+}
+
+/// MutatingAdmissionWebhook: one after the other, each sees what those before it made.
+pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
+    let all = found(attributes, true);
+    if all.is_empty() {
+        return Ok(());
+    }
+    attributes.reinvocation.webhooks.begin(&attributes.object, attributes.reinvocation.round);
+    for found in &all {
+        let (webhook, id) = (found.webhook(), format!("{}/{}/{}", found.configuration, found.webhook().name, found.at));
+        let Some(version) = wanted(attributes, webhook)? else { continue };
+        if attributes.reinvocation.round > 0 && !attributes.reinvocation.webhooks.is_due(&id) {
+            continue;
+        }
+        if ask_to_mutate(attributes, found, version)? {
+            attributes.reinvocation.webhooks.changed();
+            attributes.reinvocation.is_wanted = true;
+        }
+        if webhook.is_reinvoked {
+            attributes.reinvocation.webhooks.asked(id);
+        }
+    }
+    attributes.reinvocation.webhooks.end(&attributes.object);
+    Ok(())
+}
+
+/// Has one webhook change the object; true when it did.
+fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> Result<bool, Stop> {
+    let webhook = found.webhook();
+    let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
+    let told = |is_mutated: bool| {
+        let (configuration, webhook) = (&*found.configuration, &webhook.name);
+        format!("{{\"configuration\":{},\"webhook\":{},\"mutated\":{is_mutated}}}", json!(configuration), json!(webhook))
+    };
+    let key = format!("mutation.webhook.admission.k8s.io/{place}");
+    check_dry_run(attributes, webhook)?;
+    let call = review::call(attributes, &found.configuration, webhook, version, found.index)?;
+    let answer = match attributes.answers.review(&call) {
+        Some(answer) => answer,
+        None => return Err(Stop::Needs(Effect::Review(vec![call]))),
+    };
+    attributes.annotate(&key, told(false));
+    let verdict = match review::verdict(&call, answer, true) {
+        Ok(verdict) => verdict,
+        Err(failure) => return fail(attributes, webhook, &failure, "failed-open.mutation", &place).map(|()| false),
+    };
+    tell(attributes, webhook, &verdict);
+    if let Some(ruling) = verdict.refusal {
+        return Err(Refusal::Ruled(Box::new(ruling)).into());
+    }
+    let Some(patch) = verdict.patch else { return Ok(false) };
+    let is_changed = apply(attributes, webhook, &patch, version)?;
+    attributes.annotate(&key, told(is_changed));
+    let patched = json!({"configuration": *found.configuration, "webhook": webhook.name, "patch": patch,
+        "patchType": "JSONPatch"});
+    attributes.annotate(format!("patch.webhook.admission.k8s.io/{place}"), patched.to_string());
+    if is_changed {
+        let by = format!("webhook {} of {}", webhook.name, found.configuration);
+        attributes.admitted.changes.push(Change { by, patch });
+    }
+    Ok(is_changed)
+}
+
+/// Puts a webhook's patch on the object as it was shown.
+fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version: usize) -> Result<bool, Stop> {
+    if attributes.object.is_null() {
+        let why = format!(
+            "admission webhook \"{}\" attempted to modify the object, which is not supported for this operation",
+            webhook.name
+        );
+        return Err(Refusal::Internal(Internal::Fault(why)).into());
+    }
+    let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
+    let shown = attributes.shown(&attributes.object, version)?;
+    let mut patched = json::json_patch(shown.clone(), patch)
+        .map_err(|refusal| internal(json::fault(&shown, patch).unwrap_or_else(|| refusal.message())))?;
+    for field in ["apiVersion", "kind"] {
+        if patched[field] != shown[field] {
+            let text = |field: &str| patched[field].as_str().unwrap_or("").to_owned();
+            return Err(internal(format!(
+                "no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+                text("kind"),
+                text("apiVersion")
+            )));
+        }
+    }
+    attributes.check(&mut patched, version).map_err(internal)?;
+    if patched["metadata"]["namespace"] != shown["metadata"]["namespace"] {
+        return Err(Refusal::BadRequest(crate::refusal::BadRequest::OtherNamespace).into());
+    }
+    let is_changed = patched != shown;
+    attributes.object = attributes.from_shown(patched, version)?;
+    Ok(is_changed)
+}
+
+/// ValidatingAdmissionWebhook: all at once, and the first that says no is told.
+pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
+    let all = found(attributes, false);
+    let (mut asked, mut missing) = (Vec::new(), Vec::new());
+    for found in &all {
+        let Some(version) = wanted(attributes, found.webhook())? else { continue };
+        check_dry_run(attributes, found.webhook())?;
+        let call = review::call(attributes, &found.configuration, found.webhook(), version, found.index)?;
+        if attributes.answers.review(&call).is_none() {
+            missing.push(call.clone());
+        }
+        asked.push((found, call));
+    }
+    if !missing.is_empty() {
+        return Err(Stop::Needs(Effect::Review(missing)));
+    }
+    let mut refused = None;
+    for (found, call) in asked {
+        let (webhook, place) = (found.webhook(), format!("round_0_index_{}", found.index));
+        let answers = attributes.answers;
+        let Some(answer) = answers.review(&call) else { continue };
+        let outcome = match review::verdict(&call, answer, false) {
+            Ok(verdict) => {
+                tell(attributes, webhook, &verdict);
+                match verdict.refusal {
+                    Some(ruling) => Err(Refusal::Ruled(Box::new(ruling)).into()),
+                    None => Ok(()),
+                }
+            }
+            Err(failure) => fail(attributes, webhook, &failure, "failed-open.validating", &place),
+        };
+        if let Err(stop) = outcome {
+            refused.get_or_insert(stop);
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+fn check_dry_run(attributes: &Attributes, webhook: &Webhook) -> Result<(), Stop> {
+    if !attributes.is_dry_run() || webhook.takes_dry_runs {
+        return Ok(());
+    }
+    Err(Refusal::Ruled(Box::new(Ruling {
+        code: 400,
+        reason: "BadRequest".into(),
+        message: format!("admission webhook \"{}\" does not support dry run", webhook.name),
+        details: Value::Null,
+    }))
+    .into())
+}
+
+/// A webhook that could not be asked stands in the way, unless its configuration says otherwise.
+fn fail(
+    attributes: &mut Attributes,
+    webhook: &Webhook,
+    failure: &Failure,
+    key: &str,
+    place: &str,
+) -> Result<(), Stop> {
+    if webhook.is_ignored {
+        attributes.annotate(format!("{key}.webhook.admission.k8s.io/{place}"), webhook.name.clone());
+        return Ok(());
+    }
+    let why = format!("failed calling webhook \"{}\": {failure}", webhook.name);
+    Err(Refusal::Internal(Internal::Fault(why)).into())
+}
+
+fn tell(attributes: &mut Attributes, webhook: &Webhook, verdict: &Verdict) {
+    for warning in &verdict.warnings {
+        attributes.warn(warning.clone());
+    }
+    for (key, value) in &verdict.annotations {
+        attributes.annotate(format!("{}/{key}", webhook.name), value.clone());
+    }
+}
