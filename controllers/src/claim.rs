@@ -102,3 +102,38 @@ pub fn concerned<V: Managing>(world: &World, change: &Change, keys: &mut Keys) {
         selecting.for_each(|seen| keys.add(seen.object.key()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Time;
+    use holdfast_world::views::{Pod, ReplicaSet};
+    use serde_json::Value;
+
+    fn show<V: View>(world: &mut World, name: &str, owner: Option<&str>) {
+        let owners: Vec<Value> = owner
+            .map(|uid| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": uid, "controller": true}))
+            .into_iter()
+            .collect();
+        let metadata = json!({"name": name, "namespace": "n", "uid": name, "ownerReferences": owners});
+        let json = json!({"metadata": metadata}).to_string();
+        world.apply(V::resource(), Key::new("n", name), Some(json.into()), 1, Time::from_second(0));
+    }
+
+    #[test]
+    fn an_owner_looks_at_its_own_and_at_orphans_alone() {
+        let mut world = World::default();
+        world.show::<Pod>();
+        world.show::<ReplicaSet>();
+        index_orphans::<Pod>(&mut world);
+        for set in 0..100 {
+            show::<ReplicaSet>(&mut world, &format!("r{set}"), None);
+            for pod in 0..10 {
+                show::<Pod>(&mut world, &format!("p{set}-{pod}"), Some(&format!("r{set}")));
+            }
+        }
+        show::<Pod>(&mut world, "orphan", None);
+        let set = world.get::<ReplicaSet>(&Key::new("n", "r7")).expect("a set");
+        assert_eq!(candidates::<Pod>(&world, set.into()).count(), 11, "of 1,001 pods");
+    }
+}

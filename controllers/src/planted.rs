@@ -6,16 +6,35 @@
 /// A mistake that somebody could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// Of too many pods, those that are worth most go first.
+    /// Of too many pods of a ReplicaSet, those that are worth most go first.
     KeepsTheWorst,
-    /// What new pods are not ready yet does not hold back the end of old ones.
+    /// A ReplicaSet counts pods that have ended, or are on their way out, as pods that run.
+    CountsTheLeaving,
+    /// New pods of a Deployment that are not available yet do not hold back the end of old ones.
     UnreadyCountsAsAvailable,
+    /// A rolling update makes all new pods at once.
+    SurgeUnbounded,
     /// A StatefulSet makes the next pod though the one before it is not ready.
     OrderIgnored,
+    /// An update of a StatefulSet goes on below its partition.
+    PartitionIgnored,
+    /// A DaemonSet makes pods on nodes whose taints they do not tolerate.
+    TaintsIgnored,
+    /// An update of a DaemonSet replaces all pods at once.
+    AllAtOnce,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 3] = [Bug::KeepsTheWorst, Bug::UnreadyCountsAsAvailable, Bug::OrderIgnored];
+    pub const ALL: [Bug; 8] = [
+        Bug::KeepsTheWorst,
+        Bug::CountsTheLeaving,
+        Bug::UnreadyCountsAsAvailable,
+        Bug::SurgeUnbounded,
+        Bug::OrderIgnored,
+        Bug::PartitionIgnored,
+        Bug::TaintsIgnored,
+        Bug::AllAtOnce,
+    ];
 }
 
 #[cfg(feature = "planted")]

@@ -1,7 +1,11 @@
 //! An object of which a controller takes care: what is told about it, how others name it, how its status is written.
 
 use holdfast_world::{Action, Note, Object, Resource, Seen, Verb, View};
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 /// An object with its resource.
@@ -84,11 +88,40 @@ impl Subject<'_> {
 
 /// One part of an object, read from its bytes without keeping the rest; null where there is none.
 pub fn part(object: &Object, path: &[&str]) -> Value {
-    let mut value = object.document();
-    for step in path {
-        value = value.get_mut(step).map(Value::take).unwrap_or_default();
+    let mut json = serde_json::Deserializer::from_slice(&object.bytes);
+    Part(path).deserialize(&mut json).unwrap_or_default()
+}
+
+/// What is at a path.
+struct Part<'a>(&'a [&'a str]);
+
+impl<'de> DeserializeSeed<'de> for Part<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.0.is_empty() { Value::deserialize(deserializer) } else { deserializer.deserialize_map(self) }
     }
-    value
+}
+
+impl<'de> Visitor<'de> for Part<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let (first, rest) = self.0.split_first().unwrap_or((&"", &[]));
+        let mut found = Value::Null;
+        while let Some(field) = fields.next_key::<Cow<'_, str>>()? {
+            if field == *first {
+                found = fields.next_value_seed(Part(rest))?;
+            } else {
+                fields.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// Notes a number; zero is not written.
@@ -97,5 +130,27 @@ pub fn count(status: &mut Map<String, Value>, field: &str, number: i64) {
         status.remove(field);
     } else {
         status.insert(field.to_owned(), number.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::views::Pod;
+    use holdfast_world::{Key, Time, World};
+
+    #[test]
+    fn a_part_is_read_alone() {
+        let mut world = World::default();
+        world.show::<Pod>();
+        let json = r#"{"a": {"x": [1, {"b": 2}], "b": {"c\n": "d"}}, "b": 7}"#;
+        let key = Key::new("n", "p");
+        world.apply(Pod::resource(), key.clone(), Some(json.into()), 1, Time::from_second(0));
+        let object = world.object(Pod::resource(), &key).expect("a pod");
+        assert_eq!(part(object, &["a", "b"]), json!({"c\n": "d"}));
+        assert_eq!(part(object, &["b"]), json!(7));
+        assert_eq!(part(object, &["b", "c"]), Value::Null);
+        assert_eq!(part(object, &["c"]), Value::Null);
+        assert_eq!(part(object, &[]), object.document());
     }
 }

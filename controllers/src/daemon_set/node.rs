@@ -1,6 +1,7 @@
 //! Which nodes a DaemonSet's pods are for: by the rules by which the scheduler judges them, but for resources.
 
 use crate::claim;
+use crate::planted::{Bug, planted};
 use crate::subject;
 use holdfast_scheduler::object::Pool;
 use holdfast_scheduler::object::labels::Labels;
@@ -77,8 +78,7 @@ impl Placement {
             value: taint.value.as_str().into(),
             effect: taint.effect.as_str().into(),
         });
-        let repelling: Vec<Taint> =
-            taints.filter(|taint| taint.repels() && !tolerated(taint, &self.tolerations)).collect();
+        let repelling: Vec<Taint> = taints.filter(|taint| self.is_repelled(taint)).collect();
         Allowed {
             should_run: fits && repelling.is_empty(),
             may_stay: fits && repelling.iter().all(|taint| &*taint.effect != "NoExecute"),
@@ -87,6 +87,10 @@ impl Placement {
 }
 
 impl Placement {
+    fn is_repelled(&self, taint: &Taint) -> bool {
+        taint.repels() && !tolerated(taint, &self.tolerations) && !planted(Bug::TaintsIgnored)
+    }
+
     fn fits(&self, node: Seen<'_, Node>) -> bool {
         let name = node.meta().name.as_str();
         if !self.node_name.is_empty() && self.node_name != name {

@@ -1,6 +1,7 @@
 //! Rolling updates of DaemonSets: old pods go first, or new ones come first where more may run for a while.
 
 use super::Sync;
+use crate::planted::{Bug, planted};
 use holdfast_world::Seen;
 use holdfast_world::views::workloads::{Amount, RollingUpdate};
 use holdfast_world::views::{Node, Pod};
@@ -66,6 +67,7 @@ impl<'w> Sync<'w> {
                 (None, Some(old)) => candidates.push(old),
             }
         }
+        let allowed = if planted(Bug::AllAtOnce) { usize::MAX } else { allowed };
         candidates.truncate(allowed.saturating_sub(missing));
         self.surplus.extend(broken.into_iter().chain(candidates));
     }

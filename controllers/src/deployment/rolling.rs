@@ -25,6 +25,7 @@ impl Sync<'_> {
             return self.replicas();
         }
         let room = self.max_replicas() - self.asked();
+        let room = if planted(Bug::SurgeUnbounded) { self.replicas() } else { room };
         if room <= 0 { now } else { now + room.min(self.replicas() - now) }
     }
 

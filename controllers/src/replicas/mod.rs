@@ -154,8 +154,8 @@ struct Pods<'w> {
 impl<'w> Pods<'w> {
     /// Adopts and releases pods too: only such as are not on their way out, and have not ended.
     fn of<K: Replicated>(world: &'w World, set: Seen<'_, K>, plan: &mut Plan) -> Pods<'w> {
-        let (active, others): (Vec<_>, Vec<_>) =
-            claim::candidates::<Pod>(world, set.into()).partition(|pod| pod.is_active(pod.meta()));
+        let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into())
+            .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
         let claims = claim::claim(set.into(), active.into_iter(), |meta| set.selector().matches(meta));
         plan.together(claims.actions);
         let is_mine = |pod: &Seen<'_, Pod>| {

@@ -1,6 +1,7 @@
 //! Replacing pods of an older revision, from the highest ordinal down to the partition.
 
 use super::{Flow, GO_ON, STOP, Sync};
+use crate::planted::{Bug, planted};
 use crate::revisions::{self, POD_REVISION};
 use holdfast_world::Seen;
 use holdfast_world::views::Pod;
@@ -14,6 +15,7 @@ impl<'w> Sync<'w> {
         }
         let rolling = strategy.rolling_update.as_ref();
         let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or(0);
+        let partition = if planted(Bug::PartitionIgnored) { 0 } else { partition };
         let first = self.pods.start.saturating_add(partition);
         let targets: Vec<_> = self.pods.wanted.range(first..).rev().map(|(_, pod)| *pod).collect();
         match rolling.and_then(|rolling| rolling.max_unavailable) {

@@ -86,6 +86,9 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
     ensure(!order.request.options.dry_run, || "a dry run was stored".into())?;
     ensure(order.through.is_none(), || "its path leads nowhere".into())?;
     let earlier = twin.of_request(&order.request.id);
+    if let Some(before) = before.filter(|before| record.is_delete() && earlier.last() == Some(&before.offset)) {
+        return follows(record, object, before);
+    }
     match order.act {
         Act::DeleteAll { pick, .. } => {
             let same = |offset: &u64| twin.event(*offset).is_some_and(|version| version.record.key == record.key);
@@ -119,8 +122,9 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
     let law = if order.sort.is_custom() { custom::law(twin, twin.last()) } else { None };
     let expected = predict(order.sort, &order.act, before, law)?;
     match (expected, record.is_delete()) {
-        (None, true) => Ok(()),
-        (None, false) => Err("it should have deleted the object".into()),
+        (None, true) if before.is_some_and(|before| is_marked(record, &before.document)) => Ok(()),
+        (None, true) => ensure(record.resource != Sort::Pod.storage(), || "nobody saw it going".into()),
+        (None, false) => ensure(is_marked(record, object), || "it should have deleted the object".into()),
         (Some(_), true) => Err("it should not have deleted the object".into()),
         (Some(expected), false) => {
             let found = Shape::of(order.sort, object);
@@ -143,6 +147,20 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
             verdict.or_else(|why| same.map_or(Err(why), |old| managed(record, object, Some(&old), order)))
         }
     }
+}
+
+/// The removal of what the same request has just marked: nothing else becomes of it in between.
+fn follows(record: &Record, object: &Value, before: &Version) -> Verdict {
+    ensure(is_marked(record, &before.document), || "it was carried out twice".into())?;
+    let mut last = before.document.clone();
+    last["metadata"]["resourceVersion"] = record.offset.to_string().into();
+    ensure(last == *object, || "it changed between the mark and the removal".into())
+}
+
+/// Whether this is a pod that is about to go: those alone are marked and removed by one request.
+fn is_marked(record: &Record, object: &Value) -> bool {
+    let meta = &object["metadata"];
+    record.resource == Sort::Pod.storage() && !meta["deletionTimestamp"].is_null()
 }
 
 /// Managed fields say who set what.

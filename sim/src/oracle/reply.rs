@@ -47,7 +47,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
     if order.request.options.dry_run {
         return check_rehearsal(twin, order, told, window);
     }
-    let version = twin.of_request(&order.request.id).first().and_then(|offset| twin.event(*offset));
+    let version = twin.of_request(&order.request.id).last().and_then(|offset| twin.event(*offset));
     if let Some(version) = version {
         let timely = window.from < version.offset && version.offset <= window.to;
         ensure(timely, || format!("event {} did not happen between question and answer", version.offset))?;

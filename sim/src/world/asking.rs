@@ -237,7 +237,7 @@ impl World {
     /// What clients were told must agree with all that others were told, and counts as having happened.
     fn remember_answer(&mut self, pending: &Pending, outcome: &Outcome) -> Verdict {
         let order = &self.orders[&pending.id];
-        let event = self.twin.of_request(&pending.id).first().and_then(|offset| self.twin.event(*offset));
+        let event = self.twin.of_request(&pending.id).last().and_then(|offset| self.twin.event(*offset));
         match outcome {
             Outcome::Told(told) => {
                 saw_accepted(order, event.map(|event| event.record.replaces == 0));
