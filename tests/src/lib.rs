@@ -10,6 +10,7 @@ mod clients;
 pub mod envtest;
 pub mod facts;
 pub mod fixture;
+pub mod hooks;
 pub mod large;
 pub mod memory;
 pub mod scripts;

@@ -2,7 +2,7 @@
 
 use super::Admission;
 use crate::authz::{self, Authorizer, ResourceTarget, User};
-use crate::event::Offset;
+use crate::event::{ChangedBy, Offset};
 use crate::kinds::{Kind, KindId, Known, known};
 use crate::object::{Draft, names};
 use crate::object::meta::{self, Document};
@@ -74,16 +74,7 @@ pub struct Admitted {
     /// Writes of other objects that must happen together with this one: a quota's usage.
     pub besides: Vec<Write>,
     /// What others than the client and the server have changed.
-    pub changes: Vec<Change>,
-}
-
-/// A change of the object by somebody who was asked about it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    /// `webhook inject.example.com of sidecars`.
-    pub by: String,
-    /// A JSON patch on the object as it was shown.
-    pub patch: Value,
+    pub changes: Vec<ChangedBy>,
 }
 
 /// Who is asked again, when what they saw is no longer what there is.
@@ -205,22 +196,22 @@ impl<'a> Attributes<'a> {
         Subject::new(&version.group, &self.kind.resource, self.name())
     }
 
-    pub fn forbidden(&self, why: impl Into<String>) -> Stop {
+    pub(crate) fn forbidden(&self, why: impl Into<String>) -> Stop {
         Refusal::Forbidden { subject: self.subject(), why: Forbidden::Admission(why.into()) }.into()
     }
 
     /// A fault of the plug-in's own, which Kubernetes hands on as it is.
-    pub fn fault(&self, why: impl Into<String>) -> Stop {
+    pub(crate) fn fault(&self, why: impl Into<String>) -> Stop {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }
 
     /// Fits a document that somebody has changed to the version that it was shown in. Unknown fields go.
     pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<(), String> {
         let layout = match self.body {
-            Body::Object { .. } => crate::pipeline::layout(self.kind, version),
+            Body::Object { .. } => crate::kinds::layout(self.kind, version),
             Body::Part(part) => {
                 let message = crate::kinds::body_message(part.group, part.version, part.kind);
-                message.ok_or(Refusal::NoSuchPath).and_then(crate::pipeline::layout_of)
+                message.ok_or(Refusal::NoSuchPath).and_then(crate::kinds::layout_of)
             }
         };
         let layout = layout.map_err(|refusal| refusal.message())?;

@@ -4,7 +4,7 @@
 //! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
 
 use super::token::TokenClaims;
-use crate::admission::Call;
+use crate::admission::call::Call;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
