@@ -24,7 +24,7 @@ async fn scenarios_end_as_in_kubernetes() {
         tokens.to_str().expect("UTF-8"),
         "--service-cluster-ip-range=10.0.0.0/16",
         // Scenarios make the accounts that they need.
-        "--enable-admission-plugins=ServiceAccount",
+        "--enable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
     ];
     let server = Server::start(&folder.join("data"), &options);
     let hooks = Hooks::start().await;

@@ -266,6 +266,15 @@ impl<'a> Attributes<'a> {
         self.admitted.besides.iter().any(|write| write.kind == kind && write.expect.is_none())
     }
 
+    /// Those of the objects of a kind of the cluster whose stored form has this text in it: few of many, of which the
+    /// others are not read.
+    pub fn all_with(&self, known: Known, text: &str) -> Vec<Value> {
+        let Some(id) = self.id_of(known) else { return Vec::new() };
+        let finder = memchr::memmem::Finder::new(text);
+        let entries = self.state.scan(id, "", None).map(|(_, entry)| entry);
+        entries.filter(|entry| finder.find(&entry.json).is_some()).map(|entry| entry.document()).collect()
+    }
+
     /// Writes another object together with this one, as long as it is still the one that was seen.
     pub fn write_beside(&mut self, known: Known, key: Arc<str>, entry: &Entry, document: Value) {
         let mut document = document;
