@@ -226,6 +226,10 @@ impl Engine {
                     let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
                     answers.converted(*conversion, first(converted)?);
                 }
+                Judgement::Need(Effect::Limit(buckets)) => {
+                    let empty = self.limits().take(&buckets, stamp.time.as_millisecond());
+                    answers.counted(buckets, empty);
+                }
                 Judgement::Need(Effect::Review(calls)) => {
                     for (call, answer) in self.review(calls).await {
                         answers.reviewed(call, answer);

@@ -144,6 +144,12 @@ impl<'a> Attributes<'a> {
         &self.request.user
     }
 
+    /// The server's own upkeep: what is registered has no say in it, or a webhook that is down could keep a server from
+    /// starting.
+    pub fn is_upkeep(&self) -> bool {
+        self.request.user.name == crate::apiservices::USER
+    }
+
     /// Empty for the object itself.
     pub fn subresource(&self) -> &'a str {
         self.request.target.subresource.as_deref().unwrap_or("")

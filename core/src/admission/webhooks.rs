@@ -43,7 +43,7 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     let registered = &attributes.state.registered;
     let family = if is_mutating { &registered.mutating } else { &registered.validating };
     // Nobody may lock everybody out by a webhook on what makes webhooks.
-    if family.is_empty() || attributes.kind.registers.is_some() {
+    if family.is_empty() || attributes.kind.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
     let concerning = family.concerning(&attributes.kind.resource);
