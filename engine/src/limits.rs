@@ -62,15 +62,11 @@ mod tests {
     #[test]
     fn buckets_empty_and_fill_again() {
         let limits = Limits::default();
-        let bucket = |limit: usize, key: &str, burst: u32| Bucket {
-            limit,
-            key: key.into(),
-            per_second: 1,
-            burst,
-            keys_max: 2,
-        };
+        let bucket =
+            |limit: usize, key: &str, burst: u32| Bucket { limit, key: key.into(), per_second: 1, burst, keys_max: 2 };
         let both = [bucket(0, "a", 3), bucket(1, "x", 2)];
-        for (now_ms, expected) in [(0, vec![]), (0, vec![]), (0, vec![1]), (0, vec![0, 1]), (1000, vec![]), (1500, vec![0, 1])]
+        for (now_ms, expected) in
+            [(0, vec![]), (0, vec![]), (0, vec![1]), (0, vec![0, 1]), (1000, vec![]), (1500, vec![0, 1])]
         {
             assert_eq!(limits.take(&both, now_ms), expected, "at {now_ms}");
         }

@@ -142,7 +142,8 @@ fn response(code: u16, body: String) -> Response<Full<Bytes>> {
 /// The review that goes back.
 fn reply(behaviour: &Value, review: &Value) -> Value {
     let or = |field: &str, otherwise: Value| behaviour.get(field).cloned().unwrap_or(otherwise);
-    let mut response = json!({"uid": or("uid", review["request"]["uid"].clone()), "allowed": or("allowed", true.into())});
+    let mut response =
+        json!({"uid": or("uid", review["request"]["uid"].clone()), "allowed": or("allowed", true.into())});
     for field in ["status", "warnings", "auditAnnotations"] {
         if let Some(value) = behaviour.get(field) {
             response[field] = value.clone();

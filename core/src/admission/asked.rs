@@ -80,8 +80,7 @@ impl<'a> Attributes<'a> {
         }
         let none = Map::new();
         let is_selected = |object: &Value| {
-            object.is_object()
-                && matching.objects.matches(object["metadata"]["labels"].as_object().unwrap_or(&none))
+            object.is_object() && matching.objects.matches(object["metadata"]["labels"].as_object().unwrap_or(&none))
         };
         is_selected(&self.object) || is_selected(self.old)
     }

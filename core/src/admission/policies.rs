@@ -44,9 +44,10 @@ struct Found {
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let registered = &attributes.state.registered;
-    let is_policy = attributes.kind.registers.is_some_and(|registers| {
-        !matches!(registers, Registers::MutatingWebhooks | Registers::ValidatingWebhooks)
-    });
+    let is_policy = attributes
+        .kind
+        .registers
+        .is_some_and(|registers| !matches!(registers, Registers::MutatingWebhooks | Registers::ValidatingWebhooks));
     if registered.validating_policies.is_empty() || is_policy || attributes.is_upkeep() {
         return Ok(());
     }
@@ -322,9 +323,7 @@ fn parameters(attributes: &Attributes, policy: &Policy, binding: &Binding) -> Re
         (false, "", _) => "",
         (false, ..) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
         (true, "", "") => {
-            return Err(
-                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".into()
-            );
+            return Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".into());
         }
         (true, "", of_request) => of_request,
         (true, own, _) => own,
@@ -335,7 +334,9 @@ fn parameters(attributes: &Attributes, policy: &Policy, binding: &Binding) -> Re
         let selector = LabelSelector::from_object(&reference["selector"])?;
         let prefix = crate::state::prefix(Some(namespace));
         let all = attributes.state.scan(id, &prefix, None);
-        all.filter(|(_, entry)| selector.matches_by(|key| entry.index.label(key))).map(|(_, entry)| show(entry)).collect()
+        all.filter(|(_, entry)| selector.matches_by(|key| entry.index.label(key)))
+            .map(|(_, entry)| show(entry))
+            .collect()
     } else {
         let key = crate::object::meta::key(Some(namespace), name);
         attributes.state.get(id, &key).map(|entry| show(entry)).into_iter().collect()

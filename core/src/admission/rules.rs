@@ -113,7 +113,8 @@ mod tests {
             ("pods", "pods", "exec", false),
         ];
         for (resource, found, subresource, expected) in rows {
-            let rule = json!([{"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["v1"], "resources": [resource]}]);
+            let rule =
+                json!([{"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["v1"], "resources": [resource]}]);
             let asked = Asked {
                 operation: "CREATE",
                 group: "",

@@ -6,11 +6,11 @@ mod review;
 
 use review::Failure;
 
+use super::Attributes;
 use super::expressions::Known;
 use super::registered::{Condition, Webhook};
-use super::Attributes;
-use crate::event::ChangedBy;
 use crate::cel::{Budget, Value as CelValue};
+use crate::event::ChangedBy;
 use crate::merge::json;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{Internal, Refusal, Ruling};
@@ -135,7 +135,11 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
     let told = |is_mutated: bool| {
         let (configuration, webhook) = (&*found.configuration, &webhook.name);
-        format!("{{\"configuration\":{},\"webhook\":{},\"mutated\":{is_mutated}}}", json!(configuration), json!(webhook))
+        format!(
+            "{{\"configuration\":{},\"webhook\":{},\"mutated\":{is_mutated}}}",
+            json!(configuration),
+            json!(webhook)
+        )
     };
     let key = format!("mutation.webhook.admission.k8s.io/{place}");
     check_dry_run(attributes, webhook)?;
@@ -267,13 +271,7 @@ fn check_dry_run(attributes: &Attributes, webhook: &Webhook) -> Result<(), Stop>
 }
 
 /// A webhook that could not be asked stands in the way, unless its configuration says otherwise.
-fn fail(
-    attributes: &mut Attributes,
-    webhook: &Webhook,
-    failure: &Failure,
-    key: &str,
-    place: &str,
-) -> Result<(), Stop> {
+fn fail(attributes: &mut Attributes, webhook: &Webhook, failure: &Failure, key: &str, place: &str) -> Result<(), Stop> {
     if webhook.is_ignored {
         attributes.annotate(format!("{key}.webhook.admission.k8s.io/{place}"), webhook.name.clone());
         return Ok(());

@@ -114,7 +114,12 @@ mod tests {
         let document = json!({"spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]}});
         let path = |key: &str| {
             let field = |name: &str| Step::Field(name.into());
-            Path(vec![field("spec"), field("containers"), Step::Key(format!("k:{{\"name\":\"{key}\"}}")), field("image")])
+            Path(vec![
+                field("spec"),
+                field("containers"),
+                Step::Key(format!("k:{{\"name\":\"{key}\"}}")),
+                field("image"),
+            ])
         };
         for (pointer, of_a, of_b) in [
             ("/spec/containers/1", false, true),

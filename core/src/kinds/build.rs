@@ -5,8 +5,8 @@
 use super::lookup::{api_version_is, scalar};
 use super::{
     Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Generation,
-    Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, Registers, ScalePaths, Scope, Selectable, Shown, Subresource,
-    Validate, Version, Warnings,
+    Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, Registers, ScalePaths, Scope, Selectable, Shown,
+    Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::role::RoleKind;

@@ -33,12 +33,8 @@ pub const SERVICE_ACCOUNT: Known = core("ServiceAccount", "serviceaccounts");
 pub const SCALE: Known = Known { group: super::autoscaling::GROUP, version: "v1", kind: "Scale", resource: "scales" };
 pub const EVICTION: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "Eviction", resource: "evictions" };
-pub const TOKEN_REQUEST: Known = Known {
-    group: super::authentication::GROUP,
-    version: "v1",
-    kind: "TokenRequest",
-    resource: "tokenrequests",
-};
+pub const TOKEN_REQUEST: Known =
+    Known { group: super::authentication::GROUP, version: "v1", kind: "TokenRequest", resource: "tokenrequests" };
 pub const API_SERVICE: Known =
     Known { group: super::apiregistration::GROUP, version: "v1", kind: "APIService", resource: "apiservices" };
 pub const CLUSTER_ROLE: Known =

@@ -30,8 +30,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
         return Ok(());
     }
     let limits = &attributes.admission.configuration.event_limits;
-    let buckets: Vec<Bucket> =
-        limits.iter().enumerate().map(|(limit, what)| bucket(attributes, limit, what)).collect();
+    let buckets: Vec<Bucket> = limits.iter().enumerate().map(|(limit, what)| bucket(attributes, limit, what)).collect();
     if buckets.is_empty() {
         return Ok(());
     }

@@ -72,4 +72,3 @@ fn concerns(attributes: &Attributes) -> bool {
         Operation::Delete | Operation::Connect => false,
     }
 }
-

@@ -27,8 +27,8 @@ pub use event_rate::EventLimit;
 pub use pod_security::PodSecurity;
 pub use quota::Limited;
 
-use super::{Attributes, policies, webhooks};
 use super::settings::Configuration;
+use super::{Attributes, policies, webhooks};
 use crate::pipeline::effect::Stop;
 use serde_json::Value;
 
@@ -58,7 +58,15 @@ impl std::fmt::Debug for Plugin {
 
 impl Plugin {
     const fn on(name: &'static str) -> Plugin {
-        Plugin { name, is_default: true, is_vital: false, mutate: None, validate: None, configure: None, needs_configuration: false }
+        Plugin {
+            name,
+            is_default: true,
+            is_vital: false,
+            mutate: None,
+            validate: None,
+            configure: None,
+            needs_configuration: false,
+        }
     }
 
     const fn off(name: &'static str) -> Plugin {

@@ -51,11 +51,11 @@ fn may_finalize(attributes: &Attributes, reference: &Value) -> Result<(), Stop> 
     let text = |field: &str| reference[field].as_str().unwrap_or("");
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let refused = |why: &str| {
-        attributes.forbidden(format!("cannot set blockOwnerDeletion in this case because {why}"))
-    };
+    let refused = |why: &str| attributes.forbidden(format!("cannot set blockOwnerDeletion in this case because {why}"));
     let Some((owner, _)) = attributes.state.registry.find_kind(group, version, kind) else {
-        return Err(refused(&format!("cannot find RESTMapping for APIVersion {api_version} Kind {kind}: no matches for kind \"{kind}\" in version \"{api_version}\"")));
+        return Err(refused(&format!(
+            "cannot find RESTMapping for APIVersion {api_version} Kind {kind}: no matches for kind \"{kind}\" in version \"{api_version}\""
+        )));
     };
     let owner = attributes.state.kind(owner);
     let target = ResourceTarget {

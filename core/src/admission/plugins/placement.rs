@@ -100,7 +100,8 @@ pub(super) fn tolerate(attributes: &mut Attributes) -> Result<(), Stop> {
         }
     }
     if qos_class(&attributes.object["spec"]) != "BestEffort" {
-        let pressure = json!([{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]);
+        let pressure =
+            json!([{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]);
         tolerations = merged(&tolerations.into(), &pressure);
     }
     if !tolerations.is_empty() {

@@ -134,13 +134,15 @@ fn check_covered(
     let is_limited =
         |name: &str| limited.iter().flat_map(|limited| &limited.containing).any(|part| name.contains(part.as_str()));
     let used = wanted.0.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, _)| name.as_str());
-    let uncovered: Vec<&str> =
-        used.filter(|name| is_limited(name) && !covers(name)).collect();
+    let uncovered: Vec<&str> = used.filter(|name| is_limited(name) && !covers(name)).collect();
     if !uncovered.is_empty() {
         return Err(attributes.forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))));
     }
-    let scopes: BTreeSet<String> =
-        charged.iter().flat_map(|quota| Selector::all(&quota.document["spec"])).map(|selector| selector.scope).collect();
+    let scopes: BTreeSet<String> = charged
+        .iter()
+        .flat_map(|quota| Selector::all(&quota.document["spec"]))
+        .map(|selector| selector.scope)
+        .collect();
     let limited_scopes = limited.iter().flat_map(|limited| limited.scopes.iter().zip(&limited.shown));
     let uncovered: Vec<&str> = limited_scopes
         .filter(|(scope, _)| (counted.measure.within)(&attributes.object, scope) && !scopes.contains(&scope.scope))
@@ -189,11 +191,12 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
 }
 
 pub(super) fn configure(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    super::configuration::check(document, GROUPS, "ResourceQuotaConfiguration", &["limitedResources"])
-        .or_else(|why| match document["apiVersion"].as_str() {
+    super::configuration::check(document, GROUPS, "ResourceQuotaConfiguration", &["limitedResources"]).or_else(
+        |why| match document["apiVersion"].as_str() {
             Some(version) if version.starts_with("resourcequota.admission.k8s.io/") => Ok(()),
             _ => Err(why),
-        })?;
+        },
+    )?;
     let texts = |list: &Value| -> Vec<String> {
         super::pods::list(list).filter_map(Value::as_str).map(str::to_owned).collect()
     };

@@ -2,9 +2,7 @@
 
 use super::pods::{annotation, has_annotation};
 use crate::admission::{Attributes, Operation};
-use crate::kinds::known::{
-    PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS, VOLUME_ATTRIBUTES_CLASS,
-};
+use crate::kinds::known::{PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS, VOLUME_ATTRIBUTES_CLASS};
 use crate::object::meta::{self, object_mut};
 use crate::pipeline::effect::Stop;
 use crate::schema::quantity;

@@ -29,8 +29,9 @@ pub(super) fn default_seconds(attributes: &mut Attributes) -> Result<(), Stop> {
 
 /// Whether a toleration speaks of this taint that evicts, for however long.
 fn is_said(toleration: &Value, key: &str) -> bool {
-    let is = |field: &str, wanted: &str| matches!(toleration[field].as_str(), None | Some(""))
-        || toleration[field].as_str() == Some(wanted);
+    let is = |field: &str, wanted: &str| {
+        matches!(toleration[field].as_str(), None | Some("")) || toleration[field].as_str() == Some(wanted)
+    };
     is("key", key) && is("effect", "NoExecute")
 }
 
@@ -105,11 +106,18 @@ mod tests {
     #[test]
     fn what_is_implied_is_left_out() {
         let rows = [
-            (json!([{"key": "a", "operator": "Exists"}]), json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]), 1),
+            (
+                json!([{"key": "a", "operator": "Exists"}]),
+                json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]),
+                1,
+            ),
             (json!([{"key": "a", "value": "b"}]), json!([{"key": "a", "value": "c"}]), 2),
             (json!([{"key": "a", "value": "b"}]), json!([{"operator": "Exists"}]), 1),
-            (json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]),
-             json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}]), 1),
+            (
+                json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]),
+                json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}]),
+                1,
+            ),
             (json!([]), Value::Null, 0),
         ];
         for (first, second, count) in rows {

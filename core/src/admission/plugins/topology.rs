@@ -40,7 +40,8 @@ pub(super) fn limit_anti_affinity(attributes: &mut Attributes) -> Result<(), Sto
     if !is_write || !attributes.is_of(POD) {
         return Ok(());
     }
-    let terms = &attributes.object["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms =
+        &attributes.object["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     let other = list(terms).filter_map(|term| term["topologyKey"].as_str()).find(|key| *key != HOST);
     match other {
         Some(key) => Err(attributes.forbidden(format!(
@@ -61,9 +62,8 @@ pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop
     let requests = containers.filter_map(|container| container["resources"]["requests"].as_object());
     let names: std::collections::BTreeSet<String> =
         requests.flat_map(|requests| requests.keys()).filter(|name| is_extended(name)).cloned().collect();
-    let wanted = names.into_iter().map(|name| {
-        serde_json::json!({"key": name, "operator": "Exists", "effect": "NoSchedule"})
-    });
+    let wanted =
+        names.into_iter().map(|name| serde_json::json!({"key": name, "operator": "Exists", "effect": "NoSchedule"}));
     let missing: Vec<Value> =
         wanted.filter(|toleration| !list(&spec["tolerations"]).any(|own| own == toleration)).collect();
     super::tolerations::add(&mut attributes.object, missing);

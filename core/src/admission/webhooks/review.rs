@@ -89,7 +89,8 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
         return Err(Failure::Invalid("webhook response was absent".into()));
     }
     let is_newest = wanted.ends_with("/v1");
-    let (uid, expected) = (response["uid"].as_str().unwrap_or(""), call.review["request"]["uid"].as_str().unwrap_or(""));
+    let (uid, expected) =
+        (response["uid"].as_str().unwrap_or(""), call.review["request"]["uid"].as_str().unwrap_or(""));
     if is_newest && uid != expected {
         return Err(Failure::Invalid(format!("expected response.uid=\"{expected}\", got \"{uid}\"")));
     }
@@ -128,7 +129,9 @@ fn parse(body: &[u8]) -> Result<Value, String> {
     if version.is_empty() || kind.is_empty() || is_status || is_review {
         return Ok(value);
     }
-    Err(format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/util/webhook/client.go:71\""))
+    Err(format!(
+        "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/util/webhook/client.go:71\""
+    ))
 }
 
 fn patch(response: &Value, is_newest: bool, is_mutating: bool) -> Result<Option<Value>, Failure> {

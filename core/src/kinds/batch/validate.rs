@@ -1,7 +1,6 @@
 //! The rules of jobs and cron jobs.
 
 use super::{job as own, policies};
-use crate::schema::schedule::Schedule;
 use crate::kinds::core::validate::template;
 use crate::kinds::rules::{
     At, immutable, none_negative, one_of, same, selector as label_selector, selects, twice_on_update,
@@ -9,6 +8,7 @@ use crate::kinds::rules::{
 use crate::kinds::shapes::{domain_prefixed_path, no_more_than, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;
+use crate::schema::schedule::Schedule;
 use crate::select::LabelSelector;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;

@@ -17,8 +17,8 @@ pub(crate) mod warnings;
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
 
-pub use pod::qos_class;
 pub use pod::drop_unused;
+pub use pod::qos_class;
 pub use service::ServiceRange;
 
 const PACKAGE: &str = "io.k8s.api.core";

@@ -134,12 +134,9 @@ fn setters(in_pod: bool, containers: &[&Value]) -> Option<String> {
     (!setters.is_empty()).then(|| setters.join(" and "))
 }
 
-
 fn app_armor(pod: Pod) -> Option<Violation> {
     const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
-    let profile = |holder: &Value| {
-        holder["securityContext"]["appArmorProfile"]["type"].as_str().map(str::to_owned)
-    };
+    let profile = |holder: &Value| holder["securityContext"]["appArmorProfile"]["type"].as_str().map(str::to_owned);
     let is_bad = |profile: &str| !matches!(profile, "RuntimeDefault" | "Localhost");
     let bad = |holder: &Value| profile(holder).filter(|profile| is_bad(profile));
     let containers = those(pod, |container| bad(container).is_some());
@@ -290,8 +287,7 @@ fn se_linux(pod: Pod, types: &[&str]) -> Option<Violation> {
     let options = |holder: &'_ Value| holder["securityContext"]["seLinuxOptions"].clone();
     let is_set = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     let bad_type = |options: &Value| options["type"].as_str().filter(|ty| !types.contains(ty)).map(str::to_owned);
-    let is_bad =
-        |options: &Value| bad_type(options).is_some() || is_set(&options["user"]) || is_set(&options["role"]);
+    let is_bad = |options: &Value| bad_type(options).is_some() || is_set(&options["user"]) || is_set(&options["role"]);
     let of_pod = options(pod.spec);
     let bad = those(pod, |container| is_bad(&options(container)));
     let setters = setters(is_bad(&of_pod), &bad)?;
@@ -313,9 +309,8 @@ fn se_linux(pod: Pod, types: &[&str]) -> Option<Violation> {
 fn seccomp_annotations(pod: Pod) -> Option<Violation> {
     const OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
     const OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-    let is_bad = |value: &str| {
-        !matches!(value, "" | "runtime/default" | "docker/default") && !value.starts_with("localhost/")
-    };
+    let is_bad =
+        |value: &str| !matches!(value, "" | "runtime/default" | "docker/default") && !value.starts_with("localhost/");
     let keys = std::iter::once(OF_POD.to_owned());
     let keys = keys.chain(containers(pod.spec).map(|container| format!("{OF_CONTAINER}{}", name(container))));
     let bad = keys.filter_map(|key| {
@@ -331,9 +326,9 @@ fn seccomp_annotations(pod: Pod) -> Option<Violation> {
 }
 
 fn seccomp_type(holder: &Value) -> Option<&str> {
-    holder["securityContext"]["seccompProfile"].as_object().map(|profile| {
-        profile.get("type").and_then(Value::as_str).unwrap_or("")
-    })
+    holder["securityContext"]["seccompProfile"]
+        .as_object()
+        .map(|profile| profile.get("type").and_then(Value::as_str).unwrap_or(""))
 }
 
 fn is_confined(profile: &str) -> bool {

@@ -24,8 +24,7 @@ pub struct PodSecurity {
 }
 
 /// Parts of pods that say nothing of how they run.
-const INNOCENT_PARTS: [&str; 8] =
-    ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+const INNOCENT_PARTS: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 /// How many pods of a namespace are looked at when its standard is raised.
 const PODS_MAX: usize = 3000;
 

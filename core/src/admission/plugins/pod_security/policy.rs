@@ -131,9 +131,8 @@ impl Policy {
                 defaults[field].as_str().filter(|text| !text.is_empty()).unwrap_or(unset).to_owned()
             };
             let (level, version) = (text(mode, "privileged"), text(&format!("{mode}-version"), "latest"));
-            let wrong = |field: &str, found: &str, why: &str| {
-                format!("defaults.{field}: Invalid value: \"{found}\": {why}")
-            };
+            let wrong =
+                |field: &str, found: &str, why: &str| format!("defaults.{field}: Invalid value: \"{found}\": {why}");
             let levels = "must be one of privileged, baseline, restricted";
             let level = Level::parse(&level).ok_or_else(|| wrong(mode, &level, levels))?;
             let versions = "must be \"latest\" or \"v1.x\"";
@@ -155,9 +154,17 @@ mod tests {
         let rows = [
             (json!({}), "privileged:latest privileged:latest privileged:latest", 0),
             (json!({"enforce": "baseline"}), "baseline:latest privileged:latest baseline:latest", 0),
-            (json!({"enforce": "baseline", "warn": "privileged"}), "baseline:latest privileged:latest privileged:latest", 0),
+            (
+                json!({"enforce": "baseline", "warn": "privileged"}),
+                "baseline:latest privileged:latest privileged:latest",
+                0,
+            ),
             (json!({"enforce": "x", "audit": "y"}), "restricted:latest privileged:latest restricted:latest", 2),
-            (json!({"enforce-version": "v1.024", "audit-version": "v1.9"}), "privileged:latest privileged:v1.9 privileged:latest", 1),
+            (
+                json!({"enforce-version": "v1.024", "audit-version": "v1.9"}),
+                "privileged:latest privileged:v1.9 privileged:latest",
+                1,
+            ),
         ];
         for (labels, expected, faults) in rows {
             let prefixed = labels.as_object().expect("labels").iter();

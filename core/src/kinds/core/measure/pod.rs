@@ -180,7 +180,9 @@ fn missing(pod: &Value, limited: &[&str]) -> Option<String> {
     for container in lists.into_iter().flatten() {
         let resources = &container["resources"];
         let said = compute(&Usage::of(&resources["requests"]), &Usage::of(&resources["limits"]));
-        let unsaid = MUST_BE_SAID.iter().filter(|name| limited.contains(name) && said.get(name).is_none() && of_pod.get(name).is_none());
+        let unsaid = MUST_BE_SAID
+            .iter()
+            .filter(|name| limited.contains(name) && said.get(name).is_none() && of_pod.get(name).is_none());
         for name in unsaid {
             lacking.entry(name).or_default().insert(container["name"].as_str().unwrap_or_default());
         }
